@@ -1,0 +1,104 @@
+# A layer is a folder src/NAME, compiled into an object library that sees all earlier layers, and
+# a test executable test_NAME of tests/NAME. Code for an instruction set lives in a sub-folder named
+# after it and is compiled with that set's flags; everything else is baseline x86-64.
+
+# The results must not depend on the instruction set: no contraction into FMA, no fast math.
+set(WALSH_FLAGS -Wall -Wextra -Wpedantic -ffp-contract=off)
+if(WALSH_WERROR)
+  list(APPEND WALSH_FLAGS -Werror)
+endif()
+set(WALSH_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(WALSH_ISA_FLAGS_avx512 ${WALSH_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq
+    -mavx512vnni -mprefer-vector-width=512)
+set(WALSH_ISA_FLAGS_avx512vbmi ${WALSH_ISA_FLAGS_avx512} -mavx512vbmi)
+
+set(WALSH_LAYERS "")
+
+function(walsh_layer name)
+  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  foreach(isa avx2 avx512 avx512vbmi)
+    set(isa_sources ${sources})
+    list(FILTER isa_sources INCLUDE REGEX "/${isa}/[^/]*\\.cpp$")
+    if(isa_sources)
+      set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS
+                                                            "${WALSH_ISA_FLAGS_${isa}}")
+    endif()
+  endforeach()
+  add_library(walsh_${name} OBJECT ${sources})
+  target_compile_options(walsh_${name} PRIVATE ${WALSH_FLAGS})
+  target_include_directories(walsh_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src
+                                                  ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(walsh_${name} PUBLIC ${ARG_LIBS})
+  foreach(upper ${WALSH_LAYERS})
+    target_link_libraries(walsh_${name} PUBLIC walsh_${upper})
+  endforeach()
+  set(WALSH_LAYERS ${WALSH_LAYERS} ${name} PARENT_SCOPE)
+  if(WALSH_TESTS)
+    walsh_test(${name} "${WALSH_LAYERS};${name}")
+  endif()
+endfunction()
+
+# test_NAME from tests/NAME/*_test.cpp, linked with the objects of `layers`.
+function(walsh_test name layers)
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*.cpp)
+  if(NOT tests)
+    return()
+  endif()
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  add_executable(test_${name} ${tests})
+  target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(
+    test_${name} PRIVATE WALSH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+                         WALSH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(test_${name} PRIVATE GTest::gmock GTest::gtest_main nlohmann_json::nlohmann_json)
+  foreach(layer ${layers})
+    target_link_libraries(test_${name} PRIVATE walsh_${layer})
+  endforeach()
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 600)
+endfunction()
+
+# The library, the command, the install rules.
+function(walsh_finish)
+  add_library(walsh STATIC)
+  add_library(walsh::walsh ALIAS walsh)
+  foreach(layer ${WALSH_LAYERS})
+    target_sources(walsh PRIVATE $<TARGET_OBJECTS:walsh_${layer}>)
+  endforeach()
+  set_target_properties(walsh PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(walsh PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                          $<INSTALL_INTERFACE:include>)
+  target_compile_features(walsh PUBLIC cxx_std_20)
+  target_link_libraries(walsh PUBLIC Threads::Threads fmt::fmt PkgConfig::PCRE2 PkgConfig::UTF8PROC
+                                     PkgConfig::XXHASH)
+
+  file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.cpp)
+  if(cli_sources)
+    add_executable(walsh_command ${cli_sources})
+    set_target_properties(walsh_command PROPERTIES OUTPUT_NAME walsh)
+    target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS})
+    target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json)
+    install(TARGETS walsh_command RUNTIME DESTINATION bin)
+    if(WALSH_TESTS)
+      walsh_test(cli "${WALSH_LAYERS}")
+      if(TARGET test_cli)
+        add_dependencies(test_cli walsh_command)
+        target_compile_definitions(test_cli PRIVATE WALSH_COMMAND="$<TARGET_FILE:walsh_command>")
+      endif()
+    endif()
+  endif()
+  if(WALSH_FUZZ)
+    add_subdirectory(fuzz)
+  endif()
+  if(WALSH_BENCH)
+    add_subdirectory(bench)
+  endif()
+  include(${PROJECT_SOURCE_DIR}/cmake/install.cmake)
+endfunction()

@@ -1,0 +1,40 @@
+// The one exception type of walsh: everything that an input, an option or the system can cause.
+//
+// The library never prints and never exits; the command turns an Error into one line and an exit
+// status. Programmer errors are assertions, not Errors.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+enum class ErrorCode {
+  internal,     // a bug in walsh
+  usage,        // a wrong flag, option or combination of options
+  bad_input,    // a file's content is corrupt, truncated, hostile or not supported
+  limit,        // memory or another limit would be exceeded
+  io,           // the operating system refused to open, read or write
+  interrupted,  // the user asked to stop
+};
+
+// Exit status of the command for a code: 1 internal, 2 usage, 3 bad input, 4 limit, 5 I/O, 130.
+int exit_status(ErrorCode code);
+
+class Error : public std::exception {
+ public:
+  // `where` names the file, tensor, key or flag; `reason` says what was found and what was expected.
+  Error(ErrorCode code, std::string where, std::string reason);
+
+  const char* what() const noexcept override { return text_.c_str(); }  // "where: reason"
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& where() const noexcept { return where_; }
+  const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  ErrorCode code_;
+  std::string where_, reason_, text_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,78 @@
+#include "base/cpu.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr Isa kAll[] = {Isa::ref, Isa::avx2, Isa::avx512, Isa::avx512vbmi};
+std::atomic<int> forced{-1};
+
+Isa parse(std::string_view name, const char* where) {
+  for (Isa isa : kAll) {
+    if (isa_name(isa) != name) continue;
+    if (isa_supported(isa)) return isa;
+    throw Error(ErrorCode::usage, where,
+                "this processor does not support '" + std::string(name) + "'");
+  }
+  throw Error(ErrorCode::usage, where,
+              "unknown instruction set '" + std::string(name) +
+                  "', expected ref, avx2, avx512 or avx512vbmi");
+}
+
+}  // namespace
+
+std::string_view isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::ref: return "ref";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+    case Isa::avx512vbmi: return "avx512vbmi";
+  }
+  return "?";
+}
+
+bool isa_supported(Isa isa) {
+  if (isa == Isa::ref) return true;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  if (isa == Isa::avx2) return avx2;
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  if (isa == Isa::avx512) return avx512;
+  return avx512 && __builtin_cpu_supports("avx512vbmi");
+#else
+  return false;
+#endif
+}
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> result;
+  for (Isa isa : kAll) {
+    if (isa_supported(isa)) result.push_back(isa);
+  }
+  return result;
+}
+
+Isa current_isa() {
+  const int f = forced.load();
+  if (f >= 0) return static_cast<Isa>(f);
+  static const Isa chosen = [] {
+    const char* env = std::getenv("WALSH_ISA");
+    return env && *env ? parse(env, "WALSH_ISA") : supported_isas().back();
+  }();
+  return chosen;
+}
+
+void force_isa(std::string_view name) {
+  forced.store(name.empty() ? -1 : static_cast<int>(parse(name, "--isa")));
+}
+
+}  // namespace walsh

@@ -1,0 +1,52 @@
+// Stateless hashing and a small deterministic generator: the same numbers on every machine.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace walsh {
+
+// murmur3's 32-bit finalizer.
+constexpr uint32_t fmix32(uint32_t h) {
+  h ^= h >> 16;
+  h *= 0x85EBCA6Bu;
+  h ^= h >> 13;
+  h *= 0xC2B2AE35u;
+  return h ^ (h >> 16);
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+  }
+  // Uniform in [0, 1), 53 bits.
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  // Uniform in [0, n), 0 < n <= 2^32 (Lemire's multiply-shift, without the rejection step).
+  uint64_t below(uint64_t n) { return ((next() >> 32) * n) >> 32; }
+  // Standard normal (Box-Muller, one value per call).
+  double normal() {
+    if (has_spare_) {
+      has_spare_ = false;
+      return spare_;
+    }
+    const double r = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    const double a = 6.283185307179586476925 * uniform();
+    spare_ = r * std::sin(a);
+    has_spare_ = true;
+    return r * std::cos(a);
+  }
+
+ private:
+  uint64_t state_;
+  double spare_ = 0;
+  bool has_spare_ = false;
+};
+
+}  // namespace walsh

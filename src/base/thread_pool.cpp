@@ -1,0 +1,86 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+namespace walsh {
+namespace {
+
+// Long enough to bridge the serial part between two operations of a layer, short enough that an idle
+// pool costs nothing: about 50 us before a worker sleeps.
+constexpr int kSpins = 2000;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+ThreadPool::ThreadPool(int threads) {
+  if (threads <= 0) threads = available_cores();
+  workers_.reserve(static_cast<size_t>(threads) - 1);
+  for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (auto& w : workers_) w.join();
+}
+
+void ThreadPool::run_one(int thread, FunctionRef<void(int, int)> task) {
+  try {
+    task(thread, size());
+  } catch (...) {
+    std::lock_guard lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ThreadPool::run(FunctionRef<void(int, int)> task) {
+  if (workers_.empty()) {
+    task(0, 1);
+    return;
+  }
+  task_ = &task;
+  pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  run_one(0, task);
+  for (int spins = 0, left; (left = pending_.load(std::memory_order_acquire)) != 0; ++spins) {
+    if (spins < kSpins) {
+      pause_cpu();
+    } else {
+      pending_.wait(left, std::memory_order_acquire);
+    }
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::work(int thread) {
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spins = 0; generation_.load(std::memory_order_acquire) == seen; ++spins) {
+      if (spins < kSpins) {
+        pause_cpu();
+      } else {
+        generation_.wait(seen, std::memory_order_acquire);
+      }
+    }
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_.load()) return;
+    run_one(thread, *task_);
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_all();
+  }
+}
+
+}  // namespace walsh

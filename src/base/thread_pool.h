@@ -1,0 +1,74 @@
+// Fork-join over a fixed set of threads, cheap enough to be used several times per layer.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace walsh {
+
+class ThreadPool {
+ public:
+  // `threads` >= 1 counts the caller; 0 means one per available core.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all are
+  // done. The first exception is rethrown. Not reentrant; one caller at a time.
+  void run(FunctionRef<void(int, int)> task);
+
+  // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
+  // body(begin, end) for those that are not empty. The split depends on count, grain and size() only.
+  template <typename Body>
+  void for_ranges(int64_t count, int64_t grain, Body&& body) {
+    run([&](int thread, int threads) {
+      const auto [begin, end] = range_of(count, grain, thread, threads);
+      if (begin < end) body(begin, end);
+    });
+  }
+
+  // Calls body(i) for every i in [0, count), handed out one by one to whichever thread is free.
+  template <typename Body>
+  void for_each(int64_t count, Body&& body) {
+    std::atomic<int64_t> next{0};
+    run([&](int, int) {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
+    });
+  }
+
+  static std::pair<int64_t, int64_t> range_of(int64_t count, int64_t grain, int thread,
+                                              int threads) {
+    const int64_t units = (count + grain - 1) / grain;
+    const int64_t begin = units * thread / threads * grain;
+    const int64_t end = units * (thread + 1) / threads * grain;
+    return {std::min(begin, count), std::min(end, count)};
+  }
+
+ private:
+  void work(int thread);
+  void run_one(int thread, FunctionRef<void(int, int)> task);
+
+  std::vector<std::thread> workers_;
+  std::atomic<uint32_t> generation_{0};
+  std::atomic<int> pending_{0};
+  std::atomic<bool> stop_{false};
+  const FunctionRef<void(int, int)>* task_ = nullptr;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+// Number of cores this process may use.
+int available_cores();
+
+}  // namespace walsh
