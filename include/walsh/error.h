@@ -24,7 +24,8 @@ int exit_status(ErrorCode code);
 
 class Error : public std::exception {
  public:
-  // `where` names the file, tensor, key or flag; `reason` says what was found and what was expected.
+  // `where` names the file, tensor, key or flag; `reason` says what was found and what was
+  // expected.
   Error(ErrorCode code, std::string where, std::string reason);
 
   const char* what() const noexcept override { return text_.c_str(); }  // "where: reason"

@@ -29,7 +29,8 @@ class AlignedArray {
     bytes = (bytes + 63) / 64 * 64;
     data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
     if (!data_) {
-      throw Error(ErrorCode::limit, "memory", "cannot allocate " + std::to_string(bytes) + " bytes");
+      throw Error(ErrorCode::limit, "memory",
+                  "cannot allocate " + std::to_string(bytes) + " bytes");
     }
     std::memset(static_cast<void*>(data_.get()), 0, bytes);
   }

@@ -28,10 +28,14 @@ Isa parse(std::string_view name, const char* where) {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::ref: return "ref";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
-    case Isa::avx512vbmi: return "avx512vbmi";
+    case Isa::ref:
+      return "ref";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512vbmi:
+      return "avx512vbmi";
   }
   return "?";
 }

@@ -6,12 +6,18 @@ namespace walsh {
 
 int exit_status(ErrorCode code) {
   switch (code) {
-    case ErrorCode::internal: return 1;
-    case ErrorCode::usage: return 2;
-    case ErrorCode::bad_input: return 3;
-    case ErrorCode::limit: return 4;
-    case ErrorCode::io: return 5;
-    case ErrorCode::interrupted: return 130;
+    case ErrorCode::internal:
+      return 1;
+    case ErrorCode::usage:
+      return 2;
+    case ErrorCode::bad_input:
+      return 3;
+    case ErrorCode::limit:
+      return 4;
+    case ErrorCode::io:
+      return 5;
+    case ErrorCode::interrupted:
+      return 130;
   }
   return 1;
 }

@@ -6,7 +6,9 @@
 
 namespace walsh {
 
-inline float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(uint32_t{h} << 16); }
+inline float bf16_to_f32(uint16_t h) {
+  return std::bit_cast<float>(uint32_t{h} << 16);
+}
 
 // NaN stays NaN (quiet), overflow goes to infinity as IEEE asks.
 inline uint16_t f32_to_bf16(float f) {
@@ -30,7 +32,7 @@ inline uint16_t f32_to_f16(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
-  if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);  // NaN
+  if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
   if (a >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
   if (a < 0x38800000u) {  // subnormal half: adding 0.5 leaves the rounded integer in the low bits
     const float v = std::bit_cast<float>(a) + 0.5f;

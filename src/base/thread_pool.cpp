@@ -5,8 +5,8 @@
 namespace walsh {
 namespace {
 
-// Long enough to bridge the serial part between two operations of a layer, short enough that an idle
-// pool costs nothing: about 50 us before a worker sleeps.
+// Long enough to bridge the serial part between two operations of a layer, short enough that an
+// idle pool costs nothing: about 50 us before a worker sleeps.
 constexpr int kSpins = 2000;
 
 void pause_cpu() {
@@ -27,14 +27,16 @@ int available_cores() {
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = available_cores();
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+  for (int t = 1; t < threads; ++t)
+    workers_.emplace_back([this, t] { work(t); });
 }
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  for (auto& w : workers_) w.join();
+  for (auto& w : workers_)
+    w.join();
 }
 
 void ThreadPool::run_one(int thread, FunctionRef<void(int, int)> task) {

@@ -24,12 +24,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all are
-  // done. The first exception is rethrown. Not reentrant; one caller at a time.
+  // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all
+  // are done. The first exception is rethrown. Not reentrant; one caller at a time.
   void run(FunctionRef<void(int, int)> task);
 
   // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
-  // body(begin, end) for those that are not empty. The split depends on count, grain and size() only.
+  // body(begin, end) for those that are not empty. The split depends on count, grain and size()
+  // only.
   template <typename Body>
   void for_ranges(int64_t count, int64_t grain, Body&& body) {
     run([&](int thread, int threads) {
@@ -43,7 +44,8 @@ class ThreadPool {
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
     run([&](int, int) {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;)
+        body(i);
     });
   }
 

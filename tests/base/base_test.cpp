@@ -60,10 +60,12 @@ TEST(ThreadPool, CoversEveryIndexOnceForAnyThreadCount) {
       std::vector<std::atomic<int>> hits(101);
       pool.for_ranges(101, 8, [&](int64_t b, int64_t e) {
         EXPECT_EQ(b % 8, 0);
-        for (; b < e; ++b) hits[static_cast<size_t>(b)]++;
+        for (; b < e; ++b)
+          hits[static_cast<size_t>(b)]++;
       });
       pool.for_each(101, [&](int64_t i) { hits[static_cast<size_t>(i)]++; });
-      for (auto& h : hits) ASSERT_EQ(h.load(), 2);
+      for (auto& h : hits)
+        ASSERT_EQ(h.load(), 2);
     }
   }
 }
@@ -72,7 +74,8 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.run([](int t, int) {
     if (t == 2) throw std::runtime_error("x");
-  }), std::runtime_error);
+  }),
+               std::runtime_error);
   std::atomic<int> n{0};
   pool.run([&](int, int) { n++; });
   EXPECT_EQ(n.load(), 3);
@@ -102,7 +105,8 @@ TEST(Random, IsStandardNormal) {
 TEST(AlignedArray, IsAlignedZeroedAndRefusesTheImpossible) {
   AlignedArray<float> a(17);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data()) % 64, 0u);
-  for (float v : a) EXPECT_EQ(v, 0.0f);
+  for (float v : a)
+    EXPECT_EQ(v, 0.0f);
   EXPECT_THROW(AlignedArray<double>(std::numeric_limits<size_t>::max() / 4), Error);
 }
 

@@ -1,0 +1,69 @@
+// The registry of weight storage formats. A format is a layout plus a codebook (design.md, decision
+// 2): all scalar formats share one decoder, `value = scale * level[code] (+ offset)`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace walsh {
+
+enum class FormatId : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  itq3_s,
+  itq3_s8,
+  tq2,
+  tq3,
+  tq4,
+  tq4_4,
+  tq4_2,
+  tq3_2
+};
+
+// One scalar code: packed codes of `bits` bits (formats.md section 4; 8 bits: one int8 each), fp16
+// scales per group. Groups are cut from the row start; the last one may be shorter.
+struct ScalarCode {
+  int bits = 0;                   // 2, 3, 4 or 8
+  int group = 0;                  // weights per scale; 0: one scale per row
+  int sub_group = 0;              // itq3_s8: 32 weights per fp16 sub-scale; scale = d * sub_scale
+  bool has_offset = false;        // fp16 offset z per group
+  const float* levels = nullptr;  // [2^bits], by code; null for 8 bits (level = the int8)
+  const int8_t* levels_i8 = nullptr;  // [2^bits] for integer kernels: level ~ unit * levels_i8
+  float unit = 1;
+};
+
+struct Format {
+  FormatId id;
+  std::string_view name;      // with its profile: "tq3", "tq3:full", "itq3_s:strict"
+  bool dense = false;         // f32, f16, bf16: no codes
+  DType dtype = DType::f32;   // of dense formats
+  int passes = 0;             // 1, or 2 for residual formats; 0 for dense ones
+  ScalarCode code[2];         // per pass
+  int rotation_block = 0;     // default Hadamard block; 0: not rotated (q8_0, q4_0, dense)
+  int activation_planes = 1;  // int8 planes of the activation (1: 8 bits, 2: about 15 bits)
+  double bound = 0;           // NMSE on N(0,1) that the format must reach (0: none)
+  std::string_view note;      // one line for listings
+};
+
+// All formats, in the order of listings.
+std::span<const Format> all_formats();
+// By name with profile; throws usage naming the known ones.
+const Format& get_format(std::string_view name);
+const Format& dense_format(DType dtype);
+
+// Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.
+int64_t padded_cols(const Format& format, int64_t cols);
+// Groups (or sub-groups) in a row of `padded` columns.
+int64_t groups_per_row(const ScalarCode& code, int64_t padded);
+int64_t sub_groups_per_row(const ScalarCode& code, int64_t padded);
+// Bytes of packed codes of one row.
+int64_t code_bytes_per_row(const ScalarCode& code, int64_t padded);
+
+}  // namespace walsh

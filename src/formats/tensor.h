@@ -1,0 +1,60 @@
+// A weight tensor in any storage format, and its scalar decoder, which is the specification.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/format.h"
+#include "rotate/rotation.h"
+
+namespace walsh {
+
+// The stored arrays of one pass, row-major, each 64-byte aligned in files and in memory.
+struct PassArrays {
+  std::span<const std::byte> codes;       // [rows][code_bytes_per_row]
+  std::span<const std::byte> scales;      // fp16 [rows][groups]
+  std::span<const std::byte> offsets;     // fp16 [rows][groups], if has_offset
+  std::span<const std::byte> sub_scales;  // fp16 [rows][sub_groups], if sub_group
+};
+
+// A view of a [rows, cols] tensor (a vector has rows = 1). `owner` keeps the memory alive.
+struct Tensor {
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  std::span<const std::byte> data;  // dense formats: row-major
+  PassArrays pass[2];
+  Rotation rotation[2];  // per pass
+  std::shared_ptr<const void> owner;
+};
+
+// Name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense formats
+// have one array with an empty suffix. Coded ones: "codes", "scales", "offsets", "sub_scales", and
+// with suffix "2" for the residual pass. Throws on overflow.
+struct ArraySpec {
+  std::string suffix;
+  uint64_t bytes;
+};
+std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t cols);
+
+// Points the arrays of `tensor` (format, rows, cols set) at spans given in the order of
+// array_specs.
+void bind_arrays(Tensor& tensor, std::span<const std::span<const std::byte>> arrays);
+
+uint64_t tensor_bytes(const Format& format, int64_t rows, int64_t cols);
+
+// Codes [padded] of one row and pass.
+void unpack_codes(const ScalarCode& code, const std::byte* row, int64_t padded, uint8_t* codes);
+void pack_codes(const ScalarCode& code, const uint8_t* codes, int64_t padded, std::byte* row);
+
+// One row of one pass in the rotated basis, out[padded_cols]: scale * level (+ offset).
+void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out);
+
+// Whole rows in the original basis, out[(row_end - row_begin) * cols]: passes decoded, rotated back
+// and added. Dense formats are converted.
+void decode_rows(const Tensor& tensor, int64_t row_begin, int64_t row_end, float* out);
+
+}  // namespace walsh

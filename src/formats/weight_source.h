@@ -1,0 +1,33 @@
+// Where a model's weights come from: a checkpoint as it is, a checkpoint compressed while it is
+// read, or a walsh file. The model loader and the file writer see only this.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensor.h"
+
+namespace walsh {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  virtual std::string path() const = 0;  // for messages
+  // The Hugging Face files, verbatim; empty when absent.
+  virtual std::string_view config_json() const = 0;
+  virtual std::string_view generation_config_json() const = 0;
+  virtual std::string_view tokenizer_json() const = 0;
+  virtual std::string_view tokenizer_config_json() const = 0;
+
+  virtual bool contains(const std::string& name) const = 0;
+  // Every tensor name, in file order.
+  virtual std::vector<std::string> names() const = 0;
+  // Throws bad_input naming file and tensor if it is missing or its content is not usable.
+  virtual Tensor load(const std::string& name) = 0;
+  // Tells that the tensor's file pages are not needed again soon.
+  virtual void release(const std::string& name) = 0;
+};
+
+}  // namespace walsh

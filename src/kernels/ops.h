@@ -1,0 +1,128 @@
+// The operations of the forward pass: one signature each, one table of functions per instruction
+// set, chosen at run time. `ref` is complete and is what every other table is tested against.
+//
+// All pointers are 64-byte aligned unless noted, all row lengths are in elements. Functions work on
+// a range given by the caller, are single-threaded, allocate nothing and throw nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "base/cpu.h"
+#include "base/dtype.h"
+#include "formats/tensor.h"
+#include "rotate/rotation.h"
+
+namespace walsh {
+
+inline constexpr int kPanelRows = 16;         // rows interleaved in a panel
+inline constexpr int kActivationGroup = 128;  // activations per int8 scale of rotated inputs
+inline constexpr int kPlainGroup = 32;        // the same for inputs that are not rotated
+
+// One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
+// a vector is one row. Rows are padded to 16 with scale 0.
+//   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
+//   formats.md
+//                 section 4 (2 bits: 2 words a unit, 3 bits: 3, 4 bits: 4)
+//   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
+//   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
+//                 group then being sub_group.
+struct PanelMatrix {
+  const ScalarCode* code = nullptr;
+  int64_t rows = 0;          // logical
+  int64_t cols = 0;          // padded, a multiple of 32
+  int64_t group = 0;         // columns per scale (cols when one per row)
+  int64_t offset_group = 0;  // columns per offset, 0 without offsets
+  AlignedArray<uint32_t> codes;
+  AlignedArray<uint16_t> scales;
+  AlignedArray<uint16_t> offsets;
+
+  int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  uint64_t bytes() const { return codes.size() * 4 + (scales.size() + offsets.size()) * 2; }
+};
+
+// Repacks pass `pass` of a coded tensor.
+PanelMatrix pack_panels(const Tensor& tensor, int pass);
+
+// Quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
+//   x[t][c] ~ sum over planes p of scale[t*planes+p][c / group] * q[t*planes+p][c]
+// Rows of q beyond a vector's own length are zero up to cols. A second plane holds the rounding
+// residual of the first (scale / 254), about 15 bits together.
+struct ActivationsI8 {
+  int64_t cols = 0;
+  int group = kActivationGroup;
+  int planes = 1;
+  AlignedArray<int8_t> q;      // [m * planes][cols]
+  AlignedArray<float> scales;  // [m * planes][cols / group, rounded up]
+  AlignedArray<int32_t> sums;  // [m * planes][cols / 32]: sums of q over 32 columns
+
+  ActivationsI8() = default;
+  ActivationsI8(int64_t max_m, int64_t cols, int group, int planes);
+  int64_t groups() const { return (cols + group - 1) / group; }
+};
+
+// How an input row becomes what a matmul reads; prepared once per distinct input.
+struct InputTransform {
+  const Rotator* rotator = nullptr;  // null: not rotated
+  int64_t width = 0;                 // logical length; zero-padded to `cols`
+  int64_t cols = 0;                  // a multiple of 32 (or width itself for dense f32 use)
+};
+
+// Where keys and values of one layer live: fp16 [kv_heads][capacity][head_dim] each.
+struct KvView {
+  const uint16_t* keys = nullptr;
+  const uint16_t* values = nullptr;
+  int64_t capacity = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+};
+
+struct Ops {
+  // y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
+  // [panel_begin, panel_end); adds to y when `accumulate`. Integer accumulation within a scale
+  // group.
+  void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+                    int64_t panel_begin, int64_t panel_end, bool accumulate);
+  // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path.
+  void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
+                     int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
+  // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
+  // [row_begin, row_end).
+  void (*matmul_dense)(DType type, const void* w, int64_t cols, const float* x, int64_t ldx,
+                       int64_t m, float* y, int64_t ldy, int64_t row_begin, int64_t row_end);
+
+  // out[n] = x[n] * gain[n] / sqrt(mean(x^2) + eps); out may be x.
+  void (*rms_norm)(const float* x, const float* gain, int64_t n, float eps, float* out);
+  // out[n] = silu(gate[n]) * up[n]; out may be gate or up.
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`.
+  void (*quantize_i8)(const float* x, ActivationsI8& out, int64_t t);
+  // Rotates pairs (i, i + head_dim/2) of `heads` heads in place by cos/sin[head_dim/2].
+  void (*rope)(float* x, int heads, int head_dim, const float* cos, const float* sin);
+  // float32 -> fp16, round to nearest even.
+  void (*to_f16)(const float* x, int64_t n, uint16_t* out);
+  // Attention of `m` consecutive queries of ONE query head over the cache of its kv head. Query i
+  // stands at position `position + i` and sees positions max(0, position + i + 1 - window) ..
+  // position + i (window 0: all). q[i * ldq + d], out[i * ldo + d]; scale multiplies the logits.
+  // scratch: float[attention_scratch(...)].
+  void (*attention)(const KvView& kv, int kv_head, const float* q, int64_t ldq, int64_t m,
+                    int64_t position, int64_t window, float scale, float* out, int64_t ldo,
+                    float* scratch);
+};
+
+// Floats of scratch that `attention` needs for up to m queries ending before `end_position`.
+int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim);
+
+// The table of an instruction set; throws usage if the machine lacks it.
+const Ops& ops(Isa isa);
+inline const Ops& ops() {
+  return ops(current_isa());
+}
+
+// Normalizes (gain not null) or takes as it is, pads, rotates and quantizes one input row while it
+// is in the first-level cache. Writes the float row to `row`[cols] and, when `quantized` is not
+// null, its int8 planes.
+void prepare_input(const Ops& ops, const InputTransform& transform, const float* x,
+                   const float* gain, float eps, float* row, ActivationsI8* quantized, int64_t t);
+
+}  // namespace walsh

@@ -1,0 +1,65 @@
+// The rotation of weight rows and activations: random signs, then a normalized Hadamard transform
+// per block (formats.md section 1). y = W x = (W R^T)(R x): weights are stored rotated, x is
+// rotated once.
+//
+// Source: QuIP# (Tseng et al. 2024) and QuaRot (Ashkboos et al. 2024) for the randomized Hadamard
+// transform; the sign hash is murmur3's finalizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace walsh {
+
+enum class RotationKind : uint8_t { none, hadamard, qr };
+
+// Everything needed to rebuild a rotation bit-exactly; stored per tensor and pass.
+struct Rotation {
+  RotationKind kind = RotationKind::hadamard;
+  int block = 128;     // a power of two, 32..1024
+  uint32_t seed = 42;  // of the signs (hadamard) or of the matrix (qr)
+  bool signs = true;   // false only to show what the signs are worth
+
+  bool operator==(const Rotation&) const = default;
+};
+
+std::string_view rotation_kind_name(RotationKind kind);
+RotationKind parse_rotation_kind(std::string_view name);  // throws usage
+
+// A row of length k (a multiple of 32) is cut into as many blocks as fit, then a tail in descending
+// powers of two down to 32.
+struct Segment {
+  int64_t offset;
+  int size;
+};
+std::vector<Segment> rotation_segments(int64_t k, int block);
+
+// -1 or +1 for a column: bit 31 of fmix32(column * 0x9E3779B9 + seed).
+float rotation_sign(uint32_t seed, uint64_t column);
+
+// Seed of pass `pass` (0, or 1 for a residual) of the tensors that read activation site `site`.
+uint32_t rotation_seed(uint32_t seed, int site, int pass);
+
+// A rotation prepared for rows of one length. The same input gives the same bits on every
+// instruction set (the order of additions is fixed by the butterfly).
+class Rotator {
+ public:
+  // k: padded row length, a multiple of 32 (any k when kind is none).
+  Rotator(const Rotation& rotation, int64_t k);
+  ~Rotator();
+  Rotator(Rotator&&) noexcept;
+  Rotator& operator=(Rotator&&) noexcept;
+
+  const Rotation& rotation() const;
+  int64_t size() const;
+  void apply(float* row) const;   // row[k] <- R row
+  void invert(float* row) const;  // row[k] <- R^T row
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace walsh
