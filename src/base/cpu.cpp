@@ -1,5 +1,9 @@
 #include "base/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -24,6 +28,14 @@ Isa parse(std::string_view name, const char* where) {
                   "', expected ref, avx2, avx512 or avx512vbmi");
 }
 
+#if defined(__x86_64__)
+// CPUID leaf 1; clang 14's __builtin_cpu_supports does not know the name.
+bool has_f16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
@@ -44,8 +56,7 @@ bool isa_supported(Isa isa) {
   if (isa == Isa::ref) return true;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (isa == Isa::avx2) return avx2;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -27,6 +27,13 @@ enum class FormatId : uint8_t {
   tq3_2
 };
 
+// How the encoder finds a group's scale.
+enum class ScaleFit : uint8_t {
+  search,  // least squares from several starts (formats.md section 3)
+  sigma,   // the rms of the group, offset 0: the literal ternary code of seed 000
+  absmax   // as ggml's q8_0 (absmax / 127) and q4_0 (value of largest magnitude / -8)
+};
+
 // One scalar code: packed codes of `bits` bits (formats.md section 4; 8 bits: one int8 each), fp16
 // scales per group. Groups are cut from the row start; the last one may be shorter.
 struct ScalarCode {
@@ -37,6 +44,8 @@ struct ScalarCode {
   const float* levels = nullptr;  // [2^bits], by code; null for 8 bits (level = the int8)
   const int8_t* levels_i8 = nullptr;  // [2^bits] for integer kernels: level ~ unit * levels_i8
   float unit = 1;
+  ScaleFit fit = ScaleFit::search;
+  float start = 1;  // scale of the levels that suits N(0,1): the search starts at start * rms
 };
 
 struct Format {

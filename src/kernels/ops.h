@@ -22,8 +22,9 @@ inline constexpr int kPlainGroup = 32;        // the same for inputs that are no
 // One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
 // a vector is one row. Rows are padded to 16 with scale 0.
 //   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
-//   formats.md
-//                 section 4 (2 bits: 2 words a unit, 3 bits: 3, 4 bits: 4)
+//                 formats.md section 4 with their nibbles permuted: nibble p of the file is the
+//                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
+//                 one table lookup per half yields 4 consecutive columns of 16 rows
 //   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
 //   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
 //                 group then being sub_group.
@@ -41,7 +42,7 @@ struct PanelMatrix {
   uint64_t bytes() const { return codes.size() * 4 + (scales.size() + offsets.size()) * 2; }
 };
 
-// Repacks pass `pass` of a coded tensor.
+// Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
 PanelMatrix pack_panels(const Tensor& tensor, int pass);
 
 // Quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
@@ -79,11 +80,16 @@ struct KvView {
 
 struct Ops {
   // y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
-  // [panel_begin, panel_end); adds to y when `accumulate`. Integer accumulation within a scale
-  // group.
+  // [panel_begin, panel_end); adds to y when `accumulate`. The smaller of w.group and x.group must
+  // divide the larger (or the larger cover the row). Every instruction set gives the same bits, and
+  // those of a token do not depend on m: with i = the integer sum over the columns of one scale
+  // group of both, in column order,
+  //   y = fma(i, (scale * unit) * x_scale, y), then y = fma(offset, sum(q) * x_scale, y).
   void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path.
+  // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path. Products of
+  // the decoded weights (scale * level + offset) in column order by fma, summed over blocks of 128
+  // columns, then over blocks.
   void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
@@ -101,13 +107,17 @@ struct Ops {
   void (*rope)(float* x, int heads, int head_dim, const float* cos, const float* sin);
   // float32 -> fp16, round to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
-  // Attention of `m` consecutive queries of ONE query head over the cache of its kv head. Query i
-  // stands at position `position + i` and sees positions max(0, position + i + 1 - window) ..
-  // position + i (window 0: all). q[i * ldq + d], out[i * ldo + d]; scale multiplies the logits.
-  // scratch: float[attention_scratch(...)].
-  void (*attention)(const KvView& kv, int kv_head, const float* q, int64_t ldq, int64_t m,
-                    int64_t position, int64_t window, float scale, float* out, int64_t ldo,
-                    float* scratch);
+  // Attention of `m` consecutive queries of the `heads` query heads that share one kv head, so that
+  // the cache is read once for all of them. Query i stands at position `position + i` and sees
+  // positions max(0, position + i + 1 - window) .. position + i (window 0: all).
+  // Positions from position + m on are not read.
+  // Head h reads q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * head_dim + d]; out may
+  // not overlap q. `scale` multiplies the logits. head_dim is a multiple of 8, q and out need no
+  // alignment. A row's result does not depend on m or heads.
+  // scratch: float[attention_scratch(m, position + m, head_dim)], any content.
+  void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
+                    int64_t m, int64_t position, int64_t window, float scale, float* out,
+                    int64_t ldo, float* scratch);
 };
 
 // Floats of scratch that `attention` needs for up to m queries ending before `end_position`.

@@ -23,6 +23,9 @@ struct ModelPlan {
   std::string final_norm;   // norm before the head
   std::vector<Site> sites;  // in layer order; the index is the site number of its seed
   std::vector<std::string> vectors;  // all remaining tensors (norms, biases): kept as they are
+  // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
+  // rotary buffers): exact names. Any other tensor is an error.
+  std::vector<std::string> ignored;
 };
 
 }  // namespace walsh

@@ -1,0 +1,72 @@
+// A model with its tokenizer, ready to run: tokenize, score, generate.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "walsh/quantizer.h"
+
+namespace walsh {
+
+struct EngineOptions {
+  int threads = 0;                          // 0: one per core
+  int64_t context = 0;                      // positions; 0: the model's maximum, at most 4096
+  std::string activations = "auto";         // "auto", "i8", "i8x2", "f32"
+  std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it
+};
+
+// Defaults as in llama.cpp; temperature 0 is greedy.
+struct GenerationOptions {
+  int64_t max_tokens = 128;
+  float temperature = 0.8f, top_p = 0.95f, min_p = 0.05f, repeat_penalty = 1;
+  int top_k = 40;
+  uint64_t seed = 42;
+};
+
+struct PerplexityResult {
+  double perplexity = 0, standard_error = 0;
+  int64_t tokens = 0;  // scored
+};
+
+// Not for use by several threads at once.
+class Engine {
+ public:
+  // Opens a walsh file or a Hugging Face folder. Throws Error naming file, tensor and reason.
+  static Engine open(const std::string& path, const EngineOptions& options = {});
+
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  int64_t vocab_size() const;
+  int64_t context() const;
+  double bits_per_weight() const;  // of the linear weights
+
+  std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
+  std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;
+
+  // Logits [vocab_size] after the last of `tokens`, which start a new sequence.
+  std::vector<float> logits(std::span<const int32_t> tokens);
+
+  // Continues `prompt` until a stop token, max_tokens or the end of the context; returns the new
+  // text. `on_text` receives it piece by piece as complete UTF-8; false stops.
+  std::string generate(std::string_view prompt, const GenerationOptions& options = {},
+                       const std::function<bool(std::string_view)>& on_text = {});
+
+  // Perplexity of a text in windows of `ctx` tokens, the second half of each scored; chunks = 0:
+  // all.
+  PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace walsh

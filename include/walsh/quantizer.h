@@ -1,0 +1,50 @@
+// Compressing a Hugging Face checkpoint into one walsh file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace walsh {
+
+// The names and values are those of the command's flags (`walsh quantize --help`).
+struct CompressOptions {
+  std::string type = "tq4";            // of every linear weight; see formats()
+  std::string embed_type, head_type;   // empty: keep the checkpoint's type
+  std::vector<std::string> overrides;  // "re:PATTERN=TYPE" or "NAME=TYPE", the first match wins
+  std::vector<std::string> ignore;     // "re:PATTERN" or "NAME": keep the checkpoint's type
+  std::string rotation = "hadamard";   // "hadamard", "qr", "none"
+  int block = 0;                       // rotation block, 32 to 1024; 0: the type's own
+  bool signs = true;                   // random signs before the Hadamard transform
+  uint32_t seed = 42;
+  bool balance = true;      // channel balancing before the rotation
+  bool fast = false;        // one starting scale instead of ten
+  bool shape_gain = false;  // norm-preserving scales instead of least squares
+};
+
+struct CompressReport {
+  uint64_t file_bytes = 0;
+  double bits_per_weight = 0;  // of the linear weights, scales included
+};
+
+// Called after each tensor with the number done and the number of all; false stops.
+using CompressProgress = std::function<bool(size_t done, size_t count)>;
+
+// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all.
+// threads = 0: one per core. Throws Error: usage, bad_input, io, limit, interrupted.
+CompressReport quantize(const std::string& in, const std::string& out,
+                        const CompressOptions& options, int threads = 0,
+                        const CompressProgress& progress = {});
+
+struct FormatSummary {
+  std::string name;
+  double bits_per_weight = 0;  // on long rows
+  double bound = 0;            // NMSE on N(0,1) that it must reach; 0: none
+  std::string note;
+};
+
+// All weight formats.
+std::vector<FormatSummary> formats();
+
+}  // namespace walsh

@@ -1,0 +1,23 @@
+// `walsh bench --kernels`: single matrix products, per format, shape and batch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+namespace walsh::cli {
+
+struct KernelBenchOptions {
+  std::vector<std::string> types;   // empty: a selection
+  std::vector<std::string> shapes;  // "KxN": K columns (inputs), N rows (outputs)
+  std::vector<int64_t> batches;
+  int repetitions = 5;
+  std::string output = "md";  // md, csv or json
+};
+
+// The table as text. Throws usage for an unknown type or a malformed shape.
+std::string bench_kernels(const KernelBenchOptions& options, ThreadPool& pool);
+
+}  // namespace walsh::cli

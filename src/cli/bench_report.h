@@ -1,0 +1,31 @@
+// The table of `walsh bench`, in the columns that users of llama-bench know.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace walsh::cli {
+
+struct BenchResult {
+  std::string model, type, device, test;
+  uint64_t bytes = 0, params = 0;  // of the whole model
+  double bpw = 0;                  // of the linear layers
+  int threads = 0;
+  std::vector<double> tokens_per_s;  // one per repetition
+  double bytes_per_token = 0;        // weights read, shared by the tokens of one pass
+  double bandwidth = 0;              // bytes/s, measured in the same run
+  double macs_per_token = 0;         // multiply-accumulates with weights
+  double int8_peak = 0;              // multiply-accumulates/s, measured in the same run
+
+  double mean() const;
+  double stddev() const;
+  double bytes_per_s() const { return mean() * bytes_per_token; }
+  double bandwidth_share() const { return bandwidth > 0 ? bytes_per_s() / bandwidth : 0; }
+  double int8_share() const { return int8_peak > 0 ? mean() * macs_per_token / int8_peak : 0; }
+};
+
+// `format` is md, csv or json.
+std::string bench_text(const std::vector<BenchResult>& results, const std::string& format);
+
+}  // namespace walsh::cli

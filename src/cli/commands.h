@@ -1,0 +1,20 @@
+// The sub-commands of `walsh`: each adds its options to the parser and returns what to do when it
+// is chosen. One file per command.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace walsh::cli {
+
+// A command's exit status; throws walsh::Error.
+using Action = std::function<int()>;
+
+Action add_quantize(CLI::App& command);
+Action add_eval(CLI::App& command);
+Action add_run(CLI::App& command);
+Action add_bench(CLI::App& command);
+Action add_inspect(CLI::App& command);
+Action add_formats(CLI::App& command);
+
+}  // namespace walsh::cli

@@ -1,0 +1,142 @@
+// `walsh eval MODEL --text FILE`: perplexity, and with --reference the KL divergence from another
+// model.
+#include "cli/eval_report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "eval/evaluator.h"
+#include "io/mapped_file.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
+struct Options {
+  ModelOptions model;
+  std::string text, reference;
+  int64_t ctx = 512, chunks = 0, stride = 0;
+  bool full = false, json = false, verbose = false;
+};
+
+WindowOptions window_options(const Options& options) {
+  WindowOptions windows;
+  windows.ctx = options.ctx;
+  windows.chunks = options.chunks;
+  windows.stride = options.stride;
+  if (options.full) windows.rule = WindowRule::full;
+  if (options.stride > 0) windows.rule = WindowRule::strided;
+  return windows;
+}
+
+std::string rule_text(const WindowOptions& windows) {
+  switch (windows.rule) {
+    case WindowRule::second_half:
+      return fmt::format("tokens {}..{} of each window", windows.ctx / 2, windows.ctx - 1);
+    case WindowRule::full:
+      return fmt::format("tokens 1..{} of each window", windows.ctx - 1);
+    case WindowRule::strided:
+      return fmt::format("stride {}", windows.stride);
+  }
+  return "";
+}
+
+// Both models have to see the same tokens.
+void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
+                       const std::string& text, const std::vector<int32_t>& tokens) {
+  if (reference.tokenizer.encode(text, false) != tokens ||
+      reference.tokenizer.bos() != model.tokenizer.bos()) {
+    throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
+  }
+}
+
+EvalSubject describe(const Options& options, const LoadedModel& model,
+                     const std::optional<LoadedModel>& reference) {
+  EvalSubject subject;
+  subject.model = options.model.path;
+  subject.text = options.text;
+  subject.type = model.model.type_name();
+  subject.bpw = model.model.bits_per_weight();
+  subject.bytes = model.model.model_bytes();
+  subject.ctx = options.ctx;
+  subject.rule = rule_text(window_options(options));
+  if (reference) {
+    subject.reference = reference->path;
+    subject.reference_type = reference->model.type_name();
+  }
+  return subject;
+}
+
+int evaluate_command(const Options& options) {
+  options.model.machine.apply();
+  const InterruptGuard interrupt;
+  const std::string text = read_text_file(options.text, kMaxTextBytes);
+  ThreadPool pool(options.model.machine.threads);
+  const LoadedModel model = options.model.load(pool);
+  const std::vector<int32_t> tokens = model.tokenizer.encode(text, false);
+  std::optional<LoadedModel> reference;
+  if (!options.reference.empty()) {
+    reference.emplace(ModelOptions::load_plain(options.reference, pool));
+    check_same_tokens(model, *reference, text, tokens);
+  }
+
+  const bool running = options.verbose || is_terminal(STDERR_FILENO);
+  const Stopwatch watch;
+  EvalOptions eval;
+  eval.windows = window_options(options);
+  if (eval.windows.rule != WindowRule::strided) eval.bos = model.tokenizer.bos().value_or(-1);
+  eval.progress = [&](const Evaluation& result, int64_t windows) {
+    InterruptGuard::check();
+    if (!running) return;
+    if (result.windows == 1) {
+      fmt::print(stderr, "{} tokens, {} chunks of {}\n{}", tokens.size(), windows, options.ctx,
+                 running_heading(reference.has_value()));
+    }
+    fmt::print(stderr, "{}", running_line(result));
+  };
+  const Evaluation result =
+      evaluate(model.model, reference ? &reference->model : nullptr, tokens, eval);
+
+  EvalSubject subject = describe(options, model, reference);
+  subject.seconds = watch.seconds();
+  fmt::print("{}", options.json ? eval_json(result, subject) : eval_text(result, subject));
+  return 0;
+}
+
+}  // namespace
+
+Action add_eval(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  options->model.add_to(command);
+  command.add_option("-f,--text", options->text, "Text to score")->required()->type_name("FILE");
+  command
+      .add_option("--reference", options->reference,
+                  "Model to diverge from, run as it is; a walsh file or a folder")
+      ->type_name("MODEL");
+  command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
+  command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")
+      ->check(CLI::NonNegativeNumber);
+  CLI::Option* stride =
+      command
+          .add_option("--stride", options->stride,
+                      "Overlapping windows every so many tokens, each token scored once")
+          ->check(CLI::PositiveNumber);
+  command.add_flag("--full", options->full, "Score tokens 1.. instead of the second half")
+      ->excludes(stride);
+  command.add_flag("--json", options->json, "Result as one JSON object");
+  command.add_flag("-v,--verbose", options->verbose, "A line per window on standard error");
+  return [options] { return evaluate_command(*options); };
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,135 @@
+#include "cli/eval_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cli/terminal.h"
+
+namespace walsh::cli {
+namespace {
+
+std::string line(const char* name, const Estimate& e, double unit = 1, const char* suffix = "") {
+  return fmt::format("{:<28}: {:>12.6f} +/- {:>10.6f}{}\n", name, e.value * unit, e.error * unit,
+                     suffix);
+}
+
+std::string value_line(const std::string& name, double value, const char* suffix = "") {
+  return fmt::format("{:<28}: {:>12.6f}{}\n", name, value, suffix);
+}
+
+std::string percentile_lines(const char* what, const std::vector<double>& sorted,
+                             std::span<const double> percents, double unit, const char* suffix) {
+  std::string text = value_line(fmt::format("Maximum {}", what), sorted.back() * unit, suffix);
+  for (const double p : percents) {
+    const std::string name =
+        p == 50 ? fmt::format("Median  {}", what) : fmt::format("{:.1f}%   {}", p, what);
+    text += value_line(name, percentile(sorted, p) * unit, suffix);
+  }
+  return text + value_line(fmt::format("Minimum {}", what), sorted.front() * unit, suffix);
+}
+
+// Ratio and difference of the two perplexities, errors from the paired ln ratio.
+std::string perplexity_block(const DivergenceMeter& d) {
+  const Estimate q = d.perplexity(), base = d.reference_perplexity(), ln = d.ln_ratio();
+  const double ratio = q.value / base.value;
+  const double variance_q = q.error * q.error, variance_base = base.error * base.error;
+  const double covariance = d.correlation() * q.error * base.error;
+  const double difference_error =
+      std::sqrt(std::max(0.0, variance_q + variance_base - 2 * covariance));
+  return "====== Perplexity statistics ======\n" + line("Mean PPL(Q)", q) +
+         line("Mean PPL(base)", base) +
+         value_line("Cor(ln(PPL(Q)), ln(PPL(base)))", 100 * d.correlation(), " %") +
+         line("Mean ln(PPL(Q)/PPL(base))", ln) +
+         line("Mean PPL(Q)/PPL(base)", {ratio, ratio * ln.error}) +
+         line("Mean PPL(Q)-PPL(base)", {q.value - base.value, difference_error});
+}
+
+std::string divergence_blocks(const DivergenceMeter& d) {
+  constexpr double kKld[] = {99.9, 99, 95, 90, 50, 10, 5, 1, 0.1};
+  constexpr double kDp[] = {99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1};
+  return perplexity_block(d) + "\n====== KL divergence statistics ======\n" +
+         line("Mean    KLD", d.kld()) + percentile_lines("KLD", d.sorted_kld(), kKld, 1, "") +
+         "\n====== Token probability statistics ======\n" + line("Mean    dp", d.dp(), 100, " %") +
+         percentile_lines("dp", d.sorted_dp(), kDp, 100, " %") +
+         line("RMS dp", d.rms_dp(), 100, " %") + line("Same top p", d.same_top(), 100, " %");
+}
+
+}  // namespace
+
+std::string running_heading(bool with_reference) {
+  if (!with_reference) return fmt::format("{:>6}  {:>22}\n", "chunk", "PPL");
+  return fmt::format("{:>6}  {:>22}  {:>22}  {:>20}  {:>17}  {:>17}\n", "chunk", "PPL",
+                     "ln(PPL(Q)/PPL(base))", "KL Divergence", "dp RMS", "Same top p");
+}
+
+std::string running_line(const Evaluation& result) {
+  const auto pair = [](const Estimate& e, int digits, double unit = 1) {
+    return fmt::format("{:.{}f} +/- {:.{}f}", e.value * unit, digits, e.error * unit, digits);
+  };
+  std::string text =
+      fmt::format("{:>6}  {:>22}", result.windows, pair(result.perplexity.perplexity(), 4));
+  if (const auto& d = result.divergence) {
+    text += fmt::format("  {:>22}  {:>20}  {:>15} %  {:>15} %", pair(d->ln_ratio(), 5),
+                        pair(d->kld(), 5), pair(d->rms_dp(), 3, 100), pair(d->same_top(), 3, 100));
+  }
+  return text + "\n";
+}
+
+std::string eval_text(const Evaluation& result, const EvalSubject& subject) {
+  std::string text = fmt::format("model     {} ({}, {:.4f} bits per weight, {})\n", subject.model,
+                                 subject.type, subject.bpw, human_bytes(subject.bytes));
+  if (!subject.reference.empty()) {
+    text += fmt::format("reference {} ({})\n", subject.reference, subject.reference_type);
+  }
+  text += fmt::format("text      {} ({} tokens scored, rule {}, {:.1f} s)\n\n", subject.text,
+                      result.perplexity.count(), subject.rule, subject.seconds);
+  if (result.divergence) text += divergence_blocks(*result.divergence) + "\n";
+  const Estimate ppl = result.perplexity.perplexity();
+  return text + fmt::format("Final estimate: PPL over {} chunks for n_ctx={} = {:.4f} +/- {:.5f}\n",
+                            result.windows, subject.ctx, ppl.value, ppl.error);
+}
+
+std::string eval_json(const Evaluation& result, const EvalSubject& subject) {
+  using Json = nlohmann::ordered_json;
+  const Estimate ppl = result.perplexity.perplexity();
+  Json json = {{"model", subject.model},
+               {"type", subject.type},
+               {"text", subject.text},
+               {"rule", subject.rule},
+               {"ppl", ppl.value},
+               {"ppl_stderr", ppl.error},
+               {"tokens", result.perplexity.count()},
+               {"chunks", result.windows},
+               {"ctx", subject.ctx},
+               {"bpw", subject.bpw},
+               {"bytes", subject.bytes}};
+  if (const auto& d = result.divergence) {
+    const std::vector<double> kld = d->sorted_kld();
+    const Estimate base = d->reference_perplexity(), ln = d->ln_ratio();
+    json["reference"] =
+        Json{{"model", subject.reference}, {"ppl", base.value}, {"ppl_stderr", base.error}};
+    json["kld"] = Json{{"mean", d->kld().value},
+                       {"mean_stderr", d->kld().error},
+                       {"p99_9", percentile(kld, 99.9)},
+                       {"p99", percentile(kld, 99)},
+                       {"median", percentile(kld, 50)},
+                       {"max", kld.back()},
+                       {"min", kld.front()}};
+    json["ln_ratio"] = ln.value;
+    json["ln_ratio_stderr"] = ln.error;
+    json["top1"] = d->same_top().value;
+    json["rms_dp"] = d->rms_dp().value;
+    json["mean_dp"] = d->dp().value;
+  }
+  json["seconds"] = subject.seconds;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace walsh::cli

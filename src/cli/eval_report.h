@@ -1,0 +1,29 @@
+// How the results of `walsh eval` are shown: running lines, the final text, JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "eval/evaluator.h"
+
+namespace walsh::cli {
+
+struct EvalSubject {
+  std::string model, reference, text, type, reference_type, rule;
+  double bpw = 0;      // of the linear layers
+  uint64_t bytes = 0;  // of all tensors
+  int64_t ctx = 0;
+  double seconds = 0;
+};
+
+// The heading of the running lines and one of them: what is known after each window.
+std::string running_heading(bool with_reference);
+std::string running_line(const Evaluation& result);
+
+// The final block: perplexity, and the statistics of the divergence if there is a reference.
+std::string eval_text(const Evaluation& result, const EvalSubject& subject);
+
+// One JSON object. Probabilities (top1, rms_dp, dp) are fractions, logarithms natural.
+std::string eval_json(const Evaluation& result, const EvalSubject& subject);
+
+}  // namespace walsh::cli

@@ -1,0 +1,87 @@
+// `walsh formats`: every storage format, its cost, its measured error and the bound it must reach.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "eval/format_check.h"
+
+namespace walsh::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> names;
+  MachineOptions machine;
+  bool check = false, json = false;
+};
+
+void print_json(const std::vector<FormatReport>& reports) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const FormatReport& r : reports) {
+    const nlohmann::ordered_json nmse = {
+        {"normal", r.nmse_normal}, {"t4", r.nmse_t4}, {"outlier", r.nmse_outlier}};
+    list.push_back({{"name", r.name}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
+  }
+  fmt::print("{}\n", list.dump(2));
+}
+
+void print_table(const std::vector<FormatReport>& reports) {
+  fmt::print("{:<22} {:>8} {:>11} {:>11} {:>11} {:>11}\n", "format", "bpw", "N(0,1)", "t(4)",
+             "outlier", "bound");
+  for (const FormatReport& r : reports) {
+    const std::string bound = r.bound > 0 ? fmt::format("{:.4g}", r.bound) : "-";
+    fmt::print("{:<22} {:>8.4f} {:>11.4g} {:>11.4g} {:>11.4g} {:>11}{}\n", r.name, r.bpw,
+               r.nmse_normal, r.nmse_t4, r.nmse_outlier, bound, r.passes() ? "" : "  MISSED");
+  }
+}
+
+// Reports that miss their bound; each one on standard error.
+int missed(const std::vector<FormatReport>& reports, Isa isa) {
+  int count = 0;
+  for (const FormatReport& r : reports) {
+    if (r.passes()) continue;
+    ++count;
+    fmt::print(stderr, "walsh: {}: NMSE {:.6g} exceeds the bound {:.6g} ({})\n", r.name,
+               r.nmse_normal, r.bound, isa_name(isa));
+  }
+  return count;
+}
+
+int formats(const Options& options) {
+  options.machine.apply();
+  ThreadPool pool(options.machine.threads);
+  const std::vector<FormatReport> reports = check_formats(pool, options.names);
+  options.json ? print_json(reports) : print_table(reports);
+  if (!options.check) return 0;
+  const Isa chosen = current_isa();
+  int count = missed(reports, chosen);
+  // Without --isa the bounds have to hold with every instruction set of this machine.
+  for (const Isa isa : options.machine.isa.empty() ? supported_isas() : std::vector<Isa>{}) {
+    if (isa == chosen) continue;
+    force_isa(isa_name(isa));
+    count += missed(check_formats(pool, options.names), isa);
+  }
+  if (!options.json && count == 0) fmt::print("all bounds hold\n");
+  return count == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+Action add_formats(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  command.add_option("NAME", options->names, "Formats to measure (default: all)");
+  command.add_flag("--check", options->check,
+                   "Fail if a bound is missed, with any instruction set of this machine");
+  command.add_flag("--json", options->json, "The table as JSON");
+  options->machine.add_to(command);
+  return [options] { return formats(*options); };
+}
+
+}  // namespace walsh::cli

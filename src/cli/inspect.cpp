@@ -1,0 +1,197 @@
+// `walsh inspect FILE`: what is in a walsh file, and with --check whether it is whole.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "io/json.h"
+#include "quantize/open.h"
+#include "quantize/verify.h"
+#include "quantize/walsh_file.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+// A tensor whose measured error exceeds its format's bound by more than this is suspicious.
+constexpr double kSuspiciousRatio = 1.15;
+
+struct Options {
+  std::string file, source;
+  MachineOptions machine;
+  bool check = false, json = false;
+};
+
+struct Row {
+  const StoredTensor* tensor;
+  std::optional<double> measured;  // NMSE against the source
+
+  double bits() const {
+    const double weights = static_cast<double>(tensor->rows) * static_cast<double>(tensor->cols);
+    return weights > 0 ? 8.0 * static_cast<double>(tensor->bytes) / weights : 0;
+  }
+  double error() const { return measured.value_or(tensor->nmse); }
+  bool suspicious() const {
+    const double bound = tensor->format->bound;
+    return bound > 0 && error() > kSuspiciousRatio * bound;
+  }
+};
+
+struct Totals {
+  uint64_t weights = 0, linear_weights = 0, linear_bytes = 0, suspicious = 0;
+
+  explicit Totals(const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      const auto count = static_cast<uint64_t>(row.tensor->rows * row.tensor->cols);
+      weights += count;
+      suspicious += row.suspicious();
+      if (!row.tensor->linear) continue;
+      linear_weights += count;
+      linear_bytes += row.tensor->bytes;
+    }
+  }
+  double bits() const {
+    return linear_weights
+               ? 8.0 * static_cast<double>(linear_bytes) / static_cast<double>(linear_weights)
+               : 0;
+  }
+};
+
+std::string rotation_text(const Rotation& rotation) {
+  if (rotation.kind == RotationKind::none) return "none";
+  return fmt::format("{}-{}{} seed {}", rotation_kind_name(rotation.kind), rotation.block,
+                     rotation.signs ? "" : " no signs", rotation.seed);
+}
+
+void verify_checksums(const WalshFile& file, ProgressBar& bar) {
+  uint64_t done = 0;
+  for (const StoredTensor& tensor : file.tensors()) {
+    InterruptGuard::check();
+    file.verify(tensor);
+    bar.update(++done, file.tensors().size(), tensor.name);
+  }
+  bar.clear();
+}
+
+void measure_errors(WalshFile& file, const Options& options, std::vector<Row>& rows,
+                    ProgressBar& bar) {
+  ThreadPool pool(options.machine.threads);
+  const auto checkpoint = open_source(options.source, nullptr, read_plan, pool);
+  const ModelPlan plan = read_plan(file.config_json(), options.file);
+  uint64_t done = 0;
+  for (Row& row : rows) {
+    InterruptGuard::check();
+    if (!row.tensor->format->dense) {
+      row.measured = measure_nmse(file, *checkpoint, plan, row.tensor->name, pool);
+    }
+    bar.update(++done, rows.size(), row.tensor->name);
+  }
+  bar.clear();
+}
+
+void print_json(const WalshFile& file, const std::vector<Row>& rows, bool checked) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const Row& row : rows) {
+    const StoredTensor& t = *row.tensor;
+    nlohmann::ordered_json entry = {{"name", t.name},         {"shape", {t.rows, t.cols}},
+                                    {"type", t.format->name}, {"source_type", t.source_type},
+                                    {"bpw", row.bits()},      {"bytes", t.bytes},
+                                    {"nmse", t.nmse},         {"checksum", t.checksum.hex()}};
+    for (int pass = 0; pass < t.format->passes; ++pass) {
+      entry["rotation"].push_back(rotation_text(t.rotation[pass]));
+    }
+    if (row.measured) entry["nmse_measured"] = *row.measured;
+    tensors.push_back(std::move(entry));
+  }
+  const Totals totals(rows);
+  const nlohmann::ordered_json json = {
+      {"file", file.path()},          {"bytes", file.file_bytes()},
+      {"producer", file.producer()},  {"recipe", parse_json(file.recipe(), file.path())},
+      {"weights", totals.weights},    {"bpw", totals.bits()},
+      {"checked", checked},           {"suspicious", totals.suspicious},
+      {"tensors", std::move(tensors)}};
+  fmt::print("{}\n", json.dump(2));
+}
+
+std::string error_text(const Row& row) {
+  if (row.tensor->format->dense) return "-";
+  std::string text = fmt::format("{:.4g}", row.tensor->nmse);
+  if (row.measured) text += fmt::format(" (measured {:.4g})", *row.measured);
+  return text;
+}
+
+void print_table(const WalshFile& file, const std::vector<Row>& rows) {
+  fmt::print("file      {} ({}, written by {})\n", file.path(), human_bytes(file.file_bytes()),
+             file.producer());
+  fmt::print("recipe    {}\n\n", file.recipe());
+  fmt::print("{:<46} {:>14} {:<10} {:>8} {:>12}  {:<26} {}\n", "tensor", "shape", "type", "bits",
+             "bytes", "rotation", "NMSE");
+  for (const Row& row : rows) {
+    const StoredTensor& t = *row.tensor;
+    const std::string shape =
+        t.rows == 1 ? fmt::format("{}", t.cols) : fmt::format("{} x {}", t.rows, t.cols);
+    fmt::print("{:<46} {:>14} {:<10} {:>8.4f} {:>12}  {:<26} {}\n", t.name, shape, t.format->name,
+               row.bits(), t.bytes, t.format->dense ? "-" : rotation_text(t.rotation[0]),
+               error_text(row));
+  }
+  const Totals totals(rows);
+  fmt::print("\n{} tensors, {} weights, {} in linear layers at {:.4f} bits per weight\n",
+             rows.size(), human_count(totals.weights), human_count(totals.linear_weights),
+             totals.bits());
+}
+
+void print_check(const std::vector<Row>& rows) {
+  fmt::print("checksums of {} tensors are right\n", rows.size());
+  for (const Row& row : rows) {
+    if (!row.suspicious()) continue;
+    fmt::print(stderr, "walsh: warning: {}: NMSE {:.4g} is {:.2f} times the bound {:.4g} of {}\n",
+               row.tensor->name, row.error(), row.error() / row.tensor->format->bound,
+               row.tensor->format->bound, row.tensor->format->name);
+  }
+}
+
+int inspect(const Options& options) {
+  options.machine.apply();
+  if (!options.source.empty() && !options.check) {
+    throw Error(ErrorCode::usage, "--source", "has no meaning without --check");
+  }
+  const InterruptGuard interrupt;
+  ProgressBar bar(is_terminal(STDERR_FILENO));
+  const auto file = WalshFile::open(options.file);
+  std::vector<Row> rows;
+  for (const StoredTensor& tensor : file->tensors())
+    rows.push_back({&tensor, std::nullopt});
+  if (options.check) verify_checksums(*file, bar);
+  if (!options.source.empty()) measure_errors(*file, options, rows, bar);
+  if (options.json) {
+    print_json(*file, rows, options.check);
+    return 0;
+  }
+  print_table(*file, rows);
+  if (options.check) print_check(rows);
+  return 0;
+}
+
+}  // namespace
+
+Action add_inspect(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  command.add_option("FILE", options->file, "A file written by walsh quantize")->required();
+  command.add_flag("--check", options->check, "Verify checksums and errors");
+  command.add_option("--source", options->source,
+                     "The checkpoint it was made from: with --check, measure every error again");
+  command.add_flag("--json", options->json, "Everything as JSON");
+  options->machine.add_to(command);
+  return [options] { return inspect(*options); };
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,112 @@
+// The command `walsh`: parses, dispatches, and turns every failure into one line and an exit
+// status.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cpu.h"
+#include "cli/commands.h"
+#include "cli/recipe_options.h"
+#include "walsh/error.h"
+#include "walsh/version.h"
+
+namespace walsh::cli {
+namespace {
+
+struct Command {
+  CLI::App* app;
+  Action action;
+};
+
+// Control characters could move the cursor or forge further lines.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n')
+    text.pop_back();
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+int fail(ErrorCode code, const std::string& where, const std::string& reason) {
+  std::fflush(stdout);
+  fmt::print(stderr, "walsh: error: {}: {}\n", one_line(where), one_line(reason));
+  return exit_status(code);
+}
+
+std::string version_text() {
+  std::string isas;
+  for (const Isa isa : supported_isas())
+    isas += fmt::format(" {}", isa_name(isa));
+  return fmt::format("walsh {} (file format {}; instruction sets:{})", kVersion, kFileFormatVersion,
+                     isas);
+}
+
+std::vector<Command> add_commands(CLI::App& app) {
+  using Adder = Action (*)(CLI::App&);
+  const std::pair<const char*, std::pair<const char*, Adder>> table[] = {
+      {"quantize", {"Compress a checkpoint into one file", add_quantize}},
+      {"eval", {"Perplexity, and KL divergence from a reference", add_eval}},
+      {"run", {"Generate text", add_run}},
+      {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
+      {"inspect", {"What is in a walsh file", add_inspect}},
+      {"formats", {"The storage formats and their measured errors", add_formats}},
+  };
+  std::vector<Command> commands;
+  for (const auto& [name, entry] : table) {
+    CLI::App* command = app.add_subcommand(name, entry.first);
+    commands.push_back({command, entry.second(*command)});
+  }
+  return commands;
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app("Quantizes language models in a rotated domain and runs them on the CPU.", "walsh");
+  app.footer(type_list());
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(0, 1);
+  const std::vector<Command> commands = add_commands(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    app.exit(e);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    return fail(ErrorCode::usage, "command line", e.what());
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.action();
+  }
+  return fail(ErrorCode::usage, "command line", "a command is needed, see walsh --help");
+}
+
+int guarded(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const Error& e) {
+    return fail(e.code(), e.where(), e.reason());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::limit, "memory", "not enough memory");
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::internal, "walsh", e.what());
+  }
+}
+
+}  // namespace
+}  // namespace walsh::cli
+
+int main(int argc, char** argv) {
+  const int status = walsh::cli::guarded(argc, argv);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    return walsh::cli::fail(walsh::ErrorCode::io, "standard output", std::strerror(errno));
+  }
+  return status;
+}

@@ -1,0 +1,135 @@
+// `walsh quantize IN OUT --type T`: checkpoint -> rotate -> quantize -> pack -> file.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/recipe_options.h"
+#include "cli/terminal.h"
+#include "quantize/open.h"
+#include "quantize/pipeline.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+struct Options {
+  std::string input, output;
+  RecipeOptions recipe;
+  MachineOptions machine;
+  bool dry_run = false, json = false;
+};
+
+std::string shape_text(const TensorPlan& tensor) {
+  return tensor.site < 0 ? fmt::format("{}", tensor.cols)
+                         : fmt::format("{} x {}", tensor.rows, tensor.cols);
+}
+
+// "[ 12/291] NAME  ROWS x COLS  bf16 -> tq3  NMSE 0.0316"
+std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, double nmse) {
+  const int width = static_cast<int>(std::to_string(count).size());
+  std::string line =
+      fmt::format("[{:>{}}/{}] {:<45} {:>14}  {} -> {}", index, width, count, tensor.name,
+                  shape_text(tensor), dtype_name(tensor.source), tensor.format->name);
+  if (nmse > 0) line += fmt::format("  NMSE {:.4g}", nmse);
+  return line;
+}
+
+// Weight-averaged NMSE of the linear layers.
+class LinearError {
+ public:
+  void add(const TensorPlan& tensor, double nmse) {
+    if (!tensor.linear) return;
+    const double weights = static_cast<double>(tensor.rows) * static_cast<double>(tensor.cols);
+    sum_ += weights * nmse;
+    weights_ += weights;
+  }
+  double mean() const { return weights_ > 0 ? sum_ / weights_ : 0; }
+
+ private:
+  double sum_ = 0, weights_ = 0;
+};
+
+void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds) {
+  if (options.json) {
+    const nlohmann::ordered_json json = {
+        {"file", options.output},
+        {"bytes", s.file_bytes},
+        {"bpw", s.bits_per_weight()},
+        {"linear_weights", s.linear_weights},
+        {"weights", s.all_weights},
+        {"nmse", options.dry_run ? nlohmann::ordered_json() : nlohmann::ordered_json(nmse)},
+        {"dry_run", options.dry_run},
+        {"seconds", seconds}};
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("{}: {} ({} bytes), {} weights, {} of them in linear layers at {:.4f} bits",
+             options.dry_run ? "would write " + options.output : options.output,
+             human_bytes(s.file_bytes), s.file_bytes, human_count(s.all_weights),
+             human_count(s.linear_weights), s.bits_per_weight());
+  if (!options.dry_run) fmt::print(", NMSE {:.4g}, {:.1f} s", nmse, seconds);
+  fmt::print("\n");
+}
+
+int dry_run(const Options& options, const Compressor& source) {
+  if (!options.json) {
+    size_t index = 0;
+    for (const TensorPlan& tensor : source.tensors()) {
+      fmt::print("{}  {}\n", tensor_line(tensor, ++index, source.tensors().size(), 0),
+                 human_bytes(tensor.bytes()));
+    }
+  }
+  print_summary(predict(source), options, 0, 0);
+  return 0;
+}
+
+int quantize(const Options& options) {
+  options.machine.apply();
+  if (!options.recipe.given()) throw Error(ErrorCode::usage, "--type", "a type is needed");
+  ThreadPool pool(options.machine.threads);
+  const auto source = open_compressor(options.input, options.recipe.recipe(), read_plan, pool);
+  if (options.dry_run) return dry_run(options, *source);
+
+  const InterruptGuard interrupt;
+  const Stopwatch watch;
+  const bool bar_wanted = is_terminal(STDERR_FILENO);
+  ProgressBar bar(bar_wanted);
+  LinearError error;
+  const auto progress = [&](const QuantizeProgress& p) {
+    InterruptGuard::check();
+    error.add(*p.tensor, p.nmse);
+    if (bar_wanted) {
+      bar.update(p.index, p.count, p.tensor->name);
+    } else {
+      fmt::print(stderr, "{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse));
+    }
+  };
+  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress);
+  bar.clear();
+  print_summary(summary, options, error.mean(), watch.seconds());
+  return 0;
+}
+
+}  // namespace
+
+Action add_quantize(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  command.footer(type_list());
+  command.add_option("IN", options->input, "Hugging Face folder with safetensors")->required();
+  command.add_option("OUT", options->output, "File to write (GGUF container)")->required();
+  options->recipe.add_to(command, "--type");
+  options->machine.add_to(command);
+  command.add_flag("--dry-run", options->dry_run, "Only tell what would be written");
+  command.add_flag("--json", options->json, "Summary as JSON");
+  return [options] { return quantize(*options); };
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,110 @@
+#include "cli/recipe_options.h"
+
+#include <fmt/format.h>
+
+#include "formats/tensor.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+
+void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
+  command_ = &command;
+  type_flag_ = type_flag;
+  const std::string group = "Compression";
+  command
+      .add_option(type_flag, type_, "Format of the linear weights; `walsh --help` lists them all")
+      ->type_name("TYPE")
+      ->group(group);
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    CLI::Option* option = command.add_option(name, value, text)->group(group);
+    refinements_.push_back(option);
+    return option;
+  };
+  add("--group", group_, "Weights per scale of tq2, tq3, tq4: 128 or full (one per row)")
+      ->check(CLI::IsMember({"128", "full"}));
+  add("--levels", levels_, "Profile of itq3_s: full, strict, ternary, ternary-paper")
+      ->type_name("PROFILE");
+  add("--embed-type", embed_type_, "Format of the token embedding (default: as in the source)")
+      ->type_name("TYPE");
+  add("--head-type", head_type_, "Format of a separate output head (default: as in the source)")
+      ->type_name("TYPE");
+  override_option_ =
+      add("--override", overrides_, "re:PATTERN=TYPE or NAME=TYPE; the first match wins")
+          ->type_name("RULE")
+          ->allow_extra_args(false);
+  ignore_option_ = add("--ignore", ignores_, "re:PATTERN or NAME: keep it in the source type")
+                       ->type_name("RULE")
+                       ->allow_extra_args(false);
+  add("--rotation", rotation_, "hadamard, qr (random orthogonal) or none")
+      ->check(CLI::IsMember({"hadamard", "qr", "none"}));
+  add("--block", block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
+  refinements_.push_back(
+      command.add_flag("--no-signs", no_signs_, "Leave out the random signs, to show their worth")
+          ->group(group));
+  add("--rotation-seed", seed_, "Seed of the rotation")->capture_default_str();
+  add("--balance", balance_, "Channel balancing before the rotation: on or off")
+      ->check(CLI::IsMember({"on", "off"}));
+  add("--effort", effort_, "Search for scales: full, or fast (one start)")
+      ->check(CLI::IsMember({"full", "fast"}));
+  add("--scale", scale_, "Rule for scales: search (least squares) or shape-gain")
+      ->check(CLI::IsMember({"search", "shape-gain"}));
+}
+
+std::vector<TensorRule> RecipeOptions::rules() const {
+  std::vector<TensorRule> rules;
+  size_t next_override = 0, next_ignore = 0;
+  for (const CLI::Option* option : command_->parse_order()) {
+    if (option == override_option_) rules.push_back(parse_override(overrides_[next_override++]));
+    if (option == ignore_option_) rules.push_back(parse_ignore(ignores_[next_ignore++]));
+  }
+  return rules;
+}
+
+void RecipeOptions::refuse_without_type() const {
+  if (given()) return;
+  for (const CLI::Option* option : refinements_) {
+    if (option->count() > 0) {
+      throw Error(ErrorCode::usage, option->get_name(), "has no meaning without " + type_flag_);
+    }
+  }
+}
+
+Recipe RecipeOptions::recipe() const {
+  Recipe recipe;
+  const auto named = [](const std::string& name) {
+    return name.empty() ? nullptr : &get_format(name);
+  };
+  std::string type = type_;
+  if (group_ == "full") type += ":full";
+  if (!levels_.empty() && levels_ != "full") type += ":" + levels_;
+  recipe.type = named(type);
+  recipe.embed_type = named(embed_type_);
+  recipe.head_type = named(head_type_);
+  recipe.rules = rules();
+  recipe.rotation = parse_rotation_kind(rotation_);
+  recipe.block = block_;
+  recipe.signs = !no_signs_;
+  recipe.seed = seed_;
+  recipe.balance = balance_ == "on";
+  recipe.encode.effort = effort_ == "full" ? Effort::full : Effort::fast;
+  recipe.encode.scale_rule = scale_ == "search" ? ScaleRule::search : ScaleRule::shape_gain;
+  check_recipe(recipe);
+  return recipe;
+}
+
+double nominal_bits(const Format& format) {
+  constexpr int64_t kCols = 1 << 16;
+  return 8.0 * static_cast<double>(tensor_bytes(format, 1, kCols)) / static_cast<double>(kCols);
+}
+
+std::string type_list() {
+  std::string text = "Types (bits per weight, bound of the error on N(0,1)):\n";
+  for (const Format& format : all_formats()) {
+    const std::string bound = format.bound > 0 ? fmt::format("{:.3g}", format.bound) : "-";
+    text += fmt::format("  {:<16} {:>7.3f}  {:>8}  {}\n", format.name, nominal_bits(format), bound,
+                        format.note);
+  }
+  return text;
+}
+
+}  // namespace walsh::cli

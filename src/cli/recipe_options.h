@@ -1,0 +1,45 @@
+// The flags that say how to compress: the same for `quantize` and, with --quantize, for every
+// command that runs a model.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "quantize/recipe.h"
+
+namespace walsh::cli {
+
+class RecipeOptions {
+ public:
+  // `type_flag` is "--type" or "--quantize".
+  void add_to(CLI::App& command, const std::string& type_flag);
+
+  bool given() const { return !type_.empty(); }
+  // Throws usage for an unknown type or a combination that makes no sense.
+  Recipe recipe() const;
+  // Throws usage if a refinement was given although the type was not.
+  void refuse_without_type() const;
+
+ private:
+  std::vector<TensorRule> rules() const;
+
+  const CLI::App* command_ = nullptr;
+  const CLI::Option* override_option_ = nullptr;
+  const CLI::Option* ignore_option_ = nullptr;
+  std::vector<const CLI::Option*> refinements_;  // meaningless without a type
+  std::string type_, type_flag_, group_, levels_, embed_type_, head_type_;
+  std::string rotation_ = "hadamard", balance_ = "on", effort_ = "full", scale_ = "search";
+  std::vector<std::string> overrides_, ignores_;
+  bool no_signs_ = false;
+  int block_ = 0;
+  uint32_t seed_ = 42;
+};
+
+// Storage bits per weight of a format on long rows.
+double nominal_bits(const Format& format);
+
+// One line per format: name, bits per weight, error bound, note; for --help.
+std::string type_list();
+
+}  // namespace walsh::cli

@@ -1,0 +1,197 @@
+// `walsh run MODEL -p TEXT`: completes a text; without a prompt it completes lines as they are
+// typed.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "generate/generator.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
+#include "model/session.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+
+struct Options {
+  ModelOptions model;
+  std::string prompt, prompt_file;
+  int64_t tokens = 128, ctx = 0;
+  SamplerOptions sampler;
+  bool stream = true, ignore_eos = false, hide_prompt = false, quiet = false;
+  // To tell a flag that was given from a default that the model's own may replace.
+  const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *seed_option = nullptr;
+  const CLI::Option *temperature = nullptr, *top_k = nullptr, *top_p = nullptr, *min_p = nullptr,
+                    *repeat_penalty = nullptr;
+};
+
+bool given(const CLI::Option* option) {
+  return option->count() > 0;
+}
+
+// What the command line leaves open is taken from generation_config.json.
+SamplerOptions sampler_options(const Options& options, const LoadedModel& model) {
+  SamplerOptions sampler = options.sampler;
+  if (!given(options.seed_option)) sampler.seed = std::random_device{}();
+  if (model.generation_config.empty()) return sampler;
+  const std::string where = model.path + ": generation_config.json";
+  const Json json = parse_json(model.generation_config, where);
+  const auto take = [&](const CLI::Option* option, const char* key, float& value) {
+    if (const auto found = find_number(json, key, where); found && !given(option)) {
+      value = static_cast<float>(*found);
+    }
+  };
+  take(options.temperature, "temperature", sampler.temperature);
+  take(options.top_p, "top_p", sampler.top_p);
+  take(options.min_p, "min_p", sampler.min_p);
+  take(options.repeat_penalty, "repetition_penalty", sampler.repeat_penalty);
+  if (const auto k = find_int(json, "top_k", where, 0, 1 << 20); k && !given(options.top_k)) {
+    sampler.top_k = static_cast<int>(*k);
+  }
+  return sampler;
+}
+
+void write_text(const std::string& text) {
+  if (text.empty()) return;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// One model that completes one prompt after the other.
+class Completer {
+ public:
+  Completer(const LoadedModel& model, const Options& options)
+      : model_(model), options_(options), session_(model.model, {.max_positions = options.ctx}) {
+    generate_.sampler = sampler_options(options, model);
+    generate_.max_tokens = std::max<int64_t>(options.tokens, 0);
+    if (!options.ignore_eos) generate_.stop_ids = model.stop_tokens;
+    check_sampler_options(generate_.sampler);
+  }
+
+  GenerateResult complete(const std::string& prompt) {
+    session_.reset();
+    const std::vector<int32_t> tokens = prompt_tokens(prompt);
+    if (!options_.hide_prompt) write_text(prompt);
+    // The decoder has to know what stands before the first new token.
+    StreamDecoder decoder(model_.tokenizer, true);
+    for (const int32_t token : tokens)
+      decoder.push(token);
+    std::string text;
+    const auto emit = [&](std::string piece) {
+      options_.stream ? write_text(piece) : void(text += piece);
+    };
+    const GenerateResult result = generate(session_, tokens, generate_, [&](int32_t token) {
+      emit(decoder.push(token));
+      return !InterruptGuard::requested();
+    });
+    emit(decoder.finish());
+    write_text(text + "\n");
+    return result;
+  }
+
+  void print_footer(const GenerateResult& r) const {
+    if (options_.quiet) return;
+    const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
+    fmt::print(
+        stderr,
+        "\nload {:.2f} s | prompt {} tokens, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
+        " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
+        model_.load_seconds, r.prompt_tokens, r.prompt_seconds, r.prompt_tokens_per_second(),
+        r.tokens.size(), r.decode_seconds, r.decode_tokens_per_second(),
+        reasons[static_cast<size_t>(r.reason)], generate_.sampler.seed);
+  }
+
+ private:
+  std::vector<int32_t> prompt_tokens(const std::string& prompt) const {
+    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true);
+    // An empty prompt starts from BOS where the tokenizer adds none.
+    if (tokens.empty() && model_.tokenizer.bos()) tokens.push_back(*model_.tokenizer.bos());
+    return tokens;
+  }
+
+  const LoadedModel& model_;
+  const Options& options_;
+  GenerateOptions generate_;
+  Session session_;
+};
+
+int interactive(Completer& completer) {
+  const bool terminal = is_terminal(STDIN_FILENO);
+  if (terminal) {
+    fmt::print(stderr, "Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
+  }
+  std::string line;
+  for (;;) {
+    if (terminal) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line.empty()) continue;
+    completer.print_footer(completer.complete(line));
+    InterruptGuard::reset();
+  }
+  return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
+}
+
+int run(const Options& options) {
+  options.model.machine.apply();
+  const InterruptGuard interrupt;
+  std::string prompt = options.prompt;
+  if (given(options.file_option)) prompt = read_text_file(options.prompt_file, kMaxPromptBytes);
+  ThreadPool pool(options.model.machine.threads);
+  const LoadedModel model = options.model.load(pool);
+  Completer completer(model, options);
+  if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
+  completer.print_footer(completer.complete(prompt));
+  return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
+}
+
+void add_sampling(CLI::App& command, Options& options) {
+  SamplerOptions& s = options.sampler;
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return command.add_option(name, value, text)->group("Sampling")->capture_default_str();
+  };
+  options.temperature = add("--temp", s.temperature, "Temperature; 0: always the best token");
+  options.top_k = add("--top-k", s.top_k, "Only the k best tokens; 0: all");
+  options.top_p = add("--top-p", s.top_p, "Only the best tokens with this probability; 1: all");
+  options.min_p = add("--min-p", s.min_p, "Only tokens with this share of the best one; 0: all");
+  options.repeat_penalty = add("--repeat-penalty", s.repeat_penalty, "1: none");
+  add("--repeat-last-n", s.repeat_last_n, "Tokens that the penalty looks at; -1: all");
+  options.seed_option =
+      command.add_option("-s,--seed", s.seed, "Seed (default: random)")->group("Sampling");
+}
+
+}  // namespace
+
+Action add_run(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  options->model.add_to(command);
+  options->prompt_option = command.add_option("-p,--prompt", options->prompt, "Text to continue");
+  options->file_option =
+      command.add_option("-f,--file", options->prompt_file, "File with the text to continue")
+          ->type_name("FILE");
+  command.add_option("-n,--predict", options->tokens, "Tokens to generate; -1: until the end")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
+  command.add_option("-c,--ctx", options->ctx, "Context (default: the model's, at most 4096)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--stream,!--no-stream", options->stream, "Show text as it comes (default)");
+  command.add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of the text");
+  command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
+  command.add_flag("-q,--quiet", options->quiet, "No timing footer");
+  add_sampling(command, *options);
+  return [options] { return run(*options); };
+}
+
+}  // namespace walsh::cli

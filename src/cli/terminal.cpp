@@ -1,0 +1,65 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace walsh::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};
+
+size_t terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
+  return size.ws_col;
+}
+
+}  // namespace
+
+bool is_terminal(int fd) {
+  return isatty(fd) == 1;
+}
+
+std::string human_bytes(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
+    value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+std::string human_count(uint64_t count) {
+  const double value = static_cast<double>(count);
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  return fmt::format("{:.2f} K", value / 1e3);
+}
+
+void ProgressBar::update(uint64_t done, uint64_t total, const std::string& note) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!enabled_ || (drawn_ && done < total && now - last_ < kRedraw)) return;
+  last_ = now;
+  const size_t columns = terminal_columns();
+  constexpr size_t kBar = 24;
+  const size_t filled = static_cast<size_t>(std::min(done, total) * kBar / std::max(total, done));
+  std::string line = fmt::format("[{}{}] {:3}% {}", std::string(filled, '#'),
+                                 std::string(kBar - filled, ' '), done * 100 / total, note);
+  line.resize(std::min(line.size(), columns - 1));
+  fmt::print(stderr, "\r\033[K{}", line);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void ProgressBar::clear() {
+  if (!drawn_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  drawn_ = false;
+}
+
+}  // namespace walsh::cli

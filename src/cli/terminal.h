@@ -1,0 +1,45 @@
+// What the commands need of a terminal: is there one, progress, readable sizes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace walsh::cli {
+
+bool is_terminal(int fd);
+
+// "12.3 MiB"
+std::string human_bytes(uint64_t bytes);
+// "1.10 B", "12.8 M"
+std::string human_count(uint64_t count);
+
+// A bar on standard error, redrawn in place. Without a terminal it draws nothing.
+class ProgressBar {
+ public:
+  explicit ProgressBar(bool enabled) : enabled_(enabled) {}
+  ~ProgressBar() { clear(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  // `done` of `total` (> 0) units, with a short note; at most ten times a second.
+  void update(uint64_t done, uint64_t total, const std::string& note);
+  void clear();
+
+ private:
+  bool enabled_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace walsh::cli

@@ -1,0 +1,125 @@
+#include "eval/evaluator.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/aligned.h"
+#include "eval/token_score.h"
+#include "model/session.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // held per model
+constexpr int64_t kMinRows = 32;
+
+// A model with the logits of the tokens that it evaluated last.
+class Scorer {
+ public:
+  Scorer(const Model& model, int64_t ctx, int64_t rows)
+      : session_(model, {.max_positions = ctx}),
+        vocab_(model.config.vocab),
+        logits_(static_cast<size_t>(rows * vocab_)) {}
+
+  void start_window() { session_.reset(); }
+
+  // Evaluates `tokens` and keeps the logits from index `first` on.
+  void forward(std::span<const int32_t> tokens, int64_t first) {
+    const auto keep = [&](int64_t index, std::span<const float> row) {
+      std::copy(row.begin(), row.end(), logits_.data() + (index - first) * vocab_);
+    };
+    session_.forward(tokens, keep, first);
+  }
+
+  std::span<const float> row(int64_t i) const {
+    return {logits_.data() + i * vocab_, static_cast<size_t>(vocab_)};
+  }
+
+ private:
+  Session session_;
+  int64_t vocab_;
+  AlignedArray<float> logits_;
+};
+
+class Evaluator {
+ public:
+  Evaluator(const Model& model, const Model* reference, const EvalOptions& options)
+      : options_(options), pool_(model.pool()) {
+    if (reference && reference->config.vocab != model.config.vocab) {
+      throw Error(ErrorCode::usage, "--reference",
+                  "its vocabulary has " + std::to_string(reference->config.vocab) +
+                      " tokens, the model's " + std::to_string(model.config.vocab));
+    }
+    const int64_t ctx = options.windows.ctx;
+    const int64_t fitting = kLogitBytes / (4 * model.config.vocab);
+    rows_ = std::min(ctx, std::max(fitting, kMinRows));
+    model_.emplace(model, ctx, rows_);
+    if (reference) {
+      reference_.emplace(*reference, ctx, rows_);
+      result_.divergence.emplace();
+    }
+  }
+
+  Evaluation run(std::span<const int32_t> text) {
+    const auto windows = plan_windows(static_cast<int64_t>(text.size()), options_.windows);
+    for (const Window& window : windows) {
+      score_window(window_tokens(text, window, options_.bos), window.first_scored);
+      ++result_.windows;
+      if (options_.progress) options_.progress(result_, static_cast<int64_t>(windows.size()));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void score_window(const std::vector<int32_t>& tokens, int64_t first_scored) {
+    model_->start_window();
+    if (reference_) reference_->start_window();
+    // The last token predicts nothing that is scored.
+    const int64_t count = static_cast<int64_t>(tokens.size()) - 1;
+    for (int64_t begin = 0; begin < count; begin += rows_) {
+      const int64_t end = std::min(begin + rows_, count);
+      const int64_t first = std::clamp(first_scored - 1, begin, end);
+      const std::span<const int32_t> piece =
+          std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+      model_->forward(piece, first - begin);
+      if (reference_) reference_->forward(piece, first - begin);
+      score_rows(tokens.data() + first + 1, end - first);
+    }
+  }
+
+  // Row i of the kept logits predicts targets[i].
+  void score_rows(const int32_t* targets, int64_t rows) {
+    scores_.assign(static_cast<size_t>(rows), {});
+    pool_.for_each(rows, [&](int64_t i) {
+      TokenScore& score = scores_[static_cast<size_t>(i)];
+      if (reference_) {
+        score = compare_token(reference_->row(i), model_->row(i), targets[i]);
+      } else {
+        score.nll = token_nll(model_->row(i), targets[i]);
+      }
+    });
+    for (const TokenScore& score : scores_) {
+      result_.perplexity.add(score.nll);
+      if (result_.divergence) result_.divergence->add(score);
+    }
+  }
+
+  const EvalOptions& options_;
+  ThreadPool& pool_;
+  int64_t rows_ = 0;  // tokens evaluated before their logits are scored
+  std::optional<Scorer> model_, reference_;
+  std::vector<TokenScore> scores_;
+  Evaluation result_;
+};
+
+}  // namespace
+
+Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
+                    const EvalOptions& options) {
+  plan_windows(static_cast<int64_t>(text.size()), options.windows);  // refuses before allocating
+  return Evaluator(model, reference, options).run(text);
+}
+
+}  // namespace walsh

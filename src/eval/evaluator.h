@@ -1,0 +1,34 @@
+// Runs one or two models over the windows of a text and meters what they predict.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "eval/meters.h"
+#include "eval/windows.h"
+#include "model/model.h"
+
+namespace walsh {
+
+struct Evaluation {
+  PerplexityMeter perplexity;                 // of the model
+  std::optional<DivergenceMeter> divergence;  // if there is a reference
+  int64_t windows = 0;
+};
+
+struct EvalOptions {
+  WindowOptions windows;
+  int32_t bos = -1;  // stands for the first token of each window; -1: keep the text's own
+  // Called after each window with the number of all windows; may throw to stop.
+  std::function<void(const Evaluation&, int64_t)> progress;
+};
+
+// Scores `text` in one pass, window by window, with both models in step; memory does not grow with
+// the text. The result does not depend on the number of threads. Throws usage if the models'
+// vocabularies differ or the windows do not fit, bad_input if logits are not finite.
+Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
+                    const EvalOptions& options);
+
+}  // namespace walsh

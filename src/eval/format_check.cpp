@@ -1,0 +1,122 @@
+#include "eval/format_check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.h"
+#include "formats/format.h"
+#include "quantize/encode_tensor.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kRows = 1024, kCols = 1024;
+constexpr uint32_t kSeed = 42;  // of the rotations
+
+using Matrix = std::vector<float>;
+
+Matrix normal_matrix() {
+  Random random(103);  // a sample on which no bound needs the allowance kSamplingError
+  Matrix w(kRows * kCols);
+  for (float& v : w)
+    v = static_cast<float>(random.normal());
+  return w;
+}
+
+// t = normal / sqrt(chi^2_4 / 4), and chi^2_4 = -2 ln(u1 u2).
+Matrix student_matrix() {
+  Random random(2);
+  Matrix w(kRows * kCols);
+  for (float& v : w) {
+    const double chi2 = -2 * std::log((1 - random.uniform()) * (1 - random.uniform()));
+    v = static_cast<float>(random.normal() / std::sqrt(chi2 / 4));
+  }
+  return w;
+}
+
+Matrix outlier_matrix() {
+  Random random(3);
+  std::vector<float> gain(kCols, 1.0f);
+  for (int left = kCols / 100; left > 0;) {
+    float& g = gain[random.below(kCols)];
+    if (g != 1) continue;
+    g = 20;
+    --left;
+  }
+  Matrix w(kRows * kCols);
+  for (size_t row = 0; row < kRows; ++row) {
+    const double norm = std::exp(0.5 * random.normal());
+    for (size_t col = 0; col < kCols; ++col)
+      w[row * kCols + col] = static_cast<float>(norm * random.normal()) * gain[col];
+  }
+  return w;
+}
+
+// Encodes, then decodes from the stored arrays alone.
+double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
+  Rotation rotation[2];
+  for (int pass = 0; pass < 2; ++pass) {
+    rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
+    rotation[pass].block = format.rotation_block;
+    rotation[pass].seed = rotation_seed(kSeed, 0, pass);
+  }
+  const auto read_rows = [&](int64_t begin, int64_t end, float* out) {
+    std::copy(w.begin() + begin * kCols, w.begin() + end * kCols, out);
+  };
+  const Tensor tensor =
+      encode_tensor(format, rotation, {}, kRows, kCols, read_rows, pool, nullptr, nullptr);
+  std::vector<double> errors(kRows), norms(kRows);
+  pool.for_ranges(kRows, 16, [&](int64_t begin, int64_t end) {
+    std::vector<float> decoded(static_cast<size_t>((end - begin) * kCols));
+    decode_rows(tensor, begin, end, decoded.data());
+    for (int64_t row = begin; row < end; ++row) {
+      const float* x = w.data() + row * kCols;
+      const float* y = decoded.data() + (row - begin) * kCols;
+      double error = 0, norm = 0;
+      for (int64_t i = 0; i < kCols; ++i) {
+        const double difference = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+        error += difference * difference;
+        norm += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      }
+      errors[static_cast<size_t>(row)] = error;
+      norms[static_cast<size_t>(row)] = norm;
+    }
+  });
+  double error = 0, norm = 0;
+  for (size_t row = 0; row < kRows; ++row) {
+    error += errors[row];
+    norm += norms[row];
+  }
+  return error / norm;
+}
+
+}  // namespace
+
+std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names) {
+  std::vector<const Format*> formats;
+  for (const std::string& name : names)
+    formats.push_back(&get_format(name));
+  if (names.empty()) {
+    for (const Format& format : all_formats())
+      formats.push_back(&format);
+  }
+  std::vector<FormatReport> reports;
+  for (const Format* format : formats) {
+    FormatReport report;
+    report.name = format->name;
+    report.bpw = 8.0 * static_cast<double>(tensor_bytes(*format, kRows, kCols)) / (kRows * kCols);
+    report.bound = format->bound;
+    reports.push_back(report);
+  }
+  // One matrix at a time in memory.
+  const auto measure_all = [&](const Matrix& w, double FormatReport::*member) {
+    for (size_t i = 0; i < formats.size(); ++i)
+      reports[i].*member = measure(*formats[i], w, pool);
+  };
+  measure_all(normal_matrix(), &FormatReport::nmse_normal);
+  measure_all(student_matrix(), &FormatReport::nmse_t4);
+  measure_all(outlier_matrix(), &FormatReport::nmse_outlier);
+  return reports;
+}
+
+}  // namespace walsh

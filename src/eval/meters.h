@@ -1,0 +1,77 @@
+// Accumulators behind `walsh eval`: perplexity of one model, divergence of a model from a
+// reference.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "eval/token_score.h"
+
+namespace walsh {
+
+// A mean and its standard error (sample standard deviation / sqrt(n); 0 for fewer than 2 values).
+struct Estimate {
+  double value = 0;
+  double error = 0;
+};
+
+// Running mean and variance (Welford 1962).
+class MeanMeter {
+ public:
+  void add(double x);
+  int64_t count() const { return count_; }
+  Estimate mean() const;
+  double variance() const;  // of the sample, n - 1 in the denominator
+
+ private:
+  int64_t count_ = 0;
+  double mean_ = 0, squares_ = 0;
+};
+
+class PerplexityMeter {
+ public:
+  void add(double nll) { nll_.add(nll); }
+  int64_t count() const { return nll_.count(); }
+  Estimate mean_nll() const { return nll_.mean(); }
+  double variance() const { return nll_.variance(); }  // of the NLL per token
+  // exp(mean NLL); the error of the mean propagated to first order.
+  Estimate perplexity() const;
+
+ private:
+  MeanMeter nll_;
+};
+
+// The value below which `percent` % of `sorted` (ascending, not empty) lie, interpolated linearly
+// between the neighbours of rank percent/100 * (n - 1).
+double percentile(std::span<const double> sorted, double percent);
+
+class DivergenceMeter {
+ public:
+  void add(const TokenScore& score);
+  int64_t count() const { return static_cast<int64_t>(kld_.size()); }
+
+  Estimate perplexity() const { return model_.perplexity(); }
+  Estimate reference_perplexity() const { return reference_.perplexity(); }
+  // Mean of ln(PPL / PPL of the reference) over tokens, with the error of the paired differences.
+  Estimate ln_ratio() const { return difference_.mean(); }
+  // Pearson correlation of the two models' NLL per token; 0 where it is not defined.
+  double correlation() const;
+  Estimate kld() const { return kld_mean_.mean(); }
+  Estimate dp() const { return dp_mean_.mean(); }
+  // Root mean square of dp; its error to first order.
+  Estimate rms_dp() const;
+  // Share of tokens where both models agree on the most probable token, with its binomial error.
+  Estimate same_top() const;
+
+  // Ascending; for percentiles.
+  std::vector<double> sorted_kld() const;
+  std::vector<double> sorted_dp() const;
+
+ private:
+  PerplexityMeter model_, reference_;
+  MeanMeter difference_, kld_mean_, dp_mean_, dp_square_, agreement_;
+  std::vector<double> kld_, dp_;
+};
+
+}  // namespace walsh

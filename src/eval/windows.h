@@ -1,0 +1,39 @@
+// Cuts a tokenized text into the windows that perplexity is measured on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace walsh {
+
+enum class WindowRule {
+  second_half,  // disjoint windows, BOS first, tokens ctx/2 .. ctx-1 scored
+  full,         // the same windows, tokens 1 .. ctx-1 scored
+  strided,      // overlapping windows every `stride` tokens, each token scored once, no BOS (HF)
+};
+
+struct WindowOptions {
+  WindowRule rule = WindowRule::second_half;
+  int64_t ctx = 512;
+  int64_t stride = 0;  // strided only: 1 .. ctx
+  int64_t chunks = 0;  // at most so many windows; 0: all
+};
+
+// Token i of a window is scored by the logits of position i - 1, for first_scored <= i < end.
+struct Window {
+  int64_t begin = 0;         // in the text
+  int64_t end = 0;           // one past the last token
+  int64_t first_scored = 0;  // in the window, >= 1
+  int64_t scored() const { return end - begin - first_scored; }
+};
+
+// The windows of a text of `tokens` tokens. An incomplete last window is dropped, except in strided
+// mode. Throws usage if ctx < 2, the stride does not fit, or the text is too short for one window.
+std::vector<Window> plan_windows(int64_t tokens, const WindowOptions& options);
+
+// The tokens of a window as the model sees them: the first one replaced by `bos` unless bos < 0.
+std::vector<int32_t> window_tokens(std::span<const int32_t> text, const Window& window,
+                                   int32_t bos);
+
+}  // namespace walsh

@@ -1,0 +1,53 @@
+// The generation loop: prompt, then one token after the other until something stops it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "generate/sampler.h"
+#include "model/session.h"
+
+namespace walsh {
+
+struct GenerateOptions {
+  SamplerOptions sampler;
+  int64_t max_tokens = 0;          // 0: until the context is full
+  std::vector<int32_t> stop_ids;   // end the text and are not part of it
+};
+
+enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
+
+struct GenerateResult {
+  std::vector<int32_t> tokens;
+  StopReason reason = StopReason::max_tokens;
+  int64_t prompt_tokens = 0;
+  double prompt_seconds = 0;
+  int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
+  double decode_seconds = 0;   // without the callback
+
+  double prompt_tokens_per_second() const { return rate(prompt_tokens, prompt_seconds); }
+  double decode_tokens_per_second() const { return rate(decoded_tokens, decode_seconds); }
+
+ private:
+  static double rate(int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+};
+
+// Called with each token; false ends the generation after it.
+using TokenCallback = std::function<bool(int32_t token)>;
+
+// Evaluates `prompt` after what is in the session and continues it. Throws usage if the prompt is
+// empty or does not fit into the context.
+GenerateResult generate(Session& session, std::span<const int32_t> prompt,
+                        const GenerateOptions& options, const TokenCallback& callback = {});
+
+// The ids that end a text: `eos_token_id` of generation_config.json (its text; may be empty), or
+// of config.json if that names none. Throws bad_input for anything but ids of the vocabulary.
+std::vector<int32_t> stop_ids(const ModelConfig& config, std::string_view generation_config,
+                              std::string_view where);
+
+}  // namespace walsh

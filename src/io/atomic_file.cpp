@@ -1,0 +1,156 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <filesystem>
+
+#include "io/system_error.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+// write(2) transfers at most 0x7ffff000 bytes at once.
+constexpr size_t kMaxWrite = size_t{1} << 30;
+
+// The file that `path` means: the target of symbolic links, if it exists.
+std::string resolve(const std::string& path) {
+  if (path.empty()) throw Error(ErrorCode::usage, "output", "the file name is empty");
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return path;
+    throw_system_error(path, "create", errno);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::usage, path,
+                S_ISDIR(info.st_mode) ? "is a folder, expected the name of a file to write"
+                                      : "exists and is not a regular file");
+  }
+  std::error_code error;
+  const auto target = std::filesystem::canonical(path, error);
+  return error ? path : target.string();
+}
+
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+void sync_folder(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_system_error(folder, "open", errno);
+  const int status = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems cannot sync folders and say EINVAL; the rename stands nevertheless.
+  if (status != 0 && error != EINVAL) throw_system_error(folder, "sync", error);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path, uint64_t reserve) : path_(resolve(path)) {
+  create();
+  try {
+    reserve_space(reserve);
+  } catch (...) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+    throw;
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::create() {
+  static std::atomic<unsigned> counter{0};
+  // A leftover of an earlier process with the same id may hold a name; it is not ours to overwrite.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    temporary_ = path_ + "." + std::to_string(::getpid()) + "-" +
+                 std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ >= 0) return;
+    if (errno != EEXIST) break;
+  }
+  throw_system_error(path_, "create", errno);
+}
+
+void AtomicFile::reserve_space(uint64_t bytes) {
+  if (bytes == 0) return;
+  if (bytes > static_cast<uint64_t>(INT64_MAX)) throw_system_error(path_, "reserve space", EFBIG);
+  int status;
+  do {
+    status = ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
+  } while (status != 0 && errno == EINTR);
+  if (status != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+    throw_system_error(path_, "reserve " + std::to_string(bytes) + " bytes", errno);
+  }
+}
+
+void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  detail::write_fully(fd_, offset, bytes, path_);
+  const uint64_t end = offset + bytes.size();
+  uint64_t seen = size_.load(std::memory_order_relaxed);
+  while (seen < end && !size_.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+  }
+}
+
+void AtomicFile::append(std::span<const std::byte> bytes) {
+  write_at(size(), bytes);
+}
+
+void AtomicFile::resize(uint64_t size) {
+  if (size > static_cast<uint64_t>(INT64_MAX)) throw_system_error(path_, "resize", EFBIG);
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_system_error(path_, "resize", errno);
+  size_.store(size, std::memory_order_relaxed);
+}
+
+void AtomicFile::commit() {
+  // Cutting at the end gives back what was reserved and not used.
+  resize(size());
+  if (::fsync(fd_) != 0) throw_system_error(path_, "sync", errno);
+  const int status = ::close(fd_);
+  fd_ = -1;
+  if (status != 0) throw_system_error(path_, "close", errno);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    throw_system_error(path_, "rename the finished file to its name", errno);
+  }
+  committed_ = true;
+  sync_folder(path_);
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  AtomicFile file(path, text.size());
+  file.append(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+namespace detail {
+
+void write_fully(int fd, uint64_t offset, std::span<const std::byte> bytes,
+                 const std::string& path) {
+  if (offset > static_cast<uint64_t>(INT64_MAX) - bytes.size()) {
+    throw_system_error(path, "write", EFBIG);
+  }
+  while (!bytes.empty()) {
+    const ssize_t wrote =
+        ::pwrite(fd, bytes.data(), std::min(bytes.size(), kMaxWrite), static_cast<off_t>(offset));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) throw_system_error(path, "write", errno);
+    if (wrote == 0) throw_system_error(path, "write", ENOSPC);
+    offset += static_cast<uint64_t>(wrote);
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+  }
+}
+
+}  // namespace detail
+}  // namespace walsh

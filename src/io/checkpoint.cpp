@@ -1,0 +1,169 @@
+#include "io/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "io/json.h"
+#include "io/printable.h"
+#include "io/safetensors.h"
+#include "io/system_error.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+[[noreturn]] void refuse(const std::string& where, std::string reason) {
+  throw Error(ErrorCode::bad_input, where, std::move(reason));
+}
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::string join(const std::string& folder, std::string_view name) {
+  return (fs::path(folder) / name).string();
+}
+
+std::string read_optional(const std::string& path, uint64_t max_bytes) {
+  return exists(path) ? read_text_file(path, max_bytes) : std::string();
+}
+
+void check_folder(const std::string& folder) {
+  std::error_code error;
+  const auto status = fs::status(folder, error);
+  if (error) throw_system_error(folder, "open", error.value());
+  if (!fs::is_directory(status)) refuse(folder, "is not a folder, expected a model folder");
+}
+
+// Explains a folder without safetensors.
+[[noreturn]] void refuse_no_weights(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto extension = entry.path().extension();
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth") {
+      refuse(folder, "has no model.safetensors, and " +
+                         printable(entry.path().filename().string()) +
+                         " is a pickled checkpoint, which can run code when it is read and is "
+                         "refused: convert it to safetensors");
+    }
+  }
+  refuse(folder, std::string("has neither ") + kSingleFile + " nor " + kIndexFile);
+}
+
+// A shard's name must not lead out of the folder.
+void check_shard_name(const std::string& name, const std::string& index_path) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
+      name.find('\\') != name.npos || !is_plain_utf8(name)) {
+    refuse(index_path, "shard \"" + printable(name) + "\" is not a plain file name");
+  }
+}
+
+}  // namespace
+
+DType TensorInfo::dtype() const {
+  if (dtype_text == "F32") return DType::f32;
+  if (dtype_text == "F16") return DType::f16;
+  if (dtype_text == "BF16") return DType::bf16;
+  refuse(where(), "has dtype " + dtype_text + ", expected F32, F16 or BF16");
+}
+
+int64_t TensorInfo::elements() const {
+  int64_t result = 1;
+  for (const int64_t dim : shape)
+    result *= dim;
+  return result;
+}
+
+std::string TensorInfo::where() const {
+  return file + ": tensor " + printable(name);
+}
+
+Checkpoint Checkpoint::open(const std::string& folder) {
+  check_folder(folder);
+  Checkpoint result;
+  result.folder_ = folder;
+  const std::string config = join(folder, "config.json");
+  if (!exists(config)) refuse(folder, "has no config.json");
+  result.config_ = read_text_file(config, kMaxConfigBytes);
+  result.generation_config_ =
+      read_optional(join(folder, "generation_config.json"), kMaxConfigBytes);
+  result.tokenizer_ = read_optional(join(folder, "tokenizer.json"), kMaxTokenizerBytes);
+  result.tokenizer_config_ =
+      read_optional(join(folder, "tokenizer_config.json"), kMaxTokenizerBytes);
+  // The order of Hugging Face transformers: a single file goes before an index.
+  if (exists(join(folder, kSingleFile))) {
+    result.open_shard(kSingleFile);
+  } else if (const std::string index = join(folder, kIndexFile); exists(index)) {
+    result.open_indexed(index);
+  } else {
+    refuse_no_weights(folder);
+  }
+  return result;
+}
+
+void Checkpoint::open_shard(const std::string& file_name) {
+  MappedFile& shard = shards_.emplace_back(join(folder_, file_name));
+  for (auto& entry : parse_safetensors(shard.bytes(), shard.path())) {
+    const auto [place, inserted] = by_name_.try_emplace(entry.name, tensors_.size());
+    if (!inserted) {
+      refuse(shard.path(),
+             "tensor " + printable(entry.name) + " is also in " + tensors_[place->second].file);
+    }
+    tensors_.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape),
+                        shard.path(), shards_.size() - 1, entry.offset, entry.bytes});
+  }
+}
+
+void Checkpoint::open_indexed(const std::string& index_path) {
+  const Json index = parse_json(read_text_file(index_path, kMaxIndexBytes), index_path);
+  const Json& map = get_object(index, "weight_map", index_path);
+  std::set<std::string> names;
+  for (const auto& [tensor, shard] : map.items()) {
+    if (!shard.is_string()) {
+      refuse(index_path, "the shard of tensor " + printable(tensor) + " is " +
+                             describe_json(shard) + ", expected a file name");
+    }
+    const auto& name = shard.get_ref<const std::string&>();
+    check_shard_name(name, index_path);
+    names.insert(name);
+  }
+  shards_.reserve(names.size());
+  for (const auto& name : names) {
+    if (!exists(join(folder_, name))) {
+      refuse(join(folder_, name), "this shard is missing, but the index lists it");
+    }
+    open_shard(name);
+  }
+  for (const auto& [tensor, shard] : map.items()) {
+    const TensorInfo* info = find(tensor);
+    const std::string path = join(folder_, shard.get_ref<const std::string&>());
+    if (info == nullptr || info->file != path) {
+      refuse(path, "lacks tensor " + printable(tensor) + ", which the index places there");
+    }
+  }
+}
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const auto place = by_name_.find(std::string(name));
+  return place == by_name_.end() ? nullptr : &tensors_[place->second];
+}
+
+std::span<const std::byte> Checkpoint::data(const TensorInfo& info) const {
+  return shards_.at(info.shard).bytes().subspan(info.offset, info.bytes);
+}
+
+void Checkpoint::drop(const TensorInfo& info) const {
+  shards_.at(info.shard).drop(info.offset, info.bytes);
+}
+
+}  // namespace walsh

@@ -1,0 +1,68 @@
+// A Hugging Face model folder: its JSON files and its tensors, mapped from safetensors shards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "io/mapped_file.h"
+
+namespace walsh {
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype_text;      // safetensors' name: "BF16", "I64", ...
+  std::vector<int64_t> shape;  // outermost dimension first
+  std::string file;            // path of the shard
+  size_t shard = 0;            // its index in the checkpoint
+  uint64_t offset = 0;         // in the shard
+  uint64_t bytes = 0;
+
+  // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.
+  DType dtype() const;
+  int64_t elements() const;
+  // "FILE: tensor NAME", for errors.
+  std::string where() const;
+};
+
+class Checkpoint {
+ public:
+  // Opens model.safetensors, or the shards that model.safetensors.index.json lists, and reads the
+  // JSON files. Throws io if the folder cannot be read; bad_input if config.json or the weights are
+  // missing, a shard is missing or malformed, the index names a path instead of a file name, a
+  // tensor that its shard lacks, or a tensor is in two shards.
+  static Checkpoint open(const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  // In the order of the shards' names, then of the data.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  // nullptr if there is no such tensor.
+  const TensorInfo* find(std::string_view name) const;
+
+  // The tensor's bytes in the map: row-major, little-endian, at any alignment.
+  std::span<const std::byte> data(const TensorInfo& info) const;
+  // Tells the system that the tensor's pages are not needed soon (MappedFile::drop).
+  void drop(const TensorInfo& info) const;
+
+  // Text of the JSON files, not parsed; empty when the file is absent (config.json never is).
+  std::string_view config_json() const { return config_; }
+  std::string_view generation_config_json() const { return generation_config_; }
+  std::string_view tokenizer_json() const { return tokenizer_; }
+  std::string_view tokenizer_config_json() const { return tokenizer_config_; }
+
+ private:
+  void open_shard(const std::string& file_name);
+  void open_indexed(const std::string& index_path);
+
+  std::string folder_, config_, generation_config_, tokenizer_, tokenizer_config_;
+  std::vector<MappedFile> shards_;
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string, size_t> by_name_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,42 @@
+#include "io/checksum.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <new>
+
+namespace walsh {
+
+std::string Checksum::hex() const {
+  return fmt::format("{:016x}{:016x}", high, low);
+}
+
+Checksum checksum(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+struct ChecksumStream::State {
+  XXH3_state_t* state = XXH3_createState();
+  State() {
+    if (state == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(state);
+  }
+  ~State() { XXH3_freeState(state); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+ChecksumStream::ChecksumStream() : state_(std::make_unique<State>()) {}
+ChecksumStream::~ChecksumStream() = default;
+
+void ChecksumStream::update(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(state_->state, bytes.data(), bytes.size());
+}
+
+Checksum ChecksumStream::digest() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->state);
+  return {hash.low64, hash.high64};
+}
+
+}  // namespace walsh

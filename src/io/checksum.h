@@ -1,0 +1,39 @@
+// XXH3-128 checksums of tensor data: they find damage, they do not authenticate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace walsh {
+
+struct Checksum {
+  uint64_t low = 0, high = 0;
+
+  bool operator==(const Checksum&) const = default;
+  // 32 lower-case hex digits, high half first: the form that xxhsum prints.
+  std::string hex() const;
+};
+
+Checksum checksum(std::span<const std::byte> bytes);
+
+// The checksum of a sequence of pieces equals that of their concatenation.
+class ChecksumStream {
+ public:
+  ChecksumStream();
+  ~ChecksumStream();
+  ChecksumStream(const ChecksumStream&) = delete;
+  ChecksumStream& operator=(const ChecksumStream&) = delete;
+
+  void update(std::span<const std::byte> bytes);
+  // Of everything so far; more may follow.
+  Checksum digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,162 @@
+// GGUF's vocabulary: metadata values, tensor element types, tensor records.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace walsh {
+
+// Type ids of metadata values, as in the file.
+enum class GgufType : uint32_t {
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12
+};
+
+std::string_view gguf_type_name(GgufType type);
+// Bytes of one value; 0 for string and array.
+uint64_t gguf_type_size(GgufType type);
+
+// Type ids of tensor elements that walsh itself handles; the reader knows the sizes of all.
+enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q8_0 = 8, i8 = 24, bf16 = 30 };
+
+struct GgmlTypeInfo {
+  uint32_t id;
+  const char* name;  // "F32", "Q4_K", ...
+  uint32_t block;    // elements per block, along the first (innermost) dimension
+  uint32_t block_bytes;
+};
+
+// nullptr for an id that is not in the table.
+const GgmlTypeInfo* ggml_type_info(uint32_t id);
+
+// The type id that stores a T, by size and signedness.
+template <typename T>
+constexpr GgufType gguf_type_of() {
+  constexpr GgufType kUnsigned[] = {GgufType::u8, GgufType::u16, GgufType::u32, GgufType::u64};
+  constexpr GgufType kSigned[] = {GgufType::i8, GgufType::i16, GgufType::i32, GgufType::i64};
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8);
+  if constexpr (std::is_floating_point_v<T>) {
+    return sizeof(T) == 4 ? GgufType::f32 : GgufType::f64;
+  } else {
+    return (std::is_signed_v<T> ? kSigned : kUnsigned)[std::bit_width(sizeof(T)) - 1];
+  }
+}
+
+// One metadata value: a scalar, a string, an array of numbers or booleans (kept as the file's
+// bytes), or an array of strings.
+class GgufValue {
+ public:
+  template <typename T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) static GgufValue number(T value) {
+    return {gguf_type_of<T>(), raw_bytes(&value, sizeof(T))};
+  }
+  static GgufValue boolean(bool value);
+  static GgufValue text(std::string value) { return {GgufType::string, std::move(value)}; }
+  template <typename T>
+  static GgufValue numbers(std::span<const T> values) {
+    return raw_array(gguf_type_of<T>(), raw_bytes(values.data(), values.size_bytes()));
+  }
+  template <typename T>
+  static GgufValue numbers(const std::vector<T>& values) {
+    return numbers(std::span<const T>(values));
+  }
+  static GgufValue texts(std::vector<std::string> values) {
+    return {GgufType::string, std::move(values)};
+  }
+  // From little-endian bytes: exactly one value, or a whole number of elements.
+  static GgufValue raw_scalar(GgufType type, std::vector<std::byte> raw);
+  static GgufValue raw_array(GgufType element, std::vector<std::byte> raw);
+
+  bool is_array() const { return array_ || std::holds_alternative<Texts>(data_); }
+  // The value's type, or that of the elements of an array.
+  GgufType type() const { return type_; }
+  // Elements of an array; 1 for a scalar.
+  uint64_t count() const;
+  // Bytes that the value takes in a file (without its type id).
+  uint64_t encoded_size() const;
+
+  // Conversions throw bad_input naming `where` when the type does not fit or the number would
+  // change: integers convert to any width that holds them, f32 and f64 and integers to double.
+  int64_t as_int(std::string_view where) const;
+  uint64_t as_uint(std::string_view where) const;
+  double as_double(std::string_view where) const;
+  bool as_bool(std::string_view where) const;
+  const std::string& as_text(std::string_view where) const;
+  const std::vector<std::string>& as_texts(std::string_view where) const;
+  std::vector<uint64_t> as_uints(std::string_view where) const;
+  std::vector<int64_t> as_ints(std::string_view where) const;
+  std::vector<double> as_doubles(std::string_view where) const;
+
+  // The bytes of a number or of an array of numbers; empty for strings.
+  std::span<const std::byte> raw() const;
+  // "u32", "array of 3 string", ...: for messages and listings.
+  std::string describe() const;
+
+  bool operator==(const GgufValue&) const = default;
+
+ private:
+  using Raw = std::vector<std::byte>;
+  using Texts = std::vector<std::string>;
+  GgufValue(GgufType type, std::variant<Raw, std::string, Texts> data)
+      : type_(type), data_(std::move(data)) {}
+
+  static Raw raw_bytes(const void* data, size_t size);
+  int64_t int_at(uint64_t index, std::string_view where) const;
+  uint64_t uint_at(uint64_t index, std::string_view where) const;
+  double double_at(uint64_t index, std::string_view where) const;
+  template <typename T>
+  T element(uint64_t index) const;
+  void want_array(std::string_view where) const;
+  void want_scalar(std::string_view where) const;
+  [[noreturn]] void refuse(std::string_view where, std::string_view expected) const;
+
+  GgufType type_;
+  bool array_ = false;  // of numbers; an array of strings shows in data_
+  std::variant<Raw, std::string, Texts> data_;
+};
+
+struct GgufEntry {
+  std::string key;
+  GgufValue value;
+};
+
+struct GgufTensor {
+  std::string name;
+  std::vector<uint64_t> dims;  // innermost (contiguous) dimension first, as in the file
+  uint32_t type = 0;           // a known ggml type id
+  uint64_t offset = 0;         // of the data, from the start of the file
+  uint64_t bytes = 0;
+};
+
+inline constexpr uint32_t kGgufVersion = 3;
+inline constexpr uint64_t kGgufMaxKeyBytes = 65535;  // the specification's limit
+inline constexpr uint64_t kGgufMaxNameBytes = 256;
+inline constexpr uint64_t kGgufMaxRank = 4;
+inline constexpr uint64_t kGgufMaxAlignment = 4096;
+inline constexpr const char* kGgufAlignmentKey = "general.alignment";
+
+// Bytes of a tensor: checked product; the innermost dimension must be whole blocks of the type.
+// Throws bad_input naming `where`.
+uint64_t gguf_tensor_bytes(uint32_t type, std::span<const uint64_t> dims, std::string_view where);
+
+}  // namespace walsh

@@ -1,0 +1,64 @@
+// Writing GGUF v3: header first, tensor data in any order, late metadata patched in, then commit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/atomic_file.h"
+#include "io/gguf_types.h"
+
+namespace walsh {
+
+// Use: set and add_tensor, open, write (any order, any thread) and patch, commit. The file is a
+// function of the metadata, the tensors and their data only. Misuse (duplicate names, wrong sizes,
+// a tensor left unwritten, a wrong order of calls) throws internal; failures of the disk throw io.
+class GgufWriter {
+ public:
+  explicit GgufWriter(uint32_t alignment = 64);
+
+  // Adds a metadata value; the order of the calls is the order in the file.
+  void set(std::string key, GgufValue value);
+  // Adds a tensor; dims innermost first. Data are laid out in the order of the calls.
+  void add_tensor(std::string name, GgmlType type, std::vector<uint64_t> dims);
+
+  // Size of the complete file, known before anything is written.
+  uint64_t file_size() const;
+  // With the offsets that they have (valid after open) or will have.
+  std::vector<GgufTensor> layout() const;
+
+  // Creates the file under a temporary name, reserves its space and writes the header. Nothing can
+  // be added after it.
+  void open(const std::string& path);
+  // Writes `data` into the tensor, starting `offset` bytes into it. Threads may do so at once.
+  void write(std::string_view name, std::span<const std::byte> data, uint64_t offset = 0);
+  // Replaces a value by one of the same type and encoded size.
+  void patch(std::string_view key, const GgufValue& value);
+  // Requires every tensor to be written completely; renames to the final name.
+  void commit();
+
+ private:
+  struct Slot {
+    GgufTensor tensor;  // offset is relative to the data until open
+    uint64_t written = 0;
+  };
+  void write_header(AtomicFile& file);
+  uint64_t header_size() const;
+
+  uint32_t alignment_;
+  std::vector<GgufEntry> metadata_;
+  std::vector<uint64_t> value_offsets_;  // in the file, per metadata entry
+  std::vector<Slot> slots_;
+  std::unordered_map<std::string, size_t> keys_, names_;
+  uint64_t data_size_ = 0, data_offset_ = 0;
+  std::unique_ptr<AtomicFile> file_;
+  std::mutex mutex_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,251 @@
+#include "io/json.h"
+
+#include <algorithm>
+#include <new>
+
+#include "io/printable.h"
+
+namespace walsh {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 200;
+
+// The part of an nlohmann message that says what is wrong: behind "[json...] " and "column N: ".
+std::string reason_of(std::string_view message) {
+  if (const size_t end = message.find("] "); end != message.npos) message.remove_prefix(end + 2);
+  if (const size_t column = message.find(", column "); column < 60) {
+    if (const size_t end = message.find(": ", column); end != message.npos) {
+      message.remove_prefix(end + 2);
+    }
+  }
+  return printable(message, kMaxMessageBytes);
+}
+
+// Builds the document itself instead of using nlohmann's DOM parser, to bound the depth and to
+// notice duplicate keys.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  Builder(std::string_view text, std::string_view where, const JsonLimits& limits)
+      : text_(text), where_(where), limits_(limits) {}
+
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(int64_t value) override { return add(value); }
+  bool number_unsigned(uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(Json::binary_t&) override { fail("binary value"); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    const auto [place, inserted] =
+        open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name), nullptr);
+    if (!inserted && limits_.refuse_duplicate_keys) {
+      fail("duplicate key \"" + printable(place->first) + "\"");
+    }
+    member_ = &place->second;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const Json::exception& e) override {
+    const std::string_view before = text_.substr(0, std::min(position, text_.size()));
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+    fail("not valid JSON at line " + std::to_string(line) + ", column " +
+         std::to_string(std::max<size_t>(before.size() - start, 1)) + ": " + reason_of(e.what()));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& reason) const {
+    throw Error(ErrorCode::bad_input, std::string(where_), reason);
+  }
+
+  // Puts a value at the place that the last key or the enclosing array gives it.
+  Json* place(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      auto& array = open_.back()->get_ref<Json::array_t&>();
+      array.push_back(std::move(value));
+      return &array.back();
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+
+  bool open(Json value) {
+    if (open_.size() >= static_cast<size_t>(limits_.max_depth)) {
+      fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    }
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_, where_;
+  JsonLimits limits_;
+  Json root_;
+  std::vector<Json*> open_;  // stable: a container does not grow while one of its values is open
+  Json* member_ = nullptr;
+};
+
+[[noreturn]] void refuse(const Json& value, const char* key, std::string_view where,
+                         const std::string& expected) {
+  throw Error(
+      ErrorCode::bad_input, std::string(where),
+      "key \"" + std::string(key) + "\" is " + describe_json(value) + ", expected " + expected);
+}
+
+// nullptr when the key is absent or null.
+const Json* find_value(const Json& object, const char* key, std::string_view where) {
+  if (!object.is_object()) {
+    throw Error(
+        ErrorCode::bad_input, std::string(where),
+        describe_json(object) + " where an object with the key \"" + key + "\" is expected");
+  }
+  const auto place = object.find(key);
+  return place == object.end() || place->is_null() ? nullptr : &*place;
+}
+
+template <typename T>
+T require(T value, const char* key, std::string_view where) {
+  if (!value) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "key \"" + std::string(key) + "\" is missing");
+  }
+  return value;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
+  try {
+    Builder builder(text, where, limits);
+    Json::sax_parse(text.begin(), text.end(), &builder);
+    return builder.take();
+  } catch (const Json::exception& e) {
+    throw Error(ErrorCode::bad_input, std::string(where), reason_of(e.what()));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::limit, std::string(where), "not enough memory to parse this JSON text");
+  }
+}
+
+std::string describe_json(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return "the integer " + value.dump();
+    case Json::value_t::number_float:
+      return "the number " + value.dump();
+    case Json::value_t::string:
+      return "the string \"" + printable(value.get_ref<const std::string&>(), 48) + "\"";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "an unknown value";
+  }
+}
+
+std::optional<int64_t> find_int(const Json& object, const char* key, std::string_view where,
+                                int64_t min, int64_t max) {
+  const Json* value = find_value(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  const bool fits =
+      value->is_number_integer() &&
+      (!value->is_number_unsigned() ||
+       value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  if (!fits || value->get<int64_t>() < min || value->get<int64_t>() > max) {
+    refuse(*value, key, where,
+           "an integer from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value->get<int64_t>();
+}
+
+int64_t get_int(const Json& object, const char* key, std::string_view where, int64_t min,
+                int64_t max) {
+  return *require(find_int(object, key, where, min, max), key, where);
+}
+
+std::optional<double> find_number(const Json& object, const char* key, std::string_view where,
+                                  double min, double max) {
+  const Json* value = find_value(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) refuse(*value, key, where, "a number");
+  const double number = value->get<double>();
+  if (!(number >= min && number <= max)) {
+    refuse(*value, key, where, "a number from " + Json(min).dump() + " to " + Json(max).dump());
+  }
+  return number;
+}
+
+double get_number(const Json& object, const char* key, std::string_view where, double min,
+                  double max) {
+  return *require(find_number(object, key, where, min, max), key, where);
+}
+
+std::optional<bool> find_bool(const Json& object, const char* key, std::string_view where) {
+  const Json* value = find_value(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) refuse(*value, key, where, "true or false");
+  return value->get<bool>();
+}
+
+bool get_bool(const Json& object, const char* key, std::string_view where) {
+  return *require(find_bool(object, key, where), key, where);
+}
+
+std::optional<std::string> find_string(const Json& object, const char* key,
+                                       std::string_view where) {
+  const Json* value = find_value(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse(*value, key, where, "a string");
+  return value->get<std::string>();
+}
+
+std::string get_string(const Json& object, const char* key, std::string_view where) {
+  return *require(find_string(object, key, where), key, where);
+}
+
+const Json* find_object(const Json& object, const char* key, std::string_view where) {
+  const Json* value = find_value(object, key, where);
+  if (value != nullptr && !value->is_object()) refuse(*value, key, where, "an object");
+  return value;
+}
+
+const Json& get_object(const Json& object, const char* key, std::string_view where) {
+  return *require(find_object(object, key, where), key, where);
+}
+
+const Json* find_array(const Json& object, const char* key, std::string_view where) {
+  const Json* value = find_value(object, key, where);
+  if (value != nullptr && !value->is_array()) refuse(*value, key, where, "an array");
+  return value;
+}
+
+const Json& get_array(const Json& object, const char* key, std::string_view where) {
+  return *require(find_array(object, key, where), key, where);
+}
+
+}  // namespace walsh

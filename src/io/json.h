@@ -1,0 +1,60 @@
+// JSON from untrusted text: a bounded parser and getters that name key and type when they refuse.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "walsh/error.h"
+
+namespace walsh {
+
+using Json = nlohmann::json;
+
+struct JsonLimits {
+  int max_depth = 64;                 // nesting of arrays and objects
+  bool refuse_duplicate_keys = true;  // otherwise the last one wins
+};
+
+// Parses one JSON value (RFC 8259; no comments, no NaN). Throws bad_input naming `where`, line and
+// column for a syntax error, invalid UTF-8, a number that does not fit, too deep nesting, a
+// duplicate key; limit when memory runs out. Nothing but walsh::Error leaves this function.
+Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+
+// "null", "a boolean", "the integer 12", "a string", ...: the `found` part of a message.
+std::string describe_json(const Json& value);
+
+// Getters. `object` must be an object, else bad_input. get_* wants the key; find_* gives nothing if
+// the key is absent or null. Any other type, or a value out of range, is bad_input and the message
+// names `where`, the key, what was found and what was expected.
+int64_t get_int(const Json& object, const char* key, std::string_view where,
+                int64_t min = std::numeric_limits<int64_t>::min(),
+                int64_t max = std::numeric_limits<int64_t>::max());
+std::optional<int64_t> find_int(const Json& object, const char* key, std::string_view where,
+                                int64_t min = std::numeric_limits<int64_t>::min(),
+                                int64_t max = std::numeric_limits<int64_t>::max());
+
+// Integers count as numbers.
+double get_number(const Json& object, const char* key, std::string_view where,
+                  double min = std::numeric_limits<double>::lowest(),
+                  double max = std::numeric_limits<double>::max());
+std::optional<double> find_number(const Json& object, const char* key, std::string_view where,
+                                  double min = std::numeric_limits<double>::lowest(),
+                                  double max = std::numeric_limits<double>::max());
+
+bool get_bool(const Json& object, const char* key, std::string_view where);
+std::optional<bool> find_bool(const Json& object, const char* key, std::string_view where);
+
+std::string get_string(const Json& object, const char* key, std::string_view where);
+std::optional<std::string> find_string(const Json& object, const char* key, std::string_view where);
+
+// References and pointers into `object`.
+const Json& get_object(const Json& object, const char* key, std::string_view where);
+const Json* find_object(const Json& object, const char* key, std::string_view where);
+const Json& get_array(const Json& object, const char* key, std::string_view where);
+const Json* find_array(const Json& object, const char* key, std::string_view where);
+
+}  // namespace walsh

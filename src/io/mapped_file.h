@@ -1,0 +1,44 @@
+// Reading whole files: a read-only memory map for the large ones, a string for the small ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+// A regular file mapped for reading. Movable; the bytes stay at their address. Another process that
+// truncates the file while it is mapped kills the reader with SIGBUS, as with any memory map.
+class MappedFile {
+ public:
+  // Throws io if the system refuses to open or map `path`, bad_input if it is not a regular file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+  // Lets the system forget the pages that lie wholly inside [offset, offset + size), so that a pass
+  // over a large file does not keep all of it resident. Reading them again is correct and slow.
+  void drop(uint64_t offset, uint64_t size) const;
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The content of a regular file. Throws like MappedFile, and limit if it has more than `max_bytes`.
+std::string read_text_file(const std::string& path, uint64_t max_bytes);
+
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace walsh

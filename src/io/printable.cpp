@@ -1,0 +1,59 @@
+#include "io/printable.h"
+
+#include <cstdint>
+
+namespace walsh {
+namespace {
+
+// Length of the well-formed UTF-8 sequence at the start of `s` (Unicode 15, table 3-7); 0 if none.
+size_t sequence_length(std::string_view s) {
+  const auto at = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
+  const uint8_t lead = at(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
+                        : lead >= 0xE0 && lead <= 0xEF ? 3
+                        : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                       : 0;
+  if (length == 0 || s.size() < length) return 0;
+  // The second byte excludes overlong forms, surrogates and values above U+10FFFF.
+  const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (at(1) < low || at(1) > high) return 0;
+  for (size_t i = 2; i < length; ++i) {
+    if ((at(i) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string result;
+  for (const char c : text.substr(0, max_bytes)) {
+    if (c >= 0x20 && c < 0x7F) {
+      result += c;
+    } else {
+      const auto u = static_cast<uint8_t>(c);
+      result += "\\x";
+      result += kHex[u >> 4];
+      result += kHex[u & 15];
+    }
+  }
+  if (text.size() > max_bytes) result += "...";
+  return result;
+}
+
+bool is_plain_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = sequence_length(text);
+    if (length == 0) return false;
+    const auto lead = static_cast<uint8_t>(text[0]);
+    if (lead < 0x20 || lead == 0x7F) return false;
+    if (lead == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0) return false;  // C1 controls
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace walsh

@@ -1,0 +1,33 @@
+// The safetensors container: an 8-byte header length, a JSON header, one buffer of tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace walsh {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;           // as in the file: "F32", "BF16", ...
+  std::vector<int64_t> shape;  // outermost dimension first; empty for a scalar
+  uint64_t offset = 0;         // of the first byte, from the start of the file
+  uint64_t bytes = 0;
+};
+
+// Bits per element of a safetensors dtype; nothing for a name that the format does not define.
+std::optional<int> safetensors_dtype_bits(std::string_view dtype);
+
+// Reads and checks the header of a whole file (`bytes` is all of it). Entries come in the order of
+// their data. Throws bad_input naming `where` (and the tensor) unless: the header has 2 bytes to
+// 100 MB, lies inside the file and is a JSON object; every dtype is known; rank <= 8; the shape's
+// byte size does not overflow and equals the given range; the ranges cover the buffer exactly,
+// without holes or overlaps; names are distinct plain UTF-8; __metadata__ maps strings to strings.
+std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> bytes,
+                                                std::string_view where);
+
+}  // namespace walsh

@@ -1,0 +1,28 @@
+// The int8 matmul for processors with VNNI but without byte permutes across lanes.
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::avx512 {
+
+namespace {
+
+class ShuffleLookup {
+ public:
+  explicit ShuffleLookup(__m128i table) : table_(_mm512_broadcast_i32x4(table)) {}
+
+  __m512i operator()(__m512i index) const {
+    return _mm512_shuffle_epi8(table_, _mm512_and_si512(index, _mm512_set1_epi8(0x0f)));
+  }
+
+ private:
+  __m512i table_;
+};
+
+}  // namespace
+
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+               int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  MatmulVnni<ShuffleLookup>::run(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+}
+
+}  // namespace walsh::avx512

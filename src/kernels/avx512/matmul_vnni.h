@@ -1,0 +1,318 @@
+// The int8 matmul on VNNI. A 32-bit lane is one row, activations are broadcast four columns at a
+// time, so there are no horizontal sums. Few vectors: codes are decoded in registers and reused for
+// every vector. Many: a slab of two panels is decoded once into first-level cache and a
+// register-blocked product runs over it.
+#pragma once
+
+#include <immintrin.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/avx512/code_decoder.h"
+#include "kernels/ops.h"
+#include "kernels/panel_layout.h"
+#include "kernels/unroll.h"
+
+namespace walsh::avx512 {
+
+using namespace detail;
+
+template <class Lookup>
+class MatmulVnni {
+ public:
+  static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+                  int64_t panel_begin, int64_t panel_end, bool accumulate) {
+    const Call call{w, x, m, y, ldy, panel_begin, panel_end, accumulate};
+    switch (w.code->bits) {
+      case 2:
+        return run_bits<2>(call);
+      case 3:
+        return run_bits<3>(call);
+      case 4:
+        return run_bits<4>(call);
+      default:
+        return run_bits<8>(call);
+    }
+  }
+
+ private:
+  struct Call {
+    const PanelMatrix& w;
+    const ActivationsI8& x;
+    int64_t m;
+    float* y;
+    int64_t ldy, panel_begin, panel_end;
+    bool accumulate;
+
+    int64_t w_groups() const { return ceil_div(w.cols, w.group); }
+    int64_t z_groups() const { return ceil_div(w.cols, w.offset_group); }
+    const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
+    WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
+      return x.scales.data()[vector * x.groups() + (col >> std::countr_zero(unsigned(x.group)))];
+    }
+    WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
+      const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
+      if (columns == 128) return s[0] + s[1] + s[2] + s[3];
+      int32_t sum = 0;
+      for (int64_t i = 0; i < columns / kUnitColumns; ++i)
+        sum += s[i];
+      return sum;
+    }
+    __m512 scale(int64_t panel, int64_t group) const {
+      return _mm512_mul_ps(f16(w.scales, panel * w_groups() + group),
+                           _mm512_set1_ps(w.code->unit));
+    }
+    __m512 offset(int64_t panel, int64_t group) const {
+      return f16(w.offsets, panel * z_groups() + group);
+    }
+    void store(int64_t panel, int64_t t, __m512 sum) const {
+      float* out = y + t * ldy + panel * kPanelRows;
+      const int64_t left = w.rows - panel * kPanelRows;
+      const __mmask16 mask =
+          static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
+      if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
+      _mm512_mask_storeu_ps(out, mask, sum);
+    }
+    static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
+      const uint16_t* p = values.data() + group * kPanelRows;
+      return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+  };
+
+  static __m512i broadcast(const int8_t* quad) {
+    int32_t v;
+    std::memcpy(&v, quad, 4);
+    return _mm512_set1_epi32(v);
+  }
+
+  // ---- few vectors ----
+
+  static constexpr int kMostDirect = 8;
+  // Codes are read once; asking for them this far ahead keeps memory busy across panels.
+  static constexpr int64_t kPrefetchWords = 1024;
+
+  // Panel times `Vectors` vectors from `v0`, decoded in registers.
+  template <int Bits, int Vectors, int Planes>
+  static void multiply_panel(const Call& call, const CodeDecoder<Bits, Lookup>& decoder,
+                             int64_t panel, int64_t v0) {
+    // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
+    constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
+    const PanelMatrix& w = call.w;
+    const int64_t step = flush_columns(w, call.x);
+    const int64_t ldq = call.x.cols;
+    const uint32_t* words = w.codes.data() + panel * panel_words(w, Bits);
+    const int8_t* q = call.q(v0);
+    __m512 total[Vectors / Planes];
+    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
+    __m512 scale = _mm512_setzero_ps();
+    int64_t scale_end = 0, group = 0;
+    for (int64_t c = 0; c < w.cols; c += step) {
+      if (c == scale_end) {
+        scale = call.scale(panel, group++);
+        scale_end += w.group;
+      }
+      const int64_t columns = std::min(step, w.cols - c);
+      __m512i acc[Vectors][kChains];
+      int32_t sums[Vectors];
+      unroll<Vectors>([&](auto v) WALSH_INLINE {
+        sums[v] = call.x_sum(v0 + v, c, columns);
+        acc[v][0] = _mm512_set1_epi32(sums[v] * -128);
+        unroll<kChains - 1>([&](auto i) WALSH_INLINE { acc[v][i + 1] = _mm512_setzero_si512(); });
+      });
+      for (int64_t u = c; u < c + columns; u += kUnitColumns) {
+        unroll<Bits>([&](auto line) WALSH_INLINE {
+          _mm_prefetch(reinterpret_cast<const char*>(words + kPrefetchWords + 16 * line),
+                       _MM_HINT_T0);
+        });
+        decoder.decode(words, [&](auto quad, __m512i weights) WALSH_INLINE {
+          unroll<Vectors>([&](auto v) WALSH_INLINE {
+            __m512i& a = acc[v][quad % kChains];
+            a = _mm512_dpbusd_epi32(a, weights, broadcast(q + v * ldq + u + 4 * quad));
+          });
+        });
+        words += Bits * kPanelRows;
+      }
+      unroll<Vectors>([&](auto v) WALSH_INLINE {
+        __m512i sum = acc[v][0];
+        unroll<kChains - 1>([&](auto i) WALSH_INLINE { sum = _mm512_add_epi32(sum, acc[v][i + 1]); });
+        const float x_scale = call.x_scale(v0 + v, c);
+        __m512& t = total[v / Planes];
+        t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)),
+                            t);
+        if (w.offset_group) {
+          t = _mm512_fmadd_ps(call.offset(panel, c / w.offset_group),
+                              _mm512_set1_ps(static_cast<float>(sums[v]) * x_scale), t);
+        }
+      });
+    }
+    unroll<Vectors / Planes>(
+        [&](auto t) WALSH_INLINE { call.store(panel, v0 / Planes + t, total[t]); });
+  }
+
+  template <int Bits, int Planes>
+  static void run_direct(const Call& call, const CodeDecoder<Bits, Lookup>& decoder) {
+    const int64_t vectors = call.m * Planes;
+    for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
+      int64_t v = 0;
+      for (; vectors - v >= 8; v += 8)
+        multiply_panel<Bits, 8, Planes>(call, decoder, panel, v);
+      if (vectors - v >= 4) {
+        multiply_panel<Bits, 4, Planes>(call, decoder, panel, v);
+        v += 4;
+      }
+      if (vectors - v >= 2) {
+        multiply_panel<Bits, 2, Planes>(call, decoder, panel, v);
+        v += 2;
+      }
+      if constexpr (Planes == 1) {
+        if (vectors > v) multiply_panel<Bits, 1, 1>(call, decoder, panel, v);
+      }
+    }
+  }
+
+  // ---- many vectors ----
+
+  static constexpr int64_t kSlabColumns = 512;
+  static constexpr int kTile = 12;        // vectors whose sums stay in registers
+  static constexpr int kBlock = 16 * kTile;  // vectors per pass over the codes
+
+  // Decoded columns [begin, end) of `Panels` panels: bytes[quad][panel][row][4].
+  struct Slab {
+    const Call& call;
+    int64_t panel, begin, end;
+    const uint8_t* bytes;
+  };
+
+  // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
+  template <int Panels, int Vectors>
+  static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
+    const Call& call = s.call;
+    const int64_t step = flush_columns(call.w, call.x);
+    const int64_t ldq = call.x.cols;
+    const int planes = call.x.planes;
+    for (int64_t c = s.begin; c < s.end; c += step) {
+      const int64_t columns = std::min(step, s.end - c);
+      __m512i acc[Vectors][Panels];
+      int32_t sums[Vectors];
+      unroll<Vectors>([&](auto v) WALSH_INLINE {
+        sums[v] = call.x_sum(v0 + v, c, columns);
+        unroll<Panels>([&](auto p) WALSH_INLINE { acc[v][p] = _mm512_set1_epi32(sums[v] * -128); });
+      });
+      const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * Panels;
+      const int8_t* q = call.q(v0) + c;
+      for (int64_t i = 0; i < columns; i += 4) {
+        __m512i weights[Panels];
+        unroll<Panels>([&](auto p) WALSH_INLINE {
+          weights[p] = _mm512_load_si512(bytes + (i * Panels + 4 * p) * kPanelRows);
+        });
+        unroll<Vectors>([&](auto v) WALSH_INLINE {
+          const __m512i b = broadcast(q + v * ldq + i);
+          unroll<Panels>([&](auto p) WALSH_INLINE {
+            acc[v][p] = _mm512_dpbusd_epi32(acc[v][p], weights[p], b);
+          });
+        });
+      }
+      unroll<Panels>([&](auto p) WALSH_INLINE {
+        const __m512 scale = call.scale(s.panel + p, c / call.w.group);
+        unroll<Vectors>([&](auto v) WALSH_INLINE {
+          float* out = totals + (v / planes * Panels + p) * kPanelRows;
+          const float x_scale = call.x_scale(v0 + v, c);
+          __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[v][p]),
+                                     _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)),
+                                     _mm512_load_ps(out));
+          if (call.w.offset_group) {
+            t = _mm512_fmadd_ps(call.offset(s.panel + p, c / call.w.offset_group),
+                                _mm512_set1_ps(static_cast<float>(sums[v]) * x_scale), t);
+          }
+          _mm512_store_ps(out, t);
+        });
+      });
+    }
+  }
+
+  // The same for a number of vectors only known at run time, 1..Vectors.
+  template <int Panels, int Vectors>
+  static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
+    if (vectors == Vectors) {
+      multiply_slab<Panels, Vectors>(s, v0, totals);
+    } else if constexpr (Vectors > 1) {
+      multiply_rest<Panels, Vectors - 1>(s, v0, vectors, totals);
+    }
+  }
+
+  template <int Bits, int Panels>
+  static void decode_slab(const Call& call, const CodeDecoder<Bits, Lookup>& decoder, int64_t panel,
+                          int64_t begin, int64_t end, uint8_t* bytes) {
+    for (int p = 0; p < Panels; ++p) {
+      const uint32_t* words = call.w.codes.data() +
+                              (panel + p) * panel_words(call.w, Bits) +
+                              begin / kUnitColumns * Bits * kPanelRows;
+      uint8_t* out = bytes + 4 * p * kPanelRows;
+      for (int64_t c = begin; c < end; c += kUnitColumns) {
+        decoder.decode(words, [&](auto quad, __m512i weights) WALSH_INLINE {
+          _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, weights);
+        });
+        words += Bits * kPanelRows;
+        out += kUnitColumns * kPanelRows * Panels;
+      }
+    }
+  }
+
+  // Vectors [v0, v0 + vectors), at most kBlock of them, whole tokens.
+  template <int Bits, int Panels>
+  static void multiply_block(const Call& call, const CodeDecoder<Bits, Lookup>& decoder,
+                             int64_t panel, int64_t v0, int64_t vectors) {
+    alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * Panels];
+    alignas(64) float totals[kBlock * kPanelRows * Panels];
+    const int planes = call.x.planes;
+    const int64_t tokens = vectors / planes;
+    std::memset(totals, 0, static_cast<size_t>(tokens) * kPanelRows * Panels * sizeof(float));
+    const int64_t step = flush_columns(call.w, call.x);
+    const int64_t slab = kSlabColumns / step * step;
+    for (int64_t begin = 0; begin < call.w.cols; begin += slab) {
+      const int64_t end = std::min(begin + slab, call.w.cols);
+      decode_slab<Bits, Panels>(call, decoder, panel, begin, end, bytes);
+      const Slab s{call, panel, begin, end, bytes};
+      for (int64_t v = 0; v < vectors; v += kTile) {
+        float* out = totals + v / planes * Panels * kPanelRows;
+        multiply_rest<Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v), out);
+      }
+    }
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int p = 0; p < Panels; ++p)
+        call.store(panel + p, v0 / planes + t,
+                   _mm512_load_ps(totals + (t * Panels + p) * kPanelRows));
+    }
+  }
+
+  template <int Bits>
+  static void run_slabs(const Call& call, const CodeDecoder<Bits, Lookup>& decoder) {
+    const int64_t vectors = call.m * call.x.planes;
+    for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += 2) {
+      for (int64_t v = 0; v < vectors; v += kBlock) {
+        const int64_t count = std::min<int64_t>(kBlock, vectors - v);
+        if (panel + 1 < call.panel_end) {
+          multiply_block<Bits, 2>(call, decoder, panel, v, count);
+        } else {
+          multiply_block<Bits, 1>(call, decoder, panel, v, count);
+        }
+      }
+    }
+  }
+
+  template <int Bits>
+  static void run_bits(const Call& call) {
+    const CodeDecoder<Bits, Lookup> decoder(call.w.code->levels_i8);
+    if (call.m * call.x.planes > kMostDirect) {
+      run_slabs<Bits>(call, decoder);
+    } else if (call.x.planes == 2) {
+      run_direct<Bits, 2>(call, decoder);
+    } else {
+      run_direct<Bits, 1>(call, decoder);
+    }
+  }
+};
+
+}  // namespace walsh::avx512

@@ -1,0 +1,27 @@
+// The int8 matmul with VBMI's byte permute: it reads the low 6 bits of an index, so a table
+// repeated four times makes masking the nibble unnecessary.
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::avx512vbmi {
+
+namespace {
+
+class PermuteLookup {
+ public:
+  explicit PermuteLookup(__m128i table) : table_(_mm512_broadcast_i32x4(table)) {}
+
+  __m512i operator()(__m512i index) const { return _mm512_permutexvar_epi8(index, table_); }
+
+ private:
+  __m512i table_;
+};
+
+}  // namespace
+
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+               int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  avx512::MatmulVnni<PermuteLookup>::run(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+}
+
+}  // namespace walsh::avx512vbmi

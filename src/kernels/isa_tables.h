@@ -1,0 +1,65 @@
+// What each instruction set provides: one namespace per folder, functions of exactly the types in
+// Ops. avx512vbmi has its own matmuls and takes everything else from avx512.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/ops.h"
+
+namespace walsh {
+
+namespace detail {
+
+using MatmulI8 = std::remove_pointer_t<decltype(Ops::matmul_i8)>;
+using MatmulF32 = std::remove_pointer_t<decltype(Ops::matmul_f32)>;
+using MatmulDense = std::remove_pointer_t<decltype(Ops::matmul_dense)>;
+using RmsNorm = std::remove_pointer_t<decltype(Ops::rms_norm)>;
+using SiluMul = std::remove_pointer_t<decltype(Ops::silu_mul)>;
+using QuantizeI8 = std::remove_pointer_t<decltype(Ops::quantize_i8)>;
+using Rope = std::remove_pointer_t<decltype(Ops::rope)>;
+using ToF16 = std::remove_pointer_t<decltype(Ops::to_f16)>;
+using Attention = std::remove_pointer_t<decltype(Ops::attention)>;
+
+}  // namespace detail
+
+namespace ref {
+detail::MatmulI8 matmul_i8;
+detail::MatmulF32 matmul_f32;
+detail::MatmulDense matmul_dense;
+detail::RmsNorm rms_norm;
+detail::SiluMul silu_mul;
+detail::QuantizeI8 quantize_i8;
+detail::Rope rope;
+detail::ToF16 to_f16;
+detail::Attention attention;
+}  // namespace ref
+
+namespace avx2 {
+detail::MatmulI8 matmul_i8;
+detail::MatmulF32 matmul_f32;
+detail::MatmulDense matmul_dense;
+detail::RmsNorm rms_norm;
+detail::SiluMul silu_mul;
+detail::QuantizeI8 quantize_i8;
+detail::Rope rope;
+detail::ToF16 to_f16;
+detail::Attention attention;
+}  // namespace avx2
+
+namespace avx512 {
+detail::MatmulI8 matmul_i8;
+detail::MatmulF32 matmul_f32;
+detail::MatmulDense matmul_dense;
+detail::RmsNorm rms_norm;
+detail::SiluMul silu_mul;
+detail::QuantizeI8 quantize_i8;
+detail::Rope rope;
+detail::ToF16 to_f16;
+detail::Attention attention;
+}  // namespace avx512
+
+namespace avx512vbmi {
+detail::MatmulI8 matmul_i8;
+}  // namespace avx512vbmi
+
+}  // namespace walsh

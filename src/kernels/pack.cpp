@@ -1,0 +1,111 @@
+// Repacking of stored rows into panels of 16 interleaved rows, and the activation buffers.
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "base/checked.h"
+#include "base/half.h"
+#include "kernels/ops.h"
+#include "kernels/panel_layout.h"
+#include "walsh/error.h"
+
+namespace walsh {
+
+namespace {
+
+using detail::ceil_div;
+using detail::kUnitColumns;
+
+void require_bytes(std::span<const std::byte> array, uint64_t needed, const char* name) {
+  if (array.size() >= needed) return;
+  throw Error(ErrorCode::bad_input, std::string("array '") + name + "'",
+              "has " + std::to_string(array.size()) + " bytes, expected " + std::to_string(needed));
+}
+
+uint64_t elements(int64_t a, int64_t b, uint64_t size) {
+  return checked_mul(checked_mul(static_cast<uint64_t>(a), static_cast<uint64_t>(b), "panels"),
+                     size, "panels");
+}
+
+uint16_t load_u16(std::span<const std::byte> array, int64_t index) {
+  uint16_t v;
+  std::memcpy(&v, array.data() + index * 2, 2);
+  return v;
+}
+
+// Word k of a stored row goes to lane `row % 16` of vector k of its panel: for packed codes this is
+// [unit][word], for 8 bits [quad].
+void pack_codes_of(const Tensor& tensor, const PassArrays& arrays, PanelMatrix& w) {
+  const int64_t words = w.cols * w.code->bits / 32;
+  for (int64_t row = 0; row < tensor.rows; ++row) {
+    const std::byte* in = arrays.codes.data() + row * words * 4;
+    uint32_t* out = w.codes.data() + row / kPanelRows * words * kPanelRows + row % kPanelRows;
+    for (int64_t k = 0; k < words; ++k) {
+      uint32_t word;
+      std::memcpy(&word, in + k * 4, 4);
+      out[k * kPanelRows] = w.code->bits == 8 ? word : detail::permute_nibbles(word);
+    }
+  }
+}
+
+// [rows][groups] -> [panel][group][row 0..15]
+template <typename Value>
+AlignedArray<uint16_t> pack_groups(int64_t rows, int64_t groups, const Value& value) {
+  const int64_t panels = ceil_div(rows, kPanelRows);
+  AlignedArray<uint16_t> out(elements(panels, groups, kPanelRows));
+  for (int64_t row = 0; row < rows; ++row) {
+    uint16_t* p = out.data() + row / kPanelRows * groups * kPanelRows + row % kPanelRows;
+    for (int64_t g = 0; g < groups; ++g)
+      p[g * kPanelRows] = value(row, g);
+  }
+  return out;
+}
+
+}  // namespace
+
+PanelMatrix pack_panels(const Tensor& tensor, int pass) {
+  const ScalarCode& code = tensor.format->code[pass];
+  const PassArrays& arrays = tensor.pass[pass];
+  PanelMatrix w;
+  w.code = &code;
+  w.rows = tensor.rows;
+  w.cols = ceil_div(tensor.cols, kUnitColumns) * kUnitColumns;
+  const int64_t stored_group = code.group ? code.group : w.cols;
+  const int64_t stored_groups = ceil_div(w.cols, stored_group);
+  w.group = code.sub_group ? code.sub_group : stored_group;
+  w.offset_group = code.has_offset ? stored_group : 0;
+  const int64_t groups = ceil_div(w.cols, w.group);
+
+  const int64_t words = w.cols * code.bits / 32;
+  require_bytes(arrays.codes, elements(w.rows, words, 4), "codes");
+  require_bytes(arrays.scales, elements(w.rows, stored_groups, 2), "scales");
+  if (code.sub_group) require_bytes(arrays.sub_scales, elements(w.rows, groups, 2), "sub_scales");
+  if (code.has_offset) require_bytes(arrays.offsets, elements(w.rows, stored_groups, 2), "offsets");
+
+  w.codes = AlignedArray<uint32_t>(elements(w.panels(), words, kPanelRows));
+  pack_codes_of(tensor, arrays, w);
+  w.scales = pack_groups(w.rows, groups, [&](int64_t row, int64_t g) {
+    const int64_t stored = row * stored_groups + g * w.group / stored_group;
+    const uint16_t scale = load_u16(arrays.scales, stored);
+    if (!code.sub_group) return scale;
+    return f32_to_f16(f16_to_f32(scale) * f16_to_f32(load_u16(arrays.sub_scales, row * groups + g)));
+  });
+  if (code.has_offset) {
+    w.offsets = pack_groups(w.rows, stored_groups, [&](int64_t row, int64_t g) {
+      return load_u16(arrays.offsets, row * stored_groups + g);
+    });
+  }
+  return w;
+}
+
+ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int plane_count)
+    : cols(columns), group(group_size), planes(plane_count) {
+  const uint64_t vectors = elements(max_m, planes, 1);
+  q = AlignedArray<int8_t>(checked_mul(vectors, static_cast<uint64_t>(cols), "activations"));
+  scales =
+      AlignedArray<float>(checked_mul(vectors, static_cast<uint64_t>(groups()), "activations"));
+  sums = AlignedArray<int32_t>(
+      checked_mul(vectors, static_cast<uint64_t>(cols / kUnitColumns), "activations"));
+}
+
+}  // namespace walsh

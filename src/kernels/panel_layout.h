@@ -1,0 +1,43 @@
+// Where a weight lies inside a panel, and how the columns of a row are cut into the groups over
+// which the matmuls sum. Shared by packing and by every instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/ops.h"
+
+namespace walsh::detail {
+
+inline constexpr int64_t kUnitColumns = 32;    // columns of one unit of packed codes
+inline constexpr int64_t kF32Block = 128;      // columns summed before adding to the total
+inline constexpr int64_t kQuadColumns = 4;     // columns of a 32-bit lane of int8
+
+// 32-bit words of codes in one panel.
+constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
+  return w.cols / kUnitColumns * bits * kPanelRows;
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Columns between two flushes of the integer accumulators.
+constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
+  return std::min({w.group, int64_t{x.group}, w.cols});
+}
+
+// Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.
+constexpr uint32_t spread_nibbles(uint32_t four) {
+  four = (four | four << 8) & 0x00ff00ffu;
+  return (four | four << 4) & 0x0f0f0f0fu;
+}
+constexpr uint32_t permute_nibbles(uint32_t word) {
+  return spread_nibbles(word & 0xffffu) | spread_nibbles(word >> 16) << 4;
+}
+// Shift that brings nibble p of a file word to bit 0 of the permuted word.
+constexpr int nibble_shift(int p) {
+  return p < 4 ? 8 * p : 8 * (p - 4) + 4;
+}
+
+}  // namespace walsh::detail

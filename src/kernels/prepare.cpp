@@ -1,0 +1,28 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/ops.h"
+#include "kernels/simd/attention_blocks.h"
+
+namespace walsh {
+
+int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim) {
+  (void)m;  // the blocks of queries are of one size
+  return std::max(simd::AttentionBlocks::floats(head_dim), (end_position + 15) / 16 * 16);
+}
+
+void prepare_input(const Ops& ops, const InputTransform& transform, const float* x,
+                   const float* gain, float eps, float* row, ActivationsI8* quantized, int64_t t) {
+  const auto width = static_cast<size_t>(transform.width);
+  if (gain) {
+    ops.rms_norm(x, gain, transform.width, eps, row);
+  } else if (row != x) {
+    std::memcpy(row, x, width * sizeof(float));
+  }
+  std::fill(row + transform.width, row + transform.cols, 0.0f);
+  if (transform.rotator) transform.rotator->apply(row);
+  if (quantized) ops.quantize_i8(row, *quantized, t);
+}
+
+}  // namespace walsh

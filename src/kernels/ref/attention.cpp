@@ -1,0 +1,55 @@
+// The specification of attention: softmax(scale * q K^T) V over the positions a query sees.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::ref {
+namespace {
+
+// One query against the rows [0, count) of keys and values; weights: scratch[count].
+void attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_t count,
+            int head_dim, float scale, float* out, float* weights) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int64_t j = 0; j < count; ++j) {
+    double dot = 0;
+    for (int d = 0; d < head_dim; ++d) {
+      dot += double{q[d]} * double{f16_to_f32(keys[j * head_dim + d])};
+    }
+    weights[j] = static_cast<float>(dot * double{scale});
+    largest = std::max(largest, weights[j]);
+  }
+  double total = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    weights[j] = std::exp(weights[j] - largest);
+    total += double{weights[j]};
+  }
+  for (int d = 0; d < head_dim; ++d) {
+    double sum = 0;
+    for (int64_t j = 0; j < count; ++j) {
+      sum += double{weights[j]} * double{f16_to_f32(values[j * head_dim + d])};
+    }
+    out[d] = static_cast<float>(sum / total);
+  }
+}
+
+}  // namespace
+
+void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
+               int64_t position, int64_t window, float scale, float* out, int64_t ldo,
+               float* scratch) {
+  for (int64_t i = 0; i < m; ++i) {
+    const int64_t end = position + i + 1;
+    const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    const int64_t offset = (kv_head * kv.capacity + begin) * kv.head_dim;
+    for (int h = 0; h < heads; ++h) {
+      attend(q + i * ldq + h * kv.head_dim, kv.keys + offset, kv.values + offset, end - begin,
+             kv.head_dim, scale, out + i * ldo + h * kv.head_dim, scratch);
+    }
+  }
+}
+
+}  // namespace walsh::ref

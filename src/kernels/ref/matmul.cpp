@@ -1,0 +1,130 @@
+// The matmuls in plain scalar code: what the operations mean, bit for bit.
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "base/half.h"
+#include "kernels/isa_tables.h"
+#include "kernels/panel_layout.h"
+
+namespace walsh::ref {
+
+namespace {
+
+using namespace detail;
+
+// The code of one weight; `words` is the panel, lane the row inside it. For 8 bits the int8 itself.
+int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
+  if (bits == 8) {
+    const uint32_t quad = words[col / 4 * kPanelRows + lane];
+    return static_cast<int8_t>(quad >> (8 * (col % 4)) & 0xffu);
+  }
+  const uint32_t* unit = words + col / kUnitColumns * bits * kPanelRows + lane;
+  const int c = static_cast<int>(col % kUnitColumns);
+  const int shift = nibble_shift(c % 8);
+  const auto nibble = [&](int word) { return unit[word * kPanelRows] >> shift & 15u; };
+  uint32_t code = 0;
+  if (bits == 2) {
+    code = nibble(c / 16) >> (c % 16 / 8 * 2) & 3u;
+  } else if (bits == 3 && c < 24) {
+    code = nibble(c / 8) & 7u;
+  } else if (bits == 3) {
+    for (int word = 0; word < 3; ++word)
+      code |= nibble(word) >> 3 << word;
+  } else {
+    code = nibble(c / 8);
+  }
+  return static_cast<int>(code);
+}
+
+float scale_at(const AlignedArray<uint16_t>& scales, int64_t panel, int64_t groups, int64_t group,
+               int lane) {
+  const int64_t index = (panel * groups + group) * kPanelRows + lane;
+  return f16_to_f32(scales[static_cast<size_t>(index)]);
+}
+
+int32_t dot(const PanelMatrix& w, const uint32_t* words, int lane, const int8_t* q, int64_t begin,
+            int64_t end) {
+  int32_t sum = 0;
+  for (int64_t c = begin; c < end; ++c) {
+    const int code = code_at(words, w.code->bits, lane, c);
+    sum += (w.code->bits == 8 ? code : w.code->levels_i8[code]) * q[c];
+  }
+  return sum;
+}
+
+float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t panel, int lane,
+                       int64_t t) {
+  const int64_t step = flush_columns(w, x);
+  const int64_t w_groups = ceil_div(w.cols, w.group);
+  const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
+  float y = 0;
+  for (int64_t c = 0; c < w.cols; c += step) {
+    const int64_t end = std::min(c + step, w.cols);
+    const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * w.code->unit;
+    for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
+      const int8_t* q = x.q.data() + v * x.cols;
+      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
+      y = std::fma(static_cast<float>(dot(w, words, lane, q, c, end)), scale * x_scale, y);
+      if (w.offset_group == 0) continue;
+      int32_t sum = 0;
+      for (int64_t i = c / kUnitColumns; i < end / kUnitColumns; ++i)
+        sum += x.sums.data()[v * (x.cols / kUnitColumns) + i];
+      const float offset = scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group),
+                                    c / w.offset_group, lane);
+      y = std::fma(offset, static_cast<float>(sum) * x_scale, y);
+    }
+  }
+  return y;
+}
+
+// One decoded weight as the specification has it.
+float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
+  const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
+  const int code = code_at(words, w.code->bits, lane, col);
+  const float level = w.code->bits == 8 ? static_cast<float>(code) : w.code->levels[code];
+  const float scale = scale_at(w.scales, panel, ceil_div(w.cols, w.group), col / w.group, lane);
+  if (w.offset_group == 0) return scale * level;
+  return scale * level + scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group),
+                                  col / w.offset_group, lane);
+}
+
+// Calls body(row, panel, lane) for the rows of a range of panels.
+template <typename Body>
+void for_rows(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, const Body& body) {
+  const int64_t end = std::min(panel_end * kPanelRows, w.rows);
+  for (int64_t row = panel_begin * kPanelRows; row < end; ++row)
+    body(row, row / kPanelRows, static_cast<int>(row % kPanelRows));
+}
+
+}  // namespace
+
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+               int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  for_rows(w, panel_begin, panel_end, [&](int64_t row, int64_t panel, int lane) {
+    for (int64_t t = 0; t < m; ++t) {
+      const float sum = row_times_vector(w, x, panel, lane, t);
+      float& out = y[t * ldy + row];
+      out = accumulate ? out + sum : sum;
+    }
+  });
+}
+
+void matmul_f32(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy,
+                int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  for_rows(w, panel_begin, panel_end, [&](int64_t row, int64_t panel, int lane) {
+    for (int64_t t = 0; t < m; ++t) {
+      float& out = y[t * ldy + row];
+      float total = 0;
+      for (int64_t c = 0; c < w.cols; c += kF32Block) {
+        float block = 0;
+        for (int64_t i = c; i < std::min(c + kF32Block, w.cols); ++i)
+          block = std::fma(weight_at(w, panel, lane, i), x[t * ldx + i], block);
+        total += block;
+      }
+      out = accumulate ? out + total : total;
+    }
+  });
+}
+
+}  // namespace walsh::ref

@@ -1,0 +1,103 @@
+// The specification of the element-wise operations and of the int8 quantization of activations.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::ref {
+namespace {
+
+// Largest magnitude as a bit pattern: an order in which NaN is above infinity above all numbers.
+uint32_t max_magnitude_bits(const float* x, int64_t n) {
+  uint32_t bits = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t u = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    if (u > bits) bits = u;
+  }
+  return bits;
+}
+
+// q[i] = round(v * inverse), v being x[i] or, in the second plane, what the first one left of it.
+void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_scale,
+                    float inverse, int8_t* q, int32_t* sums) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = first ? x[i] - first_scale * static_cast<float>(first[i]) : x[i];
+    q[i] = static_cast<int8_t>(std::nearbyint(v * inverse));
+    sums[i / 32] = (i % 32 == 0 ? 0 : sums[i / 32]) + q[i];
+  }
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* out) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += double{x[i]} * double{x[i]};
+  }
+  const float inverse =
+      static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + double{eps}));
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = x[i] * inverse * gain[i];
+  }
+}
+
+void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+  }
+}
+
+// Groups below 2^-100 count as zero, so that the inverse scale stays finite; a group holding an
+// infinity or NaN gets scale NaN, which makes every product of it NaN.
+void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
+  for (int64_t g = 0, begin = 0; begin < out.cols; ++g, begin += out.group) {
+    const int64_t n = begin + out.group < out.cols ? out.group : out.cols - begin;
+    const uint32_t bits = max_magnitude_bits(x + begin, n);
+    const float largest = std::bit_cast<float>(bits);
+    const bool finite = bits < 0x7f800000u;
+    const bool used = finite && largest >= 0x1p-100f;
+    float scale = used ? largest / 127.0f : finite ? 0 : std::numeric_limits<float>::quiet_NaN();
+    float inverse = 127.0f / largest;
+    const int8_t* first = nullptr;
+    float first_scale = 0;
+    for (int p = 0; p < out.planes; ++p) {
+      const int64_t plane = t * out.planes + p;
+      int8_t* q = out.q.data() + plane * out.cols + begin;
+      int32_t* sums = out.sums.data() + plane * (out.cols / 32) + begin / 32;
+      out.scales.data()[plane * out.groups() + g] = scale;
+      if (used) {
+        quantize_plane(x + begin, n, first, first_scale, inverse, q, sums);
+      } else {
+        std::fill_n(q, n, int8_t{0});
+        std::fill_n(sums, n / 32, 0);
+      }
+      first = q;
+      first_scale = scale;
+      scale /= 254.0f;
+      inverse *= 254.0f;
+    }
+  }
+}
+
+void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
+  const int half = head_dim / 2;
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    for (int i = 0; i < half; ++i) {
+      const float a = x[i], b = x[i + half];
+      x[i] = a * cos[i] - b * sin[i];
+      x[i + half] = b * cos[i] + a * sin[i];
+    }
+  }
+}
+
+void to_f16(const float* x, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = f32_to_f16(x[i]);
+  }
+}
+
+}  // namespace walsh::ref

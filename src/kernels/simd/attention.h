@@ -1,0 +1,218 @@
+// Attention over blocks of positions with a running maximum ("online softmax": Milakov and
+// Gimelshein 2018; blocked as in FlashAttention, Dao et al. 2022). A row is one query of one head.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/ops.h"
+#include "kernels/simd/attention_blocks.h"
+#include "kernels/simd/exponential.h"
+#include "kernels/simd/product_tile.h"
+
+namespace walsh::simd {
+
+// Arguments of Ops::attention plus the parts of the scratch memory (attention_blocks.h).
+struct AttentionCall {
+  int head_dim, heads;
+  const uint16_t* keys;  // of this kv head, from position 0
+  const uint16_t* values;
+  const float* q;
+  int64_t ldq, position, window;
+  float scale;
+
+  float* block_keys;    // [head_dim][kKeys]
+  float* block_values;  // [kKeys][padded]
+  float* weights;       // [kRows][kKeys]: logits, then e^(logit - largest)
+  float* sums;          // [kRows][padded]: values weighted so far
+  float* largest;       // [kRows]
+  float* totals;        // [kRows]: weights so far
+
+  int64_t padded() const { return AttentionBlocks::padded(head_dim); }
+  const float* query(int64_t row) const { return q + row / heads * ldq + row % heads * head_dim; }
+  // Positions [first(row), end(row)) are seen by a row.
+  int64_t end(int64_t row) const { return position + row / heads + 1; }
+  int64_t first(int64_t row) const {
+    return window > 0 ? std::max<int64_t>(0, end(row) - window) : 0;
+  }
+};
+
+// out[d * kKeys + i] = keys[i * head_dim + d] for a whole tile of vectors; or for the first `count`
+// keys and `width` dimensions, with zeros for the other keys. The next block is fetched meanwhile:
+// its rows are too short for the hardware to foresee.
+template <typename V>
+void transpose_tile(const uint16_t* keys, int64_t head_dim, float* out) {
+  typename V::Reg tile[V::kWidth];
+  for (int i = 0; i < V::kWidth; ++i) tile[i] = V::load_f16(keys + i * head_dim);
+  V::transpose(tile);
+  for (int i = 0; i < V::kWidth; ++i) V::store(out + i * AttentionBlocks::kKeys, tile[i]);
+}
+template <typename V>
+void transpose_edge(const uint16_t* keys, int64_t head_dim, int64_t count, int64_t width,
+                    float* out) {
+  typename V::Reg tile[V::kWidth];
+  for (int i = 0; i < V::kWidth; ++i) {
+    tile[i] = i < count ? V::load_f16(keys + i * head_dim, width) : V::zero();
+  }
+  V::transpose(tile);
+  for (int i = 0; i < width; ++i) V::store(out + i * AttentionBlocks::kKeys, tile[i]);
+}
+
+// out[d * kKeys + j] = keys[j * head_dim + d], zero for j beyond count.
+template <typename V>
+void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float* out) {
+  for (int64_t j = 0; j < AttentionBlocks::kKeys; j += V::kWidth) {
+    for (int64_t d = 0; d < head_dim; d += V::kWidth) {
+      const uint16_t* from = keys + j * head_dim + d;
+      float* to = out + d * AttentionBlocks::kKeys + j;
+      if (j + V::kWidth <= count && d + V::kWidth <= head_dim) {
+        const uint16_t* next = keys + AttentionBlocks::kKeys * head_dim + j * head_dim + d * V::kWidth;
+        for (int i = 0; i < V::kWidth * V::kWidth; i += 128) V::prefetch(next + i);
+        transpose_tile<V>(from, head_dim, to);
+      } else {
+        transpose_edge<V>(from, head_dim, count - j, std::min<int64_t>(V::kWidth, head_dim - d),
+                          to);
+      }
+    }
+  }
+}
+
+template <typename V>
+void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, float* out) {
+  const int64_t padded = AttentionBlocks::padded(head_dim);
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t d = 0; d < padded; d += V::kWidth) {
+      const int64_t n = std::clamp<int64_t>(head_dim - d, 0, V::kWidth);
+      const uint16_t* p = values + j * head_dim + d;
+      V::store(out + j * padded + d, n == V::kWidth ? V::load_f16(p) : V::load_f16(p, n));
+    }
+  }
+}
+
+// One row of one block: logits [begin, end) of the block become weights, the others 0; the row's
+// earlier sums are rescaled if the largest logit grew.
+template <typename V>
+void weigh_row(float* row, int64_t begin, int64_t end, float scale, float* largest, float* total,
+               float* sums, int64_t padded) {
+  constexpr int64_t kKeys = AttentionBlocks::kKeys;
+  const auto hidden = V::set(-std::numeric_limits<float>::infinity());
+  auto top = hidden;
+  for (int64_t j = 0; j < kKeys; j += V::kWidth) {
+    auto logit = V::mul(V::load(row + j), V::set(scale));
+    if (j < begin || j + V::kWidth > end) {
+      logit = V::keep(logit, std::clamp<int64_t>(begin - j, 0, V::kWidth),
+                      std::clamp<int64_t>(end - j, 0, V::kWidth), hidden);
+    }
+    V::store(row + j, logit);
+    top = V::max(top, logit);
+  }
+  const float before = *largest;
+  const float now = std::max(before, V::largest(top));
+  if (now > before) {
+    const auto shrink = exponential<V>(V::set(before - now));
+    for (int64_t d = 0; d < padded; d += V::kWidth) {
+      V::store(sums + d, V::mul(V::load(sums + d), shrink));
+    }
+    *total *= V::first(shrink);
+    *largest = now;
+  }
+  auto added = V::zero();
+  for (int64_t j = 0; j < kKeys; j += V::kWidth) {
+    const auto weight = exponential<V>(V::sub(V::load(row + j), V::set(now)));
+    V::store(row + j, weight);
+    added = V::add(added, weight);
+  }
+  *total += V::sum(added);
+}
+
+// Rows [row, row + rows) of the call, at most kTileRows, against the converted block at position
+// `block`; `slot` is the place of the first row in the scratch memory.
+template <typename V, typename B>
+void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot, int64_t block,
+                 B values, int64_t ldv) {
+  constexpr int64_t kKeys = AttentionBlocks::kKeys;
+  const int64_t padded = call.padded();
+  const int64_t begin = std::max<int64_t>(0, call.first(row) - block);
+  const int64_t end = std::min(kKeys, call.end(row + rows - 1) - block);
+  if (begin >= end) return;
+  float* weights = call.weights + slot * kKeys;
+  float* sums = call.sums + slot * padded;
+  const float* factors[V::kTileRows] = {};
+  for (int r = 0; r < rows; ++r) factors[r] = call.query(row + r);
+  product<V>(rows, factors, FloatRows<V>{call.block_keys}, kKeys, 0, call.head_dim, weights, kKeys,
+             kKeys, false);
+  for (int r = 0; r < rows; ++r) {
+    float* logits = weights + r * kKeys;
+    factors[r] = logits;
+    const int64_t from = std::max<int64_t>(0, call.first(row + r) - block);
+    const int64_t to = std::min(kKeys, call.end(row + r) - block);
+    if (from >= to) {
+      std::fill(logits, logits + kKeys, 0.0f);
+      continue;
+    }
+    weigh_row<V>(logits, from, to, call.scale, call.largest + slot + r, call.totals + slot + r,
+                 sums + r * padded, padded);
+  }
+  product<V>(rows, factors, values, ldv, begin, end, sums, padded, padded, true);
+}
+
+// Rows [row, row + rows), at most kRows, against everything they see.
+template <typename V>
+void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
+  constexpr int64_t kKeys = AttentionBlocks::kKeys;
+  const int64_t padded = call.padded(), head_dim = call.head_dim;
+  const int64_t end = call.end(row + rows - 1);
+  std::fill(call.sums, call.sums + rows * padded, 0.0f);
+  std::fill(call.totals, call.totals + rows, 0.0f);
+  std::fill(call.largest, call.largest + rows, -std::numeric_limits<float>::infinity());
+  // A single tile reads each value once, so converting them beforehand would not pay.
+  const bool direct = rows <= V::kTileRows && head_dim == padded;
+  for (int64_t block = call.first(row) / kKeys * kKeys; block < end; block += kKeys) {
+    const int64_t count = std::min(kKeys, end - block);
+    const uint16_t* values = call.values + block * head_dim;
+    transpose_keys<V>(call.keys + block * head_dim, count, head_dim, call.block_keys);
+    if (direct) {
+      attend_tile<V>(call, row, static_cast<int>(rows), 0, block,
+                     HalfRows<V>{values, kKeys * head_dim}, head_dim);
+      continue;
+    }
+    convert_values<V>(values, count, head_dim, call.block_values);
+    for (int64_t r = 0; r < rows; r += V::kTileRows) {
+      const int n = static_cast<int>(std::min<int64_t>(V::kTileRows, rows - r));
+      attend_tile<V>(call, row + r, n, r, block, FloatRows<V>{call.block_values}, padded);
+    }
+  }
+}
+
+template <typename V>
+void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
+               int64_t position, int64_t window, float scale, float* out, int64_t ldo,
+               float* scratch) {
+  constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
+  const int64_t padded = AttentionBlocks::padded(kv.head_dim);
+  const int64_t offset = kv_head * kv.capacity * kv.head_dim;
+  AttentionCall call{kv.head_dim, heads,    kv.keys + offset, kv.values + offset, q,
+                     ldq,         position, window,           scale,              scratch,
+                     nullptr,     nullptr,  nullptr,          nullptr,            nullptr};
+  call.block_values = call.block_keys + kv.head_dim * kKeys;
+  call.weights = call.block_values + kKeys * padded;
+  call.sums = call.weights + kRows * kKeys;
+  call.largest = call.sums + kRows * padded;
+  call.totals = call.largest + kRows;
+  for (int64_t row = 0; row < m * heads; row += kRows) {
+    const int64_t rows = std::min(kRows, m * heads - row);
+    attend_rows<V>(call, row, rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* target = out + (row + r) / heads * ldo + (row + r) % heads * kv.head_dim;
+      const float* sums = call.sums + r * padded;
+      const auto total = V::set(call.totals[r]);
+      for (int64_t d = 0; d < kv.head_dim; d += V::kWidth) {
+        const int64_t n = std::min<int64_t>(V::kWidth, kv.head_dim - d);
+        V::store(target + d, V::div(V::load(sums + d), total), n);
+      }
+    }
+  }
+}
+
+}  // namespace walsh::simd

@@ -1,0 +1,80 @@
+// The element-wise operations over any vector type. ref/vector_ops.cpp is their specification.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/simd/exponential.h"
+
+namespace walsh::simd {
+
+// Squares are added up in double, so that large inputs do not overflow and the result is that of
+// ref up to the last bit of a double.
+template <typename V>
+void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  auto even = V::zero_double(), odd = V::zero_double();
+  const auto add_squares = [&](typename V::Reg v) {
+    const auto low = V::low(v), high = V::high(v);
+    even = V::fma(low, low, even);
+    odd = V::fma(high, high, odd);
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) add_squares(V::load(x + i));
+  if (i < n) add_squares(V::load(x + i, n - i));
+  const double sum = V::sum(even) + V::sum(odd);
+  const auto inverse = V::set(
+      static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + static_cast<double>(eps))));
+  for (i = 0; i + kWidth <= n; i += kWidth) {
+    V::store(out + i, V::mul(V::mul(V::load(x + i), inverse), V::load(gain + i)));
+  }
+  if (i < n) {
+    const auto v = V::mul(V::mul(V::load(x + i, n - i), inverse), V::load(gain + i, n - i));
+    V::store(out + i, v, n - i);
+  }
+}
+
+template <typename V>
+void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  const auto apply = [](typename V::Reg g, typename V::Reg u) {
+    const auto e = exponential<V>(V::sub(V::zero(), g));
+    return V::mul(V::div(g, V::add(V::set(1.0f), e)), u);
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    V::store(out + i, apply(V::load(gate + i), V::load(up + i)));
+  }
+  if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
+}
+
+template <typename V>
+void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
+  constexpr int64_t kWidth = V::kWidth;
+  const int64_t half = head_dim / 2;
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    int64_t i = 0;
+    for (; i + kWidth <= half; i += kWidth) {
+      const auto a = V::load(x + i), b = V::load(x + half + i);
+      const auto c = V::load(cos + i), s = V::load(sin + i);
+      V::store(x + i, V::sub(V::mul(a, c), V::mul(b, s)));
+      V::store(x + half + i, V::add(V::mul(b, c), V::mul(a, s)));
+    }
+    if (const int64_t n = half - i; n > 0) {
+      const auto a = V::load(x + i, n), b = V::load(x + half + i, n);
+      const auto c = V::load(cos + i, n), s = V::load(sin + i, n);
+      V::store(x + i, V::sub(V::mul(a, c), V::mul(b, s)), n);
+      V::store(x + half + i, V::add(V::mul(b, c), V::mul(a, s)), n);
+    }
+  }
+}
+
+template <typename V>
+void to_f16(const float* x, int64_t n, uint16_t* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) V::store_f16(out + i, V::load(x + i));
+  if (i < n) V::store_f16(out + i, V::load(x + i, n - i), n - i);
+}
+
+}  // namespace walsh::simd

@@ -1,0 +1,52 @@
+// Reads a config.json and keeps account of its keys: what nobody asked for and what is not known to
+// be inert is refused, because it may change the function that the model computes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+
+namespace walsh {
+
+class ConfigReader {
+ public:
+  // `object` must outlive the reader. `where` is the file, for messages.
+  ConfigReader(const Json& object, std::string where);
+
+  const std::string& where() const { return where_; }
+  // True if the key is there, even as null.
+  bool has(const char* key) const;
+  // The value, or null if absent; counts as understood.
+  const Json* value(const char* key);
+
+  // The key must be present.
+  int64_t integer(const char* key, int64_t min, int64_t max);
+  double number(const char* key, double min, double max);
+  // Absent and null give the fallback.
+  int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
+  double number_or(const char* key, double fallback, double min, double max);
+  bool boolean_or(const char* key, bool fallback);
+  std::optional<std::string> text(const char* key);
+
+  // Throws "'key' is FOUND: EXPECTED".
+  [[noreturn]] void refuse(const char* key, std::string_view expected) const;
+  // True if the key has a value that nobody has asked for yet.
+  bool pending(const char* key) const;
+  // Refuses a pending key whose value is not `supported`.
+  void only(const char* key, const Json& supported);
+
+  // Throws for a key that was neither asked for nor is on the list of inert ones. Null means "not
+  // set" and is inert.
+  void finish() const;
+
+ private:
+  const Json& object_;
+  std::string where_;
+  std::set<std::string, std::less<>> understood_;
+};
+
+}  // namespace walsh

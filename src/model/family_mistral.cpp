@@ -1,0 +1,23 @@
+// Mistral: Llama with one sliding window for all layers.
+#include <algorithm>
+
+#include "model/family.h"
+
+namespace walsh {
+namespace {
+
+// What transformers assumes when the key is absent; null, as later Mistral models have it, means
+// that there is no window.
+constexpr int64_t kDefaultWindow = 4096;
+
+void read(ConfigReader& reader, ModelConfig& config) {
+  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
+  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  std::fill(config.windows.begin(), config.windows.end(), window);
+}
+
+}  // namespace
+
+const Family kMistral = {"mistral", "MistralForCausalLM", read, &kLlamaNames};
+
+}  // namespace walsh

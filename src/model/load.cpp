@@ -1,0 +1,192 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "model/model.h"
+#include "model/tensors.h"
+
+namespace walsh {
+
+// Brings the tensors of a source into a Model, one after the other.
+class ModelLoader {
+ public:
+  ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
+      : source_(source), options_(options), names_(model_names(config)) {
+    model_.config = config;
+    model_.pool_ = options.pool;
+  }
+
+  Model load() {
+    check_names();
+    const ModelConfig& c = model_.config;
+    load_embedding();
+    for (size_t i = 0; i < names_.layers.size(); ++i)
+      load_layer(names_.layers[i], c.windows[i]);
+    model_.head_input.gain = vector(names_.final_norm, c.hidden);
+    matrix(model_.head, c.tied_head ? names_.embedding : names_.head, c.vocab, c.hidden,
+           model_.head_input);
+    return std::move(model_);
+  }
+
+ private:
+  // Both directions: what the config wants is there, what is there is part of the function.
+  void check_names() {
+    std::set<std::string> wanted;
+    for (const TensorShape& tensor : model_tensors(model_.config)) {
+      if (!source_.contains(tensor.name)) fail(tensor.name, "missing, but the config asks for it");
+      wanted.insert(tensor.name);
+    }
+    total_ = wanted.size();
+    const ModelPlan plan = make_plan(model_.config);
+    const std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
+    for (const std::string& name : source_.names()) {
+      if (!wanted.contains(name) && !ignored.contains(name)) fail(name, "unexpected: not part of a " + model_.config.family + " model of this config");
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& name, const std::string& reason) const {
+    throw Error(ErrorCode::bad_input, source_.path() + ": tensor " + name, reason);
+  }
+
+  Tensor tensor(const std::string& name, int64_t rows, int64_t cols) {
+    if (options_.progress) options_.progress(std::min(done_, total_), total_, name);
+    ++done_;
+    Tensor result = source_.load(name);
+    if (result.rows != rows || result.cols != cols) {
+      fail(name, fmt::format("shape is [{}, {}], expected [{}, {}]", result.rows, result.cols, rows,
+                             cols));
+    }
+    return result;
+  }
+
+  // A norm or a bias as float32; nothing for an empty name.
+  std::vector<float> vector(const std::string& name, int64_t size) {
+    std::vector<float> values;
+    if (name.empty()) return values;
+    const Tensor stored = tensor(name, 1, size);
+    if (!stored.format->dense) fail(name, "a vector in a coded format");
+    values.resize(static_cast<size_t>(size));
+    decode_rows(stored, 0, 1, values.data());
+    model_.other_bytes_ += tensor_bytes(*stored.format, 1, size);
+    return values;
+  }
+
+  void load_embedding() {
+    const ModelConfig& c = model_.config;
+    model_.embedding = tensor(names_.embedding, c.vocab, c.hidden);
+    for (int pass = 0; pass < model_.embedding.format->passes; ++pass) {
+      model_.embedding_rotators_.push_back(
+          rotator(model_.embedding.rotation[pass], model_.embedding_scratch()));
+    }
+  }
+
+  void load_layer(const LayerNames& names, int64_t window) {
+    const ModelConfig& c = model_.config;
+    Layer& layer = model_.layers.emplace_back();
+    layer.window = window;
+    layer.attention_input.gain = vector(names.attention_norm, c.hidden);
+    layer.q_norm = vector(names.q_norm, c.head_dim);
+    layer.k_norm = vector(names.k_norm, c.head_dim);
+    matrix(layer.q, names.q, c.query_width(), c.hidden, layer.attention_input, names.q_bias);
+    matrix(layer.k, names.k, c.kv_width(), c.hidden, layer.attention_input, names.k_bias);
+    matrix(layer.v, names.v, c.kv_width(), c.hidden, layer.attention_input, names.v_bias);
+    matrix(layer.o, names.o, c.hidden, c.query_width(), layer.o_input, names.o_bias);
+    layer.mlp_input.gain = vector(names.mlp_norm, c.hidden);
+    matrix(layer.gate, names.gate, c.intermediate, c.hidden, layer.mlp_input, names.gate_bias);
+    matrix(layer.up, names.up, c.intermediate, c.hidden, layer.mlp_input, names.up_bias);
+    matrix(layer.down, names.down, c.hidden, c.intermediate, layer.down_input, names.down_bias);
+  }
+
+  void matrix(Linear& linear, const std::string& name, int64_t rows, int64_t cols, Input& input,
+              const std::string& bias = {}) {
+    Tensor stored = name == names_.embedding ? model_.embedding : tensor(name, rows, cols);
+    linear.rows = rows;
+    linear.cols = cols;
+    linear.format = stored.format;
+    linear.bias = vector(bias, rows);
+    if (stored.format->dense) {
+      linear.input[0] = add_form(input, {{nullptr, cols, cols}, 0, 0, 0});
+      linear.dense = std::move(stored);
+      return;
+    }
+    for (int pass = 0; pass < stored.format->passes; ++pass) {
+      linear.passes.push_back(pack_panels(stored, pass));
+      linear.input[pass] = add_form(input, coded_form(stored, pass));
+    }
+    if (name != names_.embedding) source_.release(name);
+  }
+
+  PreparedInput coded_form(const Tensor& stored, int pass) {
+    PreparedInput form;
+    const int64_t padded = padded_cols(*stored.format, stored.cols);
+    form.transform = {rotator(stored.rotation[pass], padded), stored.cols, padded};
+    switch (options_.activations) {
+      case ActivationMode::automatic:
+        form.planes = stored.format->activation_planes;
+        break;
+      case ActivationMode::i8:
+        form.planes = 1;
+        break;
+      case ActivationMode::i8x2:
+        form.planes = 2;
+        break;
+      case ActivationMode::f32:
+        break;
+    }
+    if (form.planes > 0) {
+      form.group = form.transform.rotator != nullptr ? kActivationGroup : kPlainGroup;
+    }
+    return form;
+  }
+
+  // The one rotator for equal rotations of equal length; null for none.
+  const Rotator* rotator(const Rotation& rotation, int64_t k) {
+    if (rotation.kind == RotationKind::none) return nullptr;
+    for (const auto& known : model_.rotators_) {
+      if (known->size() == k && known->rotation() == rotation) return known.get();
+    }
+    model_.rotators_.push_back(std::make_unique<Rotator>(rotation, k));
+    return model_.rotators_.back().get();
+  }
+
+  // Index of the form within the site, which it joins if it is new.
+  int add_form(Input& input, PreparedInput form) {
+    std::set<int> taken;
+    for (size_t i = 0; i < input.forms.size(); ++i) {
+      const PreparedInput& f = input.forms[i];
+      if (f.transform.rotator == form.transform.rotator &&
+          f.transform.cols == form.transform.cols && f.planes == form.planes) {
+        return static_cast<int>(i);
+      }
+      taken.insert(f.buffer);
+    }
+    form.buffer = find_buffer({form.transform.cols, form.planes, form.group}, taken);
+    input.forms.push_back(form);
+    return static_cast<int>(input.forms.size()) - 1;
+  }
+
+  int find_buffer(const BufferShape& shape, const std::set<int>& taken) {
+    for (size_t i = 0; i < model_.buffers.size(); ++i) {
+      const int index = static_cast<int>(i);
+      if (model_.buffers[i] == shape && !taken.contains(index)) return index;
+    }
+    model_.buffers.push_back(shape);
+    return static_cast<int>(model_.buffers.size()) - 1;
+  }
+
+  WeightSource& source_;
+  const LoadOptions& options_;
+  ModelNames names_;
+  Model model_;
+  size_t done_ = 0, total_ = 0;
+};
+
+Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOptions& options) {
+  if (options.pool == nullptr) {
+    throw Error(ErrorCode::internal, source.path(), "Model::load needs a thread pool");
+  }
+  return ModelLoader(source, config, options).load();
+}
+
+}  // namespace walsh

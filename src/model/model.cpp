@@ -1,0 +1,92 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <map>
+
+namespace walsh {
+namespace {
+
+uint64_t stored_bytes(const Linear& linear) {
+  return tensor_bytes(*linear.format, linear.rows, linear.cols);
+}
+
+}  // namespace
+
+ActivationMode parse_activation_mode(std::string_view name) {
+  if (name == "auto") return ActivationMode::automatic;
+  if (name == "i8") return ActivationMode::i8;
+  if (name == "i8x2") return ActivationMode::i8x2;
+  if (name == "f32") return ActivationMode::f32;
+  throw Error(ErrorCode::usage, std::string(name),
+              "unknown activation type, expected auto, i8, i8x2 or f32");
+}
+
+uint64_t Linear::bytes() const {
+  uint64_t sum = bias.size() * sizeof(float) + dense.data.size();
+  for (const PanelMatrix& pass : passes)
+    sum += pass.bytes();
+  return sum;
+}
+
+std::vector<const Linear*> linears(const Layer& layer) {
+  return {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down};
+}
+
+int64_t Model::embedding_scratch() const {
+  return padded_cols(*embedding.format, embedding.cols);
+}
+
+void Model::embed(int64_t id, float* out, float* scratch) const {
+  if (embedding.format->dense) {
+    decode_rows(embedding, id, id + 1, out);
+    return;
+  }
+  std::fill_n(out, embedding.cols, 0.0f);
+  for (int pass = 0; pass < embedding.format->passes; ++pass) {
+    decode_pass_row(embedding, pass, id, scratch);
+    const Rotator* rotator = embedding_rotators_[static_cast<size_t>(pass)];
+    if (rotator != nullptr) rotator->invert(scratch);
+    for (int64_t c = 0; c < embedding.cols; ++c)
+      out[c] += scratch[c];
+  }
+}
+
+uint64_t Model::model_bytes() const {
+  uint64_t sum = other_bytes_ + tensor_bytes(*embedding.format, embedding.rows, embedding.cols);
+  for (const Layer& layer : layers)
+    for (const Linear* linear : linears(layer))
+      sum += stored_bytes(*linear);
+  return config.tied_head ? sum : sum + stored_bytes(head);
+}
+
+uint64_t Model::bytes_per_token() const {
+  uint64_t sum = tensor_bytes(*embedding.format, 1, embedding.cols) + head.bytes();
+  for (const Layer& layer : layers)
+    for (const Linear* linear : linears(layer))
+      sum += linear->bytes();
+  return sum;
+}
+
+double Model::bits_per_weight() const {
+  double bits = 0, weights = 0;
+  for (const Layer& layer : layers) {
+    for (const Linear* linear : linears(layer)) {
+      bits += 8 * static_cast<double>(stored_bytes(*linear));
+      weights += static_cast<double>(linear->rows) * static_cast<double>(linear->cols);
+    }
+  }
+  return bits / weights;
+}
+
+std::string_view Model::type_name() const {
+  std::map<std::string_view, int64_t> weights;
+  for (const Layer& layer : layers)
+    for (const Linear* linear : linears(layer))
+      weights[linear->format->name] += linear->rows * linear->cols;
+  const auto most = std::max_element(weights.begin(), weights.end(), [](auto& a, auto& b) {
+    return a.second < b.second;
+  });
+  return most->first;
+}
+
+}  // namespace walsh

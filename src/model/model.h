@@ -1,0 +1,116 @@
+// A decoder in memory: what every matrix is stored as and what its input must look like. The
+// forward pass over it is in session.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "formats/weight_source.h"
+#include "kernels/ops.h"
+#include "model/config.h"
+
+namespace walsh {
+
+// What coded weights are multiplied with. automatic: the int8 planes that each format asks for.
+enum class ActivationMode : uint8_t { automatic, i8, i8x2, f32 };
+ActivationMode parse_activation_mode(std::string_view name);  // throws usage
+
+// A weight matrix [rows, cols]: plain and used in place, or one or two coded passes.
+struct Linear {
+  int64_t rows = 0, cols = 0;
+  const Format* format = nullptr;
+  Tensor dense;                     // set when there are no passes
+  std::vector<PanelMatrix> passes;  // y = sum over passes of W_p x_p
+  std::vector<float> bias;          // [rows] or empty
+  int input[2] = {0, 0};            // per pass: index of the prepared input x_p of the site
+
+  bool is_dense() const { return passes.empty(); }
+  uint64_t bytes() const;  // read per product
+};
+
+// One form of an activation that some matrix of a site reads.
+struct PreparedInput {
+  InputTransform transform;
+  int planes = 0;  // int8 planes; 0: float32
+  int group = 0;   // values per int8 scale
+  int buffer = 0;  // index into Model::buffers, distinct within a site
+};
+
+// An activation read by several matrices. Every distinct form of it is prepared once per token.
+struct Input {
+  std::vector<float> gain;  // of the RMSNorm in front of it, empty if none
+  std::vector<PreparedInput> forms;
+};
+
+struct Layer {
+  Input attention_input, o_input, mlp_input, down_input;
+  Linear q, k, v, o, gate, up, down;
+  std::vector<float> q_norm, k_norm;  // [head_dim] or empty
+  int64_t window = 0;                 // positions that a query sees, 0 for all
+};
+
+// The workspace that a prepared input is written to, shared by all layers.
+struct BufferShape {
+  int64_t cols = 0;
+  int planes = 0;
+  int group = 0;
+
+  bool operator==(const BufferShape&) const = default;
+};
+
+struct LoadOptions {
+  ThreadPool* pool = nullptr;  // outlives the model; required
+  ActivationMode activations = ActivationMode::automatic;
+  // Called before each tensor: number done, number of all, name.
+  std::function<void(size_t, size_t, const std::string&)> progress;
+};
+
+class Model {
+ public:
+  // Reads every tensor of `source`, which may be destroyed afterwards. Throws bad_input naming file
+  // and tensor for one that is missing, has another shape than the config says, or is not part of
+  // the function.
+  static Model load(WeightSource& source, const ModelConfig& config, const LoadOptions& options);
+
+  Model(Model&&) = default;
+  Model& operator=(Model&&) = default;
+
+  ThreadPool& pool() const { return *pool_; }
+  // Row `id` of the token embedding as float32, out[hidden]. `scratch` has room for
+  // embedding_scratch() floats.
+  void embed(int64_t id, float* out, float* scratch) const;
+  int64_t embedding_scratch() const;
+
+  uint64_t model_bytes() const;      // all tensors, as they are stored
+  uint64_t bytes_per_token() const;  // weights read to decode one token
+  // Stored bits per weight of the matrices of the layers (without embedding and head).
+  double bits_per_weight() const;
+  // The format of most of those weights.
+  std::string_view type_name() const;
+
+  ModelConfig config;
+  std::vector<Layer> layers;
+  Tensor embedding;
+  Input head_input;  // with the final norm's gain
+  Linear head;
+  std::vector<BufferShape> buffers;
+
+ private:
+  friend class ModelLoader;
+  Model() = default;
+
+  ThreadPool* pool_ = nullptr;
+  std::vector<std::unique_ptr<Rotator>> rotators_;  // what the transforms point to
+  std::vector<const Rotator*> embedding_rotators_;  // per pass of a coded embedding, or null
+  uint64_t other_bytes_ = 0;                        // norms and biases
+};
+
+// All matrices of a layer.
+std::vector<const Linear*> linears(const Layer& layer);
+
+}  // namespace walsh

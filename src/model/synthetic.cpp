@@ -1,0 +1,184 @@
+#include "model/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/aligned.h"
+#include "base/half.h"
+#include "base/random.h"
+
+namespace walsh {
+namespace {
+
+struct Shape {
+  std::string_view name;
+  int layers, hidden, intermediate, heads, kv_heads, vocab;
+  std::string_view rope;
+};
+
+constexpr std::array<Shape, 3> kShapes = {{
+    {"tiny", 2, 256, 344, 4, 2, 500, R"({"rope_type": "default", "rope_theta": 10000.0})"},
+    {"1b", 22, 2048, 5632, 32, 4, 32000, R"({"rope_type": "default", "rope_theta": 10000.0})"},
+    {"8b", 32, 4096, 14336, 32, 8, 128256,
+     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
+}};
+
+std::string config_of(std::string_view name) {
+  for (const Shape& s : kShapes) {
+    if (s.name != name) continue;
+    return fmt::format(
+        R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+            "num_hidden_layers": {}, "hidden_size": {}, "intermediate_size": {},
+            "num_attention_heads": {}, "num_key_value_heads": {}, "vocab_size": {},
+            "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "bos_token_id": 1,
+            "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}}})",
+        s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads, s.vocab, s.rope);
+  }
+  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected 1b, 8b or tiny");
+}
+
+// Writes `count` values drawn from a table of 256.
+template <typename T>
+void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Random& random) {
+  uint64_t bits = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (i % 8 == 0) bits = random.next();
+    std::memcpy(out + i * sizeof(T), &table[bits & 0xff], sizeof(T));
+    bits >>= 8;
+  }
+}
+
+void fill_random_bytes(std::byte* out, uint64_t count, Random& random) {
+  for (uint64_t i = 0; i < count; i += 8) {
+    const uint64_t bits = random.next();
+    std::memcpy(out + i, &bits, std::min<uint64_t>(8, count - i));
+  }
+}
+
+void fill_dense(std::byte* out, DType type, uint64_t count, double sigma, Random& random) {
+  std::array<float, 256> values;
+  for (float& v : values)
+    v = static_cast<float>(sigma * random.normal());
+  if (type == DType::f32) {
+    draw(out, count, values, random);
+    return;
+  }
+  std::array<uint16_t, 256> halves;
+  for (size_t i = 0; i < values.size(); ++i)
+    halves[i] = type == DType::f16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
+  draw(out, count, halves, random);
+}
+
+// fp16 values around `center`, half of it wide.
+void fill_halves(std::byte* out, uint64_t bytes, double center, Random& random) {
+  std::array<uint16_t, 256> table;
+  for (uint16_t& h : table)
+    h = f32_to_f16(static_cast<float>(center * (0.75 + 0.5 * random.uniform())));
+  draw(out, bytes / sizeof(uint16_t), table, random);
+}
+
+// Root mean square of the levels, all codes being equally frequent.
+double level_rms(const ScalarCode& code) {
+  const int count = 1 << code.bits;
+  double sum = 0;
+  for (int i = 0; i < count; ++i) {
+    const double level = code.levels != nullptr ? code.levels[i] : i - count / 2;
+    sum += level * level;
+  }
+  return std::sqrt(sum / count);
+}
+
+void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, double sigma,
+                Random& random) {
+  const int pass = spec.suffix.ends_with('2') ? 1 : 0;
+  const ScalarCode& code = format.code[pass];
+  if (spec.suffix.starts_with("codes")) {
+    fill_random_bytes(out, spec.bytes, random);
+    for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric
+      if (out[i] == std::byte{0x80}) out[i] = std::byte{0};
+  } else if (spec.suffix.starts_with("scales")) {
+    fill_halves(out, spec.bytes, sigma / level_rms(code) * (pass == 0 ? 1.0 : 0.1), random);
+  } else if (spec.suffix.starts_with("sub_scales")) {
+    fill_halves(out, spec.bytes, 1.0, random);
+  }  // offsets stay zero
+}
+
+}  // namespace
+
+SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed)
+    : shape_(shape), config_json_(config_of(shape)), seed_(seed) {
+  const ModelConfig config = parse_config(config_json_, path());
+  const ModelPlan plan = make_plan(config);
+  std::map<std::string, int> sites;
+  for (size_t i = 0; i < plan.sites.size(); ++i)
+    for (const std::string& name : plan.sites[i].matrices)
+      sites[name] = static_cast<int>(i);
+  const int extra_site = static_cast<int>(plan.sites.size());
+  for (const TensorShape& tensor : model_tensors(config)) {
+    const auto site = sites.find(tensor.name);
+    const Format* format = &dense_format(DType::f32);
+    if (tensor.name == plan.embedding) {
+      format = types.embed_type;
+    } else if (tensor.name == plan.head) {
+      format = types.head_type;
+    } else if (site != sites.end()) {
+      format = types.type;
+    }
+    if (format == nullptr) throw Error(ErrorCode::usage, path(), "no type given for a tensor");
+    tensors_[tensor.name] = {tensor, format, site != sites.end() ? site->second : extra_site,
+                             seed + names_.size()};
+    names_.push_back(tensor.name);
+  }
+}
+
+std::vector<std::string> SyntheticSource::names() const {
+  return names_;
+}
+
+Tensor SyntheticSource::load(const std::string& name) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) throw Error(ErrorCode::bad_input, path(), "no tensor " + name);
+  const Entry& entry = found->second;
+  const Format& format = *entry.format;
+  const bool vector = entry.shape.rows == 1;
+  const double sigma = vector ? 0 : 1 / std::sqrt(static_cast<double>(entry.shape.cols));
+  Random random(entry.seed);
+
+  Tensor tensor;
+  tensor.format = &format;
+  tensor.rows = entry.shape.rows;
+  tensor.cols = entry.shape.cols;
+  auto memory = std::make_shared<std::vector<AlignedArray<std::byte>>>();
+  std::vector<std::span<const std::byte>> spans;
+  for (const ArraySpec& spec : array_specs(format, tensor.rows, tensor.cols)) {
+    AlignedArray<std::byte>& array = memory->emplace_back(spec.bytes);
+    if (vector) {  // the gain of a norm
+      draw(array.data(), static_cast<uint64_t>(tensor.cols), []() {
+        std::array<float, 256> ones;
+        ones.fill(1.0f);
+        return ones;
+      }(), random);
+    } else if (format.dense) {
+      fill_dense(array.data(), format.dtype, spec.bytes / static_cast<uint64_t>(
+                                                 dtype_size(format.dtype)), sigma, random);
+    } else {
+      fill_array(array.data(), spec, format, sigma, random);
+    }
+    spans.push_back({array.data(), array.size()});
+  }
+  bind_arrays(tensor, spans);
+  tensor.owner = memory;
+  for (int pass = 0; pass < format.passes; ++pass) {
+    Rotation& rotation = tensor.rotation[pass];
+    rotation.kind = format.rotation_block > 0 ? RotationKind::hadamard : RotationKind::none;
+    if (format.rotation_block > 0) rotation.block = format.rotation_block;
+    rotation.seed = rotation_seed(seed_, entry.site, pass);
+  }
+  return tensor;
+}
+
+}  // namespace walsh

@@ -1,0 +1,52 @@
+// A model of a published shape with random weights, made in an instant: for measuring speed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/weight_source.h"
+#include "model/tensors.h"
+
+namespace walsh {
+
+struct SyntheticTypes {
+  const Format* type = nullptr;  // of the layers' matrices
+  const Format* embed_type = nullptr;
+  const Format* head_type = nullptr;
+};
+
+// Random codes with scales that keep activations of order one. Tensors are made when they are
+// loaded; the same shape, types and seed give the same bytes.
+class SyntheticSource : public WeightSource {
+ public:
+  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" (as Llama 3.1 8B) or "tiny" (for tests).
+  // Throws usage for another one.
+  SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
+
+  std::string path() const override { return "synthetic:" + shape_; }
+  std::string_view config_json() const override { return config_json_; }
+  std::string_view generation_config_json() const override { return {}; }
+  std::string_view tokenizer_json() const override { return {}; }
+  std::string_view tokenizer_config_json() const override { return {}; }
+  bool contains(const std::string& name) const override { return tensors_.contains(name); }
+  std::vector<std::string> names() const override;
+  Tensor load(const std::string& name) override;
+  void release(const std::string&) override {}
+
+ private:
+  struct Entry {
+    TensorShape shape;
+    const Format* format;
+    int site;  // whose seed its rotation has
+    uint64_t seed;
+  };
+
+  std::string shape_, config_json_;
+  uint32_t seed_;
+  std::map<std::string, Entry> tensors_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace walsh

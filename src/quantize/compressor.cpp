@@ -1,0 +1,230 @@
+#include "quantize/compressor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/aligned.h"
+#include "quantize/balance.h"
+#include "quantize/encode_tensor.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+// The head and the embedding are activation sites too: they may be coded, with their own rotation.
+std::vector<Site> all_sites(const ModelPlan& plan) {
+  std::vector<Site> sites = plan.sites;
+  Site head, embedding;
+  head.name = "head";
+  if (!plan.head.empty()) {
+    head.norm = plan.final_norm;
+    head.matrices = {plan.head};
+  }
+  embedding.name = "embedding";
+  embedding.matrices = {plan.embedding};
+  sites.push_back(std::move(head));
+  sites.push_back(std::move(embedding));
+  return sites;
+}
+
+}  // namespace
+
+void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64_t begin,
+                      int64_t end, float* out) {
+  decode_rows(matrix, begin, end, out);
+  if (scales.empty()) return;
+  for (int64_t r = begin; r < end; ++r, out += matrix.cols) {
+    for (size_t c = 0; c < scales.size(); ++c)
+      out[c] *= scales[c];
+  }
+}
+
+Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
+    : source_(std::move(checkpoint)),
+      plan_(std::move(plan)),
+      sites_(all_sites(plan_)),
+      recipe_(std::move(recipe)),
+      pool_(pool),
+      balanced_(sites_.size(), false),
+      scales_(sites_.size()) {
+  check_recipe(recipe_);
+  add_all();
+  refuse_unknown();
+  decide_balancing();
+}
+
+void Compressor::add_all() {
+  const int head_site = static_cast<int>(plan_.sites.size());
+  add(plan_.embedding, recipe_.embed_type, head_site + 1, false);
+  for (int s = 0; s < head_site; ++s) {
+    const Site& site = sites_[static_cast<size_t>(s)];
+    if (!site.norm.empty()) add(site.norm, nullptr, -1, false);
+    for (const std::string& name : site.matrices)
+      add(name, recipe_.type, s, true);
+  }
+  for (const std::string& name : plan_.vectors)
+    add(name, nullptr, -1, false);
+  add(plan_.final_norm, nullptr, -1, false);
+  if (!plan_.head.empty()) add(plan_.head, recipe_.head_type, head_site, false);
+}
+
+void Compressor::add(const std::string& name, const Format* wanted, int site, bool linear) {
+  if (index_.contains(name)) return;
+  const Tensor source = source_.load(name);
+  TensorPlan t;
+  t.name = name;
+  t.rows = source.rows;
+  t.cols = source.cols;
+  t.source = source.format->dtype;
+  t.site = site;
+  t.linear = linear;
+  t.format = wanted ? wanted : source.format;
+  if (site >= 0) {
+    for (const TensorRule& rule : recipe_.rules) {
+      if (!rule.matches(name)) continue;
+      t.format = rule.format ? rule.format : source.format;
+      break;
+    }
+    const int64_t width = sites_[static_cast<size_t>(site)].width;
+    if (width != 0 && source.cols != width) {
+      throw Error(
+          ErrorCode::bad_input, path() + ": tensor " + name,
+          "found " + std::to_string(source.cols) + " columns, expected " + std::to_string(width));
+    }
+    for (int pass = 0; pass < t.format->passes; ++pass) {
+      t.rotation[pass] = rotation_for(recipe_, *t.format, site, pass);
+    }
+  }
+  index_[name] = tensors_.size();
+  tensors_.push_back(std::move(t));
+}
+
+void Compressor::refuse_unknown() const {
+  for (const std::string& name : source_.names()) {
+    if (index_.contains(name)) continue;
+    if (std::find(plan_.ignored.begin(), plan_.ignored.end(), name) != plan_.ignored.end()) {
+      continue;
+    }
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+                "the architecture in config.json has no such tensor");
+  }
+  for (const TensorRule& rule : recipe_.rules) {
+    const bool used = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
+      return t.site >= 0 && rule.matches(t.name);
+    });
+    if (!used) {
+      throw Error(ErrorCode::usage, rule.pattern,
+                  "this rule matches no weight matrix of the checkpoint");
+    }
+  }
+}
+
+// A site is balanced if one norm feeds it and it alone, and every matrix that reads it is rotated:
+// the scales are then free, being folded into the norm's gain.
+void Compressor::decide_balancing() {
+  if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
+  std::map<std::string, int> uses;
+  for (const Site& site : sites_)
+    uses[site.norm]++;
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    const Site& site = sites_[s];
+    if (site.norm.empty() || site.matrices.empty() || uses[site.norm] != 1) continue;
+    balanced_[s] = std::all_of(site.matrices.begin(), site.matrices.end(), [&](const auto& name) {
+      return tensors_[index_.at(name)].format->rotation_block != 0;
+    });
+    if (!balanced_[s]) continue;
+    TensorPlan& norm = tensors_[index_.at(site.norm)];
+    norm.folded_site = static_cast<int>(s);
+    norm.format = &dense_format(DType::f32);
+  }
+}
+
+std::vector<std::string> Compressor::names() const {
+  std::vector<std::string> result;
+  for (const TensorPlan& t : tensors_)
+    result.push_back(t.name);
+  return result;
+}
+
+double Compressor::nmse(const std::string& name) const {
+  const auto it = nmse_.find(name);
+  return it == nmse_.end() ? 0.0 : it->second;
+}
+
+std::vector<float> Compressor::gain(const Site& site) {
+  const Tensor norm = source_.load(site.norm);
+  std::vector<float> gain(static_cast<size_t>(norm.cols));
+  decode_rows(norm, 0, 1, gain.data());
+  return gain;
+}
+
+const std::vector<float>& Compressor::scales(int site_number) {
+  const size_t s = static_cast<size_t>(site_number);
+  if (!scales_[s]) {
+    const Site& site = sites_[s];
+    const std::vector<float> a = gain(site);
+    std::vector<double> norms(a.size(), 0.0);
+    for (const std::string& name : site.matrices) {
+      const Tensor matrix = source_.load(name);
+      if (matrix.cols != static_cast<int64_t>(a.size())) {
+        throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+                    "found " + std::to_string(matrix.cols) + " columns, but the norm " + site.norm +
+                        " has " + std::to_string(a.size()));
+      }
+      add_column_norms(matrix, pool_, norms);
+      source_.release(name);
+    }
+    scales_[s] = balance_scales(norms, a);
+  }
+  return *scales_[s];
+}
+
+Tensor Compressor::folded_gain(const TensorPlan& plan) {
+  std::vector<float> folded = gain(sites_[static_cast<size_t>(plan.folded_site)]);
+  const std::vector<float>& s = scales(plan.folded_site);
+  auto buffer = std::make_shared<AlignedArray<float>>(folded.size());
+  for (size_t c = 0; c < folded.size(); ++c)
+    (*buffer)[c] = folded[c] / s[c];
+  Tensor tensor;
+  tensor.format = plan.format;
+  tensor.rows = plan.rows;
+  tensor.cols = plan.cols;
+  tensor.data = std::as_bytes(std::span<const float>(buffer->data(), buffer->size()));
+  tensor.owner = buffer;
+  return tensor;
+}
+
+Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
+  std::span<const float> s;
+  if (plan.site >= 0 && balanced_[static_cast<size_t>(plan.site)]) s = scales(plan.site);
+  double squared_error = 0, squared_norm = 0;
+  try {
+    Tensor tensor = encode_tensor(
+        *plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
+        [&](int64_t begin, int64_t end, float* out) {
+          read_scaled_rows(source, s, begin, end, out);
+        },
+        pool_, &squared_error, &squared_norm);
+    nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
+    return tensor;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::bad_input) throw;
+    throw Error(e.code(), path() + ": tensor " + plan.name, e.reason());
+  }
+}
+
+Tensor Compressor::load(const std::string& name) {
+  const auto it = index_.find(name);
+  if (it == index_.end()) {
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+                "the checkpoint lacks this tensor");
+  }
+  const TensorPlan& plan = tensors_[it->second];
+  if (plan.folded_site >= 0) return folded_gain(plan);
+  const Tensor source = source_.load(name);
+  if (plan.format == source.format) return source;
+  return encode(plan, source);
+}
+
+}  // namespace walsh

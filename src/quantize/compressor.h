@@ -1,0 +1,82 @@
+// A checkpoint that is compressed tensor by tensor while it is read: the one path behind both
+// `walsh quantize` and `--quantize` at load time, so both give the same bits.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "quantize/checkpoint_source.h"
+#include "quantize/recipe.h"
+#include "rotate/plan.h"
+
+namespace walsh {
+
+// What will happen to one tensor, known before any work.
+struct TensorPlan {
+  std::string name;
+  int64_t rows = 0, cols = 0;
+  DType source = DType::f32;
+  const Format* format = nullptr;
+  int site = -1;         // the activation that a matrix reads; -1 for vectors
+  bool linear = false;   // counts for the bits per weight of the linear layers
+  int folded_site = -1;  // of a norm: the site whose balancing is folded into it
+  Rotation rotation[2];
+
+  uint64_t bytes() const { return tensor_bytes(*format, rows, cols); }
+};
+
+class Compressor : public WeightSource {
+ public:
+  // Throws bad_input if the checkpoint lacks a tensor of the plan, has one that the plan does not
+  // know, or one of a wrong shape; usage if a rule matches nothing.
+  Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool);
+
+  const std::vector<TensorPlan>& tensors() const { return tensors_; }
+  const Recipe& recipe() const { return recipe_; }
+  // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
+  double nmse(const std::string& name) const;
+
+  std::string path() const override { return source_.path(); }
+  std::string_view config_json() const override { return source_.config_json(); }
+  std::string_view generation_config_json() const override {
+    return source_.generation_config_json();
+  }
+  std::string_view tokenizer_json() const override { return source_.tokenizer_json(); }
+  std::string_view tokenizer_config_json() const override {
+    return source_.tokenizer_config_json();
+  }
+  bool contains(const std::string& name) const override { return index_.contains(name); }
+  std::vector<std::string> names() const override;
+  Tensor load(const std::string& name) override;
+  void release(const std::string& name) override { source_.release(name); }
+
+ private:
+  void add(const std::string& name, const Format* wanted, int site, bool linear);
+  void add_all();
+  void refuse_unknown() const;
+  void decide_balancing();
+  const std::vector<float>& scales(int site);
+  std::vector<float> gain(const Site& site);
+  Tensor folded_gain(const TensorPlan& plan);
+  Tensor encode(const TensorPlan& plan, const Tensor& source);
+
+  CheckpointSource source_;
+  ModelPlan plan_;
+  std::vector<Site> sites_;  // those of the plan, then the head, then the embedding
+  Recipe recipe_;
+  ThreadPool& pool_;
+  std::vector<TensorPlan> tensors_;
+  std::map<std::string, size_t> index_;
+  std::vector<bool> balanced_;                             // per site
+  std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
+  std::map<std::string, double> nmse_;
+};
+
+// [begin, end) rows of a dense matrix as float, each column multiplied by scales[c] unless empty.
+void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64_t begin,
+                      int64_t end, float* out);
+
+}  // namespace walsh

@@ -1,0 +1,31 @@
+#include "quantize/open.h"
+
+#include <filesystem>
+
+#include "quantize/walsh_file.h"
+#include "walsh/error.h"
+
+namespace walsh {
+
+std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
+                                            const PlanReader& read_plan, ThreadPool& pool) {
+  if (std::filesystem::is_regular_file(path)) {
+    throw Error(ErrorCode::usage, path,
+                "a file, expected a Hugging Face checkpoint folder: walsh quantizes from the "
+                "original weights only");
+  }
+  Checkpoint checkpoint = Checkpoint::open(path);
+  ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
+  return std::make_unique<Compressor>(std::move(checkpoint), std::move(plan), recipe, pool);
+}
+
+std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
+                                          const PlanReader& read_plan, ThreadPool& pool) {
+  if (recipe) return open_compressor(path, *recipe, read_plan, pool);
+  if (std::filesystem::is_directory(path)) {
+    return std::make_unique<CheckpointSource>(Checkpoint::open(path));
+  }
+  return WalshFile::open(path);
+}
+
+}  // namespace walsh

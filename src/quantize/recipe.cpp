@@ -1,0 +1,97 @@
+#include "quantize/recipe.h"
+
+#include <bit>
+
+#include "io/json.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr int kQrBlock = 128;
+
+TensorRule parse_pattern(std::string_view text, const char* flag) {
+  if (text.empty()) throw Error(ErrorCode::usage, flag, "empty tensor name or pattern");
+  TensorRule rule;
+  rule.pattern = text;
+  if (text.starts_with("re:")) {
+    try {
+      rule.regex.emplace(std::string(text.substr(3)), std::regex::ECMAScript);
+    } catch (const std::regex_error& e) {
+      throw Error(ErrorCode::usage, flag,
+                  "'" + std::string(text) + "' is not a regular expression: " + e.what());
+    }
+  }
+  return rule;
+}
+
+}  // namespace
+
+bool TensorRule::matches(const std::string& tensor) const {
+  if (!regex) return tensor == pattern || tensor == pattern + ".weight";
+  try {
+    return std::regex_search(tensor, *regex);
+  } catch (const std::regex_error& e) {
+    throw Error(ErrorCode::usage, pattern, std::string("pattern is too complex: ") + e.what());
+  }
+}
+
+TensorRule parse_override(std::string_view text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos) {
+    throw Error(ErrorCode::usage, "--override",
+                "'" + std::string(text) + "' lacks '=TYPE', expected re:PATTERN=TYPE or NAME=TYPE");
+  }
+  TensorRule rule = parse_pattern(text.substr(0, equals), "--override");
+  rule.format = &get_format(text.substr(equals + 1));
+  return rule;
+}
+
+TensorRule parse_ignore(std::string_view text) {
+  return parse_pattern(text, "--ignore");
+}
+
+void check_recipe(const Recipe& recipe) {
+  if (!recipe.type) throw Error(ErrorCode::usage, "--type", "a type is needed");
+  const bool sane = recipe.block == 0 || (recipe.block >= 32 && recipe.block <= 1024 &&
+                                          std::has_single_bit(static_cast<unsigned>(recipe.block)));
+  if (!sane) {
+    throw Error(ErrorCode::usage, "--block",
+                "found " + std::to_string(recipe.block) + ", expected a power of two, 32 to 1024");
+  }
+}
+
+Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass) {
+  Rotation r;
+  r.seed = rotation_seed(recipe.seed, site, pass);
+  r.signs = recipe.signs;
+  r.kind = format.rotation_block == 0 ? RotationKind::none : recipe.rotation;
+  if (r.kind == RotationKind::none) return {RotationKind::none, 32, 0, false};
+  const int own = r.kind == RotationKind::qr ? kQrBlock : format.rotation_block;
+  r.block = recipe.block ? recipe.block : own;
+  return r;
+}
+
+std::string recipe_json(const Recipe& recipe) {
+  const auto name = [](const Format* f) { return f ? std::string(f->name) : "source"; };
+  Json rules = Json::array();
+  for (const TensorRule& rule : recipe.rules) {
+    rules.push_back({{"tensor", rule.pattern}, {"type", name(rule.format)}});
+  }
+  const Json json = {
+      {"type", name(recipe.type)},
+      {"embed_type", name(recipe.embed_type)},
+      {"head_type", name(recipe.head_type)},
+      {"rules", std::move(rules)},
+      {"rotation", rotation_kind_name(recipe.rotation)},
+      {"block", recipe.block},
+      {"signs", recipe.signs},
+      {"seed", recipe.seed},
+      {"balance", recipe.balance},
+      {"effort", recipe.encode.effort == Effort::full ? "full" : "fast"},
+      {"scale", recipe.encode.scale_rule == ScaleRule::search ? "search" : "shape-gain"},
+  };
+  return json.dump();
+}
+
+}  // namespace walsh

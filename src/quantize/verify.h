@@ -1,0 +1,19 @@
+// Checking a walsh file against the checkpoint that it was made from.
+#pragma once
+
+#include <string>
+
+#include "base/thread_pool.h"
+#include "formats/weight_source.h"
+#include "quantize/walsh_file.h"
+#include "rotate/plan.h"
+
+namespace walsh {
+
+// NMSE of a stored matrix against the checkpoint's, in the balanced basis: column c of the original
+// is multiplied by s_c = (gain in the checkpoint) / (gain in the file) of the norm that feeds it.
+// Throws bad_input if the shapes differ.
+double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& plan,
+                    const std::string& tensor, ThreadPool& pool);
+
+}  // namespace walsh

@@ -1,0 +1,87 @@
+// A walsh file: GGUF v3 whose coded tensors are plain I8 arrays, described by `walsh.*` metadata
+// (docs/formats/file.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "formats/weight_source.h"
+#include "io/checksum.h"
+#include "io/gguf.h"
+#include "io/mapped_file.h"
+
+namespace walsh {
+
+namespace keys {
+inline constexpr const char* kVersion = "walsh.format_version";
+inline constexpr const char* kProducer = "walsh.producer";
+inline constexpr const char* kRecipe = "walsh.recipe";
+inline constexpr const char* kConfig = "walsh.hf.config";
+inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
+inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
+inline constexpr const char* kTokenizerConfig = "walsh.hf.tokenizer_config";
+// Parallel arrays, one element per tensor (shape, checksum: two; rotation: four per pass).
+inline constexpr const char* kNames = "walsh.tensor.name";
+inline constexpr const char* kFormats = "walsh.tensor.format";
+inline constexpr const char* kShapes = "walsh.tensor.shape";  // u64 rows, cols
+inline constexpr const char* kSources = "walsh.tensor.source_type";
+inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
+inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
+inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
+inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
+}  // namespace keys
+
+// Name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
+std::string stored_name(const std::string& tensor, const std::string& suffix);
+
+struct StoredTensor {
+  std::string name;
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  std::string source_type;
+  bool linear = false;
+  Rotation rotation[2];
+  double nmse = 0;
+  Checksum checksum;
+  std::vector<std::span<const std::byte>> arrays;  // in the order of array_specs
+  uint64_t bytes = 0;
+};
+
+class WalshFile : public WeightSource {
+ public:
+  // Throws bad_input unless the file is a complete walsh file of a version that is known.
+  static std::unique_ptr<WalshFile> open(const std::string& path);
+
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* find(const std::string& name) const;
+  std::string recipe() const { return recipe_; }  // JSON
+  std::string producer() const { return producer_; }
+  uint64_t file_bytes() const { return file_->bytes().size(); }
+  // Throws bad_input naming the tensor if its content does not have the stored checksum.
+  void verify(const StoredTensor& tensor) const;
+
+  std::string path() const override { return file_->path(); }
+  std::string_view config_json() const override { return config_; }
+  std::string_view generation_config_json() const override { return generation_config_; }
+  std::string_view tokenizer_json() const override { return tokenizer_; }
+  std::string_view tokenizer_config_json() const override { return tokenizer_config_; }
+  bool contains(const std::string& name) const override { return find(name) != nullptr; }
+  std::vector<std::string> names() const override;
+  // Verifies the checksum: reading every byte once costs little beside packing it.
+  Tensor load(const std::string& name) override;
+  void release(const std::string& name) override;
+
+ private:
+  WalshFile() = default;
+  void read_texts(const GgufContent& content);
+  void read_tensors(const GgufContent& content);
+  void bind(const GgufContent& content, StoredTensor& tensor) const;
+
+  std::shared_ptr<MappedFile> file_;
+  std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t> index_;
+};
+
+}  // namespace walsh

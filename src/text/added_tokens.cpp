@@ -1,0 +1,197 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "io/printable.h"
+#include "text/component.h"
+#include "text/regex_translate.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace walsh {
+namespace {
+
+constexpr size_t kMaxLiteralBytes = 4096;
+
+// Rust's \w.
+std::string word_character() { return "[" + std::string(kWordClass) + "\\x{200C}\\x{200D}]"; }
+
+size_t previous_character(std::string_view text, size_t end) {
+  size_t begin = end - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) {
+    --begin;
+  }
+  return begin;
+}
+
+size_t skip_whitespace_back(std::string_view text, size_t end) {
+  while (end > 0) {
+    const size_t begin = previous_character(text, end);
+    if (!is_whitespace(decode_utf8(text.substr(begin, end - begin)).code)) {
+      break;
+    }
+    end = begin;
+  }
+  return end;
+}
+
+size_t skip_whitespace(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    const Utf8Unit unit = decode_utf8(text.substr(begin));
+    if (!is_whitespace(unit.code)) {
+      break;
+    }
+    begin += unit.size;
+  }
+  return begin;
+}
+
+}  // namespace
+
+void LiteralSet::add(std::string_view literal, int32_t value, std::string_view where) {
+  if (literal.empty() || literal.size() > kMaxLiteralBytes) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "a text of " + std::to_string(literal.size()) + " bytes to search, expected 1 to " +
+                    std::to_string(kMaxLiteralBytes));
+  }
+  first_[static_cast<uint8_t>(literal[0])] = true;
+  uint32_t node = 0;
+  for (const char c : literal) {
+    const auto [place, inserted] =
+        edges_.emplace(edge(node, c), static_cast<uint32_t>(nodes_.size()));
+    if (inserted) {
+      nodes_.emplace_back();
+    }
+    node = place->second;
+  }
+  if (nodes_[node].value >= 0) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "\"" + printable(literal, 48) + "\" is the form of two added tokens");
+  }
+  nodes_[node].value = value;
+}
+
+std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text) const {
+  std::optional<Match> best;
+  if (text.empty() || !first_[static_cast<uint8_t>(text[0])]) {
+    return best;
+  }
+  uint32_t node = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto place = edges_.find(edge(node, text[i]));
+    if (place == edges_.end()) {
+      break;
+    }
+    node = place->second;
+    if (nodes_[node].value >= 0) {
+      best = Match{i + 1, nodes_[node].value};
+    }
+  }
+  return best;
+}
+
+AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
+                         std::string_view where)
+    : word_start_(Regex::from_pcre2("\\A" + word_character(), where)),
+      word_end_(Regex::from_pcre2(word_character() + "\\z", where)) {
+  if (value.is_null()) {
+    return;
+  }
+  if (!value.is_array()) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                describe_json(value) + " where an array is expected");
+  }
+  int32_t next_id = vocabulary.count();
+  size_t index = 0;
+  for (const Json& entry : value) {
+    const std::string entry_where = std::string(where) + "[" + std::to_string(index++) + "]";
+    add(entry, normalizer, vocabulary, next_id, entry_where);
+  }
+}
+
+void AddedTokens::add(const Json& entry, const Normalizer& normalizer, Vocabulary& vocabulary,
+                      int32_t& next_id, std::string_view where) {
+  const std::string content = get_string(entry, "content", where);
+  check_keys(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"},
+             where);
+  const int64_t stated = get_int(entry, "id", where, 0, INT32_MAX - 1);
+  const auto known = vocabulary.find(content);
+  const int32_t id = known ? *known : next_id;
+  if (stated != id) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "token \"" + printable(content, 48) + "\" has the id " + std::to_string(stated) +
+                    ", but its place gives " + std::to_string(id));
+  }
+  if (!known) {
+    vocabulary.add(content, id, where);
+    ++next_id;
+  }
+  const bool normalized = get_bool(entry, "normalized", where);
+  Rule rule{get_bool(entry, "single_word", where), get_bool(entry, "lstrip", where),
+            get_bool(entry, "rstrip", where), normalized ? normalizer.apply(content) : content};
+  (normalized ? normalized_ : raw_).add(rule.decoded, id, where);
+  if (!rules_.emplace(id, std::move(rule)).second) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "token \"" + printable(content, 48) + "\" is added twice");
+  }
+  if (get_bool(entry, "special", where)) {
+    special_.insert(id);
+  }
+}
+
+const std::string* AddedTokens::decoded_form(int32_t id) const {
+  const auto place = rules_.find(id);
+  return place == rules_.end() ? nullptr : &place->second.decoded;
+}
+
+bool AddedTokens::stands_alone(std::string_view text, Span span) const {
+  if (span.begin > 0) {
+    const size_t before = previous_character(text, span.begin);
+    if (word_end_.matches(text.substr(before, span.begin - before))) {
+      return false;
+    }
+  }
+  if (span.end == text.size()) {
+    return true;
+  }
+  const std::string_view rest = text.substr(span.end);
+  return !word_start_.matches(rest.substr(0, decode_utf8(rest).size));
+}
+
+// The cuts of the tokenizers library, also where a token's stripped white space holds another
+// token: the search goes on behind the token itself, so segments may then overlap.
+std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals,
+                                             std::string_view text) const {
+  std::vector<AddedSegment> segments;
+  size_t end = 0;
+  for (size_t at = 0; !literals.empty() && at < text.size();) {
+    const auto match = literals.match(text.substr(at));
+    if (!match) {
+      ++at;
+      continue;
+    }
+    Span span{at, at + match->size};
+    at = span.end;
+    const Rule& rule = rules_.at(match->value);
+    if (rule.single_word && !stands_alone(text, span)) {
+      continue;
+    }
+    if (rule.lstrip) {
+      span.begin = std::max(skip_whitespace_back(text, span.begin), end);
+    }
+    if (rule.rstrip) {
+      span.end = skip_whitespace(text, span.end);
+    }
+    if (end < span.begin) {
+      segments.push_back({{end, span.begin}, -1});
+    }
+    segments.push_back({span, match->value});
+    end = span.end;
+  }
+  if (end != text.size()) {
+    segments.push_back({{end, text.size()}, -1});
+  }
+  return segments;
+}
+
+}  // namespace walsh

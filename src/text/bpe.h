@@ -1,0 +1,64 @@
+// Byte-pair encoding of one word (Sennrich et al. 2016), as tokenizer.json's model "BPE" defines it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/json.h"
+#include "text/pair_table.h"
+#include "text/vocabulary.h"
+
+namespace walsh {
+
+// Const use is thread-safe.
+class BpeModel {
+ public:
+  // Throws bad_input for a malformed model, for other model types and for dropout, sub-word prefixes
+  // and suffixes.
+  BpeModel(const Json& model, std::string_view where);
+
+  // Memory that encode() reuses from word to word; one per thread.
+  struct Workspace {
+    struct Symbol {
+      int32_t id;              // -1: merged into its left neighbour
+      int32_t previous, next;  // -1: none
+    };
+    struct Candidate {
+      uint64_t order;  // rank, then position: the smallest is merged first
+      int32_t result;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  // Appends the ids of a word (valid UTF-8) to `ids`; O(n log n) in its length. Throws bad_input if
+  // an unknown character needs an unk_token that the vocabulary lacks.
+  void encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  Vocabulary& vocabulary() { return vocabulary_; }
+
+ private:
+  void read_merges(const Json& merges);
+  void read_characters();
+  int32_t character_id(char32_t code) const;
+  void split_characters(std::string_view word, Workspace& workspace) const;
+  bool append_bytes(std::string_view character, Workspace& workspace) const;
+  void merge_symbols(Workspace& workspace) const;
+  void push_candidate(Workspace& workspace, int32_t left) const;
+
+  std::string where_;
+  Vocabulary vocabulary_;
+  PairTable merges_;
+  std::array<int32_t, 0x800> low_characters_;  // id of each one-character token, -1: none
+  std::unordered_map<char32_t, int32_t> high_characters_;
+  std::array<int32_t, 256> byte_ids_;  // id of <0xNN>, -1: none
+  int32_t unk_id_ = -1;  // -1: not in the vocabulary
+  bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
+};
+
+}  // namespace walsh

@@ -1,0 +1,32 @@
+// Reading the typed objects ("type": "...") that a tokenizer.json is made of.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/json.h"
+#include "text/pattern.h"
+
+namespace walsh {
+
+// Refuses a key that is not listed; "type" is always allowed.
+void check_keys(const Json& object, std::initializer_list<std::string_view> allowed,
+                std::string_view where);
+
+// The components of `value` in order, with every Sequence replaced by the members that it keeps
+// under `members_key`; null gives none. Each one is an object with a string "type".
+std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
+                                          std::string_view where);
+
+// A pattern given as {"String": "..."} or {"Regex": "..."}.
+Pattern read_pattern(const Json& object, const char* key, std::string_view where);
+
+// A string of exactly one character.
+char32_t get_character(const Json& object, const char* key, std::string_view where);
+
+[[noreturn]] void refuse_component(std::string_view kind, std::string_view type,
+                                   std::string_view where);
+
+}  // namespace walsh

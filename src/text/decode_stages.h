@@ -1,0 +1,35 @@
+// The stages of which decoders are made. Each function gives a fresh stage.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "text/decoder.h"
+#include "text/metaspace.h"
+#include "text/pattern.h"
+
+namespace walsh::detail {
+
+// Byte-level tokens become bytes, and their concatenation one token; ill-formed UTF-8 is replaced.
+std::unique_ptr<DecodeStage> byte_level_stage();
+
+// A run of <0xNN> tokens becomes their text; if that is not valid UTF-8, each one becomes U+FFFD.
+// The run is held back until it ends, because its last byte decides.
+std::unique_ptr<DecodeStage> byte_fallback_stage();
+
+// All tokens become one.
+std::unique_ptr<DecodeStage> fuse_stage();
+
+// Replaces every match in a token.
+std::unique_ptr<DecodeStage> replace_stage(const Pattern& pattern, std::string content);
+
+// Removes up to `start` times the character at the start of each token, up to `stop` at its end.
+std::unique_ptr<DecodeStage> strip_stage(char32_t character, size_t start, size_t stop);
+
+// Marks become spaces; those of the first token are dropped unless the scheme is `never`.
+std::unique_ptr<DecodeStage> metaspace_stage(Metaspace settings);
+
+// Puts a space between tokens.
+std::unique_ptr<DecodeStage> join_stage();
+
+}  // namespace walsh::detail

@@ -1,0 +1,23 @@
+// SentencePiece's visible space: settings shared by the Metaspace pre-tokenizer and decoder.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+
+namespace walsh {
+
+// When the mark is put before a text that does not begin with it.
+enum class PrependScheme { always, first, never };
+
+struct Metaspace {
+  std::string replacement;  // one character in UTF-8
+  PrependScheme scheme;
+  bool split;
+};
+
+// Also reads the older form with "add_prefix_space". Throws bad_input naming `where`.
+Metaspace read_metaspace(const Json& step, std::string_view where);
+
+}  // namespace walsh

@@ -1,0 +1,132 @@
+#include "text/normalizer.h"
+
+#include <functional>
+
+#include "text/component.h"
+#include "text/pattern.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace walsh {
+
+// One transformation; const calls are thread-safe.
+struct Normalizer::Step {
+  std::function<std::string(std::string)> run;
+};
+
+namespace {
+
+using Transform = std::function<std::string(std::string)>;
+
+size_t leading_whitespace(std::string_view text) {
+  size_t n = 0;
+  while (n < text.size()) {
+    const Utf8Unit unit = decode_utf8(text.substr(n));
+    if (!is_whitespace(unit.code)) {
+      break;
+    }
+    n += unit.size;
+  }
+  return n;
+}
+
+size_t trailing_whitespace(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    size_t begin = end - 1;
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) {
+      --begin;
+    }
+    if (!is_whitespace(decode_utf8(text.substr(begin, end - begin)).code)) {
+      break;
+    }
+    end = begin;
+  }
+  return text.size() - end;
+}
+
+Transform form(NormalForm kind) {
+  return [kind](std::string text) { return normalize(text, kind); };
+}
+
+Transform read_strip(const Json& step, std::string_view where) {
+  check_keys(step, {"strip_left", "strip_right"}, where);
+  const bool left = get_bool(step, "strip_left", where);
+  const bool right = get_bool(step, "strip_right", where);
+  return [left, right](std::string text) {
+    if (right) {
+      text.resize(text.size() - trailing_whitespace(text));
+    }
+    if (left) {
+      text.erase(0, leading_whitespace(text));
+    }
+    return text;
+  };
+}
+
+Transform read_prepend(const Json& step, std::string_view where) {
+  check_keys(step, {"prepend"}, where);
+  return [prefix = get_string(step, "prepend", where)](std::string text) {
+    return text.empty() ? text : prefix + text;
+  };
+}
+
+Transform read_replace(const Json& step, std::string_view where) {
+  check_keys(step, {"pattern", "content"}, where);
+  return [pattern = read_pattern(step, "pattern", where),
+          content = get_string(step, "content", where)](std::string text) {
+    return pattern.replace_all(text, content);
+  };
+}
+
+Transform read_step(const Json& step, std::string_view where) {
+  const std::string type = get_string(step, "type", where);
+  if (type == "Strip") {
+    return read_strip(step, where);
+  }
+  if (type == "Prepend") {
+    return read_prepend(step, where);
+  }
+  if (type == "Replace") {
+    return read_replace(step, where);
+  }
+  check_keys(step, {}, where);
+  if (type == "NFC") {
+    return form(NormalForm::nfc);
+  }
+  if (type == "NFD") {
+    return form(NormalForm::nfd);
+  }
+  if (type == "NFKC") {
+    return form(NormalForm::nfkc);
+  }
+  if (type == "NFKD") {
+    return form(NormalForm::nfkd);
+  }
+  if (type == "Lowercase") {
+    return [](std::string text) { return lowercase(text); };
+  }
+  refuse_component("normalizer", type, where);
+}
+
+}  // namespace
+
+Normalizer::Normalizer() = default;
+Normalizer::~Normalizer() = default;
+Normalizer::Normalizer(Normalizer&&) noexcept = default;
+Normalizer& Normalizer::operator=(Normalizer&&) noexcept = default;
+
+Normalizer::Normalizer(const Json& value, std::string_view where) {
+  for (const Json* step : flatten_sequence(value, "normalizers", where)) {
+    steps_.push_back({read_step(*step, where)});
+  }
+}
+
+std::string Normalizer::apply(std::string text) const {
+  for (const Step& step : steps_) {
+    text = step.run(std::move(text));
+  }
+  return text;
+}
+
+}  // namespace walsh

@@ -1,0 +1,31 @@
+// The text transformations of tokenizer.json's "normalizer".
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/json.h"
+
+namespace walsh {
+
+// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them.
+class Normalizer {
+ public:
+  Normalizer();
+  // `value` may be null (no change). Throws bad_input for anything else, naming it.
+  Normalizer(const Json& value, std::string_view where);
+  ~Normalizer();
+  Normalizer(Normalizer&&) noexcept;
+  Normalizer& operator=(Normalizer&&) noexcept;
+
+  // `text` must be valid UTF-8.
+  std::string apply(std::string text) const;
+
+ private:
+  struct Step;
+  std::vector<Step> steps_;
+};
+
+}  // namespace walsh

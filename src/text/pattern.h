@@ -1,0 +1,42 @@
+// What Split and Replace look for, and how a text is cut at the places found.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/regex.h"
+
+namespace walsh {
+
+// A literal string or a regular expression; const use is thread-safe.
+class Pattern {
+ public:
+  static Pattern literal(std::string_view text, std::string_view where);  // text must not be empty
+  static Pattern regex(std::string_view oniguruma, std::string_view where);
+  static Pattern regex(Regex regex) { return Pattern(std::move(regex)); }
+
+  // Non-overlapping matches from left to right.
+  void find_all(std::string_view text, std::vector<Span>& matches) const;
+
+  // `text` with every match replaced by `content`, which is taken literally.
+  std::string replace_all(std::string_view text, std::string_view content) const;
+
+ private:
+  explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}
+
+  std::variant<std::string, Regex> what_;
+};
+
+enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
+// Accepts "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous".
+SplitBehavior read_split_behavior(std::string_view name, std::string_view where);
+
+// The pieces into which `matches` cut a text of `size` bytes, in order; pieces may be empty.
+// `inverted` swaps the roles of matches and the text between them.
+std::vector<Span> split_pieces(size_t size, const std::vector<Span>& matches,
+                               SplitBehavior behavior, bool inverted);
+
+}  // namespace walsh

@@ -1,0 +1,37 @@
+// Adds special tokens such as BOS around an encoded text: tokenizer.json's "post_processor".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "io/json.h"
+#include "text/vocabulary.h"
+
+namespace walsh {
+
+class PostProcessor {
+ public:
+  // TemplateProcessing (its "single" template), ByteLevel (which changes no ids) and sequences of
+  // them; null adds nothing. Throws bad_input for anything else, naming it.
+  PostProcessor(const Json& value, const Vocabulary& vocabulary, std::string_view where);
+
+  // The ids with the template's tokens (if `add_special`) around them.
+  std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special) const;
+
+  // The first token that the template puts before the text.
+  std::optional<int32_t> leading() const;
+
+ private:
+  struct Piece {
+    bool is_text;
+    std::vector<int32_t> ids;  // of a special token
+  };
+
+  void read_template(const Json& step, const Vocabulary& vocabulary, std::string_view where);
+
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,38 @@
+// Cuts a text into the words inside which the model merges: tokenizer.json's "pre_tokenizer".
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "io/json.h"
+
+namespace walsh {
+
+// Receives a non-empty word; `at_start` says whether it begins where the whole input text begins.
+using WordSink = FunctionRef<void(std::string_view word, bool at_start)>;
+
+// One step: hands the words that it makes of `text` (not empty) to `sink`. Const use is thread-safe.
+class WordSplitter {
+ public:
+  virtual ~WordSplitter() = default;
+  virtual void split(std::string_view text, bool at_start, WordSink sink) const = 0;
+};
+
+// Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation and sequences.
+class PreTokenizer {
+ public:
+  // `value` may be null: the text is one word. Throws bad_input for anything else, naming it.
+  PreTokenizer(const Json& value, std::string_view where);
+
+  // `text` must be valid UTF-8.
+  void split(std::string_view text, bool at_start, WordSink sink) const;
+
+ private:
+  void run(size_t step, std::string_view text, bool at_start, WordSink sink) const;
+
+  std::vector<std::unique_ptr<const WordSplitter>> steps_;
+};
+
+}  // namespace walsh

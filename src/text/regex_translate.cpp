@@ -1,0 +1,296 @@
+#include "text/regex_translate.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr std::array<std::string_view, 38> kCategories = {
+    "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
+    "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
+    "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "Any"};
+constexpr std::array<std::string_view, 6> kBinaryProperties = {
+    "Alphabetic", "White_Space", "Uppercase", "Lowercase", "Emoji", "Ideographic"};
+
+// Outside a class, Oniguruma also takes the Latin-1 superscripts and fractions for word characters.
+const std::string kOnigurumaWord = std::string(kWordClass) + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+
+bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
+
+class Translator {
+ public:
+  Translator(std::string_view pattern, std::string_view where) : in_(pattern), where_(where) {}
+
+  std::string run() {
+    while (pos_ < in_.size()) {
+      const bool at_group_start = group_start_;
+      group_start_ = false;
+      switch (in_[pos_]) {
+        case '\\':
+          escape(false);
+          break;
+        case '[':
+          character_class();
+          break;
+        case '(':
+          group(at_group_start);
+          break;
+        case '{':
+          interval();
+          break;
+        default:
+          out_.push_back(in_[pos_++]);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view what) const {
+    throw Error(ErrorCode::bad_input, std::string(where_),
+                "pattern uses " + std::string(what) + ", which is not supported");
+  }
+
+  bool starts_with(std::string_view text) const { return in_.substr(pos_).starts_with(text); }
+
+  void copy(size_t count) {
+    out_.append(in_.substr(pos_, count));
+    pos_ += count;
+  }
+
+  // (?m) of Oniguruma is "dot matches newline", which PCRE2 spells (?s).
+  void group(bool at_group_start) {
+    group_start_ = true;
+    for (std::string_view opening : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"}) {
+      if (starts_with(opening)) {
+        copy(opening.size());
+        return;
+      }
+    }
+    if (!starts_with("(?")) {
+      copy(1);
+      return;
+    }
+    std::string flags = "(?";
+    size_t p = pos_ + 2;
+    for (; p < in_.size() && (in_[p] == 'i' || in_[p] == 'm' || in_[p] == '-'); ++p) {
+      flags.push_back(in_[p] == 'm' ? 's' : in_[p]);
+    }
+    if (p == in_.size() || p == pos_ + 2 || (in_[p] != ':' && in_[p] != ')')) {
+      refuse("the group '" + std::string(in_.substr(pos_, 4)) + "'");
+    }
+    if (in_[p] == ')' && !at_group_start) {
+      refuse("an option setting in the middle of a group");
+    }
+    out_ += flags;
+    out_.push_back(in_[p]);
+    pos_ = p + 1;
+  }
+
+  // {n}, {n,}, {,m}, {n,m}; any other brace is a literal.
+  void interval() {
+    size_t p = pos_ + 1;
+    const auto digits = [&] {
+      const size_t begin = p;
+      while (p < in_.size() && is_digit(in_[p])) {
+        ++p;
+      }
+      return in_.substr(begin, p - begin);
+    };
+    const std::string_view low = digits();
+    const bool comma = p < in_.size() && in_[p] == ',';
+    p += comma ? 1 : 0;
+    const std::string_view high = comma ? digits() : low;
+    if (p == in_.size() || in_[p] != '}' || (low.empty() && high.empty())) {
+      out_ += "\\{";
+      ++pos_;
+      return;
+    }
+    const char after = p + 1 < in_.size() ? in_[p + 1] : '\0';
+    if (after == '+' || (after == '?' && !comma)) {
+      refuse("'" + std::string(1, after) + "' after an interval");
+    }
+    out_.append("{").append(low.empty() ? "0" : low);
+    if (comma) {
+      out_.append(",").append(high);
+    }
+    out_.append("}");
+    pos_ = p + 1;
+  }
+
+  void character_class() {
+    copy(1);
+    if (starts_with("^")) {
+      copy(1);
+    }
+    if (starts_with("]")) {
+      refuse("']' at the start of a class");
+    }
+    while (pos_ < in_.size() && in_[pos_] != ']') {
+      if (in_[pos_] == '[') {
+        refuse("a nested class");
+      }
+      if (starts_with("&&")) {
+        refuse("a class intersection");
+      }
+      if (in_[pos_] == '\\') {
+        escape(true);
+      } else {
+        copy(1);
+      }
+    }
+    if (pos_ == in_.size()) {
+      refuse("a class without end");
+    }
+    copy(1);
+  }
+
+  // A set that can be written as class members, in or outside a class.
+  void members(std::string_view set, bool negated, bool in_class) {
+    if (in_class) {
+      if (negated) {
+        refuse("a negated word or hexadecimal set inside a class");
+      }
+      out_ += set;
+    } else {
+      out_.append(negated ? "[^" : "[").append(set).append("]");
+    }
+  }
+
+  void escape(bool in_class) {
+    if (pos_ + 1 == in_.size()) {
+      refuse("a backslash at the end");
+    }
+    const char c = in_[pos_ + 1];
+    if (!is_alnum(c)) {
+      // Every ASCII non-alphanumeric may be escaped; other characters need no escape.
+      if (static_cast<unsigned char>(c) >= 0x80) {
+        ++pos_;
+        copy(1);
+      } else {
+        copy(2);
+      }
+      return;
+    }
+    if (c == 'p' || c == 'P') {
+      property();
+    } else if (c == 'x' || c == 'u') {
+      code_point();
+    } else {
+      pos_ += 2;
+      letter_escape(c, in_class);
+    }
+  }
+
+  void letter_escape(char c, bool in_class) {
+    static constexpr std::string_view kHex = "0-9A-Fa-f";
+    const bool upper = c >= 'A' && c <= 'Z';
+    switch (c) {
+      case 's':
+      case 'S':
+        out_ += upper ? "\\P{White_Space}" : "\\p{White_Space}";
+        return;
+      case 'd':
+      case 'D':
+        out_ += upper ? "\\P{Nd}" : "\\p{Nd}";
+        return;
+      case 'w':
+      case 'W':
+        return members(in_class ? kWordClass : kOnigurumaWord, upper, in_class);
+      case 'h':
+      case 'H':
+        return members(kHex, upper, in_class);
+      case 'v':
+        out_ += "\\x{0B}";
+        return;
+      case 'b':
+        return boundary(in_class);
+      default:
+        break;
+    }
+    const std::string_view same = in_class ? "nrtfae" : "nrtfaeAzZ";
+    if (same.find(c) == std::string_view::npos) {
+      refuse("'\\" + std::string(1, c) + "'");
+    }
+    out_.push_back('\\');
+    out_.push_back(c);
+  }
+
+  void boundary(bool in_class) {
+    if (in_class) {
+      out_ += "\\x{08}";
+      return;
+    }
+    const std::string word = "[" + kOnigurumaWord + "]";
+    out_ += "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))";
+  }
+
+  // \p{Name}, \P{Name}, \p{^Name}: general categories, a few binary properties, scripts. PCRE2
+  // would read a bare script name as Script_Extensions.
+  void property() {
+    const size_t end = in_.find('}', pos_);
+    if (!in_.substr(pos_ + 2).starts_with("{") || end == std::string_view::npos) {
+      refuse("'\\p' without braces");
+    }
+    std::string_view name = in_.substr(pos_ + 3, end - pos_ - 3);
+    bool negated = in_[pos_ + 1] == 'P';
+    if (name.starts_with("^")) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    const bool plain = std::all_of(name.begin(), name.end(),
+                                   [](char c) { return is_alnum(c) || c == '_'; });
+    if (name.empty() || !plain) {
+      refuse("a malformed property name");
+    }
+    const auto listed = [name](const auto& list) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    const bool script = !listed(kCategories) && !listed(kBinaryProperties);
+    out_.append(negated ? "\\P{" : "\\p{").append(script ? "sc:" : "").append(name).append("}");
+    pos_ = end + 1;
+  }
+
+  // \xH, \xHH (ASCII only: Oniguruma means raw bytes), \x{H...}, \uHHHH.
+  void code_point() {
+    const bool four = in_[pos_ + 1] == 'u';
+    size_t p = pos_ + 2;
+    const bool braces = !four && p < in_.size() && in_[p] == '{';
+    p += braces ? 1 : 0;
+    const size_t begin = p;
+    const size_t limit = braces ? 8 : four ? 4 : 2;
+    while (p < in_.size() && p - begin < limit && is_hex(in_[p])) {
+      ++p;
+    }
+    const std::string digits(in_.substr(begin, p - begin));
+    const bool closed = !braces || (p < in_.size() && in_[p] == '}');
+    if (digits.empty() || !closed || (four && digits.size() != 4)) {
+      refuse("a malformed character code");
+    }
+    if (!braces && !four && std::stoul(digits, nullptr, 16) >= 0x80) {
+      refuse("a raw byte");
+    }
+    out_.append("\\x{").append(digits).append("}");
+    pos_ = p + (braces ? 1 : 0);
+  }
+
+  std::string_view in_;
+  std::string_view where_;
+  size_t pos_ = 0;
+  bool group_start_ = true;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where) {
+  return Translator(pattern, where).run();
+}
+
+}  // namespace walsh

@@ -1,0 +1,201 @@
+#include "text/tokenizer.h"
+
+#include "io/printable.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/component.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/utf8.h"
+
+namespace walsh {
+
+struct Tokenizer::Parts {
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  BpeModel model;
+  AddedTokens added;  // after the model, whose vocabulary it extends
+  PostProcessor post_processor;
+  Decoder decoder;
+  std::optional<int32_t> bos, eos;
+
+  Parts(const Json& root, const std::string& where);
+  const std::string* decoded_form(int32_t id) const;
+};
+
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 28;
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+const Json& member(const Json& root, const char* key) {
+  static const Json kNull;
+  const auto place = root.find(key);
+  return place == root.end() ? kNull : *place;
+}
+
+const Json& checked_root(const Json& root, const std::string& where) {
+  const auto version = find_string(root, "version", where);
+  if (version.value_or("1.0") != "1.0") {
+    throw Error(ErrorCode::bad_input, where,
+                "version \"" + printable(*version, 48) + "\", expected \"1.0\"");
+  }
+  check_keys(root,
+             {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+              "post_processor", "decoder", "model"},
+             where);
+  get_object(root, "model", where);
+  return root;
+}
+
+Json parse(std::string_view text, const std::string& where) {
+  if (text.size() > kMaxFileBytes) {
+    throw Error(ErrorCode::bad_input, where,
+                std::to_string(text.size()) + " bytes, expected at most " +
+                    std::to_string(kMaxFileBytes));
+  }
+  return parse_json(text, where);
+}
+
+// The id of a token that the configuration names by a string or by {"content": ...}.
+std::optional<int32_t> named_token(const Json& config, const char* key,
+                                   const Vocabulary& vocabulary, const std::string& where) {
+  const Json& value = member(config, key);
+  if (value.is_null()) {
+    return std::nullopt;
+  }
+  const std::string content = value.is_object() ? get_string(value, "content", where + "." + key)
+                                                : get_string(config, key, where);
+  const auto id = vocabulary.find(content);
+  if (!id) {
+    throw Error(ErrorCode::bad_input, where,
+                std::string(key) + " \"" + printable(content, 48) + "\" is not in the vocabulary");
+  }
+  return id;
+}
+
+}  // namespace
+
+Tokenizer::Parts::Parts(const Json& root, const std::string& where)
+    : normalizer(member(checked_root(root, where), "normalizer"), where + ": normalizer"),
+      pre_tokenizer(member(root, "pre_tokenizer"), where + ": pre_tokenizer"),
+      model(member(root, "model"), where + ": model"),
+      added(member(root, "added_tokens"), normalizer, model.vocabulary(), where + ": added_tokens"),
+      post_processor(member(root, "post_processor"), model.vocabulary(),
+                     where + ": post_processor"),
+      decoder(member(root, "decoder"), where + ": decoder") {}
+
+const std::string* Tokenizer::Parts::decoded_form(int32_t id) const {
+  const std::string* form = added.decoded_form(id);
+  return form != nullptr ? form : model.vocabulary().token(id);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
+                               std::string_view tokenizer_config_json, std::string_view where) {
+  const std::string file(where);
+  auto parts = std::make_unique<Parts>(parse(tokenizer_json, file), file);
+  if (tokenizer_config_json.empty()) {
+    parts->bos = parts->post_processor.leading();
+  } else {
+    const std::string config_file = file + ": tokenizer_config";
+    const Json config = parse(tokenizer_config_json, config_file);
+    if (!config.is_object()) {
+      throw Error(ErrorCode::bad_input, config_file,
+                  describe_json(config) + " where an object is expected");
+    }
+    const Vocabulary& vocabulary = parts->model.vocabulary();
+    parts->bos = named_token(config, "bos_token", vocabulary, config_file);
+    parts->eos = named_token(config, "eos_token", vocabulary, config_file);
+  }
+  return Tokenizer(std::move(parts));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) const {
+  if (utf8.size() > kMaxTextBytes) {
+    throw Error(ErrorCode::limit, "text", std::to_string(utf8.size()) + " bytes to tokenize");
+  }
+  const std::string text = to_valid_utf8(utf8);
+  std::vector<int32_t> ids;
+  BpeModel::Workspace workspace;
+  for (const AddedSegment& raw : parts_->added.split_raw(text)) {
+    if (raw.id >= 0) {
+      ids.push_back(raw.id);
+      continue;
+    }
+    const Span span = raw.span;
+    const std::string normalized =
+        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin));
+    for (const AddedSegment& segment : parts_->added.split_normalized(normalized)) {
+      if (segment.id >= 0) {
+        ids.push_back(segment.id);
+        continue;
+      }
+      const std::string_view piece = std::string_view(normalized)
+                                         .substr(segment.span.begin,
+                                                 segment.span.end - segment.span.begin);
+      parts_->pre_tokenizer.split(
+          piece, span.begin == 0 && segment.span.begin == 0,
+          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, ids); });
+    }
+  }
+  return parts_->post_processor.apply(std::move(ids), add_special);
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  StreamDecoder stream(*this, skip_special);
+  std::string text;
+  for (const int32_t id : ids) {
+    text += stream.push(id);
+  }
+  return text += stream.finish();
+}
+
+int32_t Tokenizer::vocab_size() const { return parts_->model.vocabulary().end(); }
+
+std::optional<int32_t> Tokenizer::token_id(std::string_view token) const {
+  return parts_->model.vocabulary().find(token);
+}
+
+std::optional<std::string> Tokenizer::token(int32_t id) const {
+  const std::string* text = parts_->model.vocabulary().token(id);
+  return text == nullptr ? std::nullopt : std::optional<std::string>(*text);
+}
+
+bool Tokenizer::is_special(int32_t id) const { return parts_->added.is_special(id); }
+std::optional<int32_t> Tokenizer::bos() const { return parts_->bos; }
+std::optional<int32_t> Tokenizer::eos() const { return parts_->eos; }
+
+struct StreamDecoder::State {
+  const Tokenizer::Parts* parts;
+  bool skip_special;
+  DecodeStream stream;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : state_(new State{tokenizer.parts_.get(), skip_special, tokenizer.parts_->decoder.start()}) {}
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
+std::string StreamDecoder::push(int32_t id) {
+  const std::string* token = state_->parts->decoded_form(id);
+  if (token == nullptr || (state_->skip_special && state_->parts->added.is_special(id))) {
+    return {};
+  }
+  return state_->stream.push(*token);
+}
+
+std::string StreamDecoder::finish() {
+  std::string rest = state_->stream.finish();
+  state_->stream = state_->parts->decoder.start();
+  return rest;
+}
+
+}  // namespace walsh

@@ -1,0 +1,78 @@
+// Text to token ids and back, as the Hugging Face `tokenizers` library does it for tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace walsh {
+
+class StreamDecoder;
+
+// Movable; const use is thread-safe.
+class Tokenizer {
+ public:
+  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which only
+  // bos_token and eos_token count: whether BOS is added is decided by the post-processor, and
+  // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
+  // defaults for batches and are ignored too. `where` names the file in errors.
+  // Throws bad_input for anything malformed, and for every component, option or key whose effect is
+  // not implemented, naming it.
+  static Tokenizer from_json(std::string_view tokenizer_json,
+                             std::string_view tokenizer_config_json, std::string_view where);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD. With
+  // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in the
+  // text are recognized in either case. Throws limit for a text over 1 GiB or a pattern that takes
+  // too many steps on it.
+  std::vector<int32_t> encode(std::string_view utf8, bool add_special) const;
+
+  // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const;
+
+  int32_t vocab_size() const;  // largest id + 1
+  std::optional<int32_t> token_id(std::string_view token) const;
+  // The token as the vocabulary writes it; nothing for an unknown id.
+  std::optional<std::string> token(int32_t id) const;
+  bool is_special(int32_t id) const;
+
+  // From tokenizer_config.json; without one, BOS is the token that the post-processor puts first.
+  std::optional<int32_t> bos() const;
+  std::optional<int32_t> eos() const;
+
+ private:
+  friend class StreamDecoder;
+  struct Parts;
+  explicit Tokenizer(std::unique_ptr<const Parts> parts);
+
+  std::unique_ptr<const Parts> parts_;
+};
+
+// Decodes ids one at a time. Every string returned is complete UTF-8, and together they are what
+// Tokenizer::decode gives for the whole sequence. The tokenizer must outlive the decoder.
+class StreamDecoder {
+ public:
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+  ~StreamDecoder();
+
+  // The text that this id completes; empty while a character, or a run of <0xNN> tokens, is open.
+  std::string push(int32_t id);
+  // The rest: an unfinished character becomes U+FFFD. Afterwards the decoder starts afresh.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace walsh

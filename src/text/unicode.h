@@ -1,0 +1,21 @@
+// Character properties and normalization forms (data: utf8proc).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+bool is_whitespace(char32_t c);   // property White_Space
+bool is_numeric(char32_t c);      // categories Nd, Nl, No
+bool is_punctuation(char32_t c);  // categories P* and the ASCII punctuation
+
+// `text` must be valid UTF-8. Linearithmic in its length, also for long runs of combining marks.
+std::string normalize(std::string_view text, NormalForm form);
+
+// Character by character with full case mapping, without the context rule for final sigma.
+std::string lowercase(std::string_view text);
+
+}  // namespace walsh

@@ -1,0 +1,46 @@
+// UTF-8: decoding with the replacement rules of the Unicode standard, and reassembly of a stream
+// whose characters arrive in pieces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+inline constexpr char32_t kReplacementCharacter = 0xFFFD;
+inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
+
+// One decoding step. An ill-formed or truncated unit has code U+FFFD and the size of the maximal
+// subpart (Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts").
+struct Utf8Unit {
+  enum class Kind : uint8_t { valid, invalid, truncated };
+  char32_t code;
+  uint32_t size;  // bytes, >= 1
+  Kind kind;      // truncated: well-formed so far, but `text` ended
+};
+
+// Decodes the first unit of a non-empty text.
+Utf8Unit decode_utf8(std::string_view text);
+
+void append_utf8(char32_t code, std::string& out);
+
+bool is_valid_utf8(std::string_view text);
+
+// Copy of `text` where each maximal ill-formed subsequence is one U+FFFD.
+std::string to_valid_utf8(std::string_view text);
+
+// Turns a byte stream into valid UTF-8; holds back at most 3 bytes of an unfinished character.
+class Utf8Assembler {
+ public:
+  // Appends every character that is complete, or certainly ill-formed, to `out`.
+  void feed(std::string_view bytes, std::string& out);
+  // Ends the stream: an unfinished character becomes U+FFFD.
+  void finish(std::string& out);
+
+ private:
+  std::string held_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,43 @@
+// The two-way mapping between tokens and ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/json.h"
+
+namespace walsh {
+
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+};
+
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  // From an object {token: id}. Throws bad_input for an id that is no integer, negative, used twice,
+  // or far larger than the number of tokens.
+  Vocabulary(const Json& tokens, std::string_view where);
+  Vocabulary(Vocabulary&&) noexcept = default;
+  Vocabulary& operator=(Vocabulary&&) noexcept = default;
+
+  // The id must not be negative nor far beyond end(). Throws bad_input if token or id is taken.
+  void add(std::string_view token, int32_t id, std::string_view where);
+
+  std::optional<int32_t> find(std::string_view token) const;
+  const std::string* token(int32_t id) const;  // nullptr: no such id
+
+  int32_t count() const { return static_cast<int32_t>(ids_.size()); }
+  int32_t end() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
+
+ private:
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
+  std::vector<const std::string*> tokens_;  // by id, keys of ids_
+};
+
+}  // namespace walsh

@@ -1,0 +1,95 @@
+// The public API on the embedded model.
+#include "walsh/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+const std::string kModel = std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m";
+const std::string kText =
+    "The river was low that summer, and the children walked across it on the flat stones. "
+    "Nobody could remember a year in which the mill had stood still for so long. In the evening "
+    "the old men sat under the trees and talked about the rain that had not come.";
+
+TEST(Engine, FileAndCompressionWhileLoadingGiveTheSameText) {
+  CompressOptions compress;
+  compress.type = "tq4";
+  compress.fast = true;
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("walsh_engine_" + std::to_string(getpid()) + ".gguf"))
+                               .string();
+  size_t calls = 0;
+  const CompressReport report = quantize(kModel, file, compress, 2, [&](size_t done, size_t all) {
+    EXPECT_LE(done, all);
+    ++calls;
+    return true;
+  });
+  EXPECT_GT(calls, 40u);
+  EXPECT_NEAR(report.bits_per_weight, 4.13, 0.02);
+  EXPECT_EQ(report.file_bytes, std::filesystem::file_size(file));
+
+  GenerationOptions greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 12;
+  Engine from_file = Engine::open(file);
+  EngineOptions online;
+  online.compress = compress;
+  Engine from_folder = Engine::open(kModel, online);
+  const std::string text = from_file.generate("The city of London", greedy);
+  EXPECT_FALSE(text.empty());
+  EXPECT_EQ(from_folder.generate("The city of London", greedy), text);
+  EXPECT_DOUBLE_EQ(from_folder.bits_per_weight(), from_file.bits_per_weight());
+  std::remove(file.c_str());
+}
+
+TEST(Engine, StreamsWhatItReturnsAndStopsWhenTold) {
+  Engine engine = Engine::open(kModel);
+  GenerationOptions options;
+  options.max_tokens = 8;
+  std::string streamed;
+  const std::string text = engine.generate("Once", options, [&](std::string_view piece) {
+    streamed += piece;
+    return true;
+  });
+  EXPECT_EQ(streamed, text);
+  int pieces = 0;
+  engine.generate("Once", options, [&](std::string_view) { return ++pieces < 2; });
+  EXPECT_LE(pieces, 3);
+}
+
+TEST(Engine, LogitsAndPerplexityAreSane) {
+  Engine engine = Engine::open(kModel);
+  const auto tokens = engine.encode(kText);
+  EXPECT_EQ(engine.decode(tokens), kText);
+  const auto logits = engine.logits(tokens);
+  EXPECT_EQ(static_cast<int64_t>(logits.size()), engine.vocab_size());
+  EXPECT_THROW(engine.logits({}), Error);
+  const PerplexityResult result = engine.perplexity(kText, 32);
+  EXPECT_GT(result.perplexity, 5);
+  EXPECT_LT(result.perplexity, 500);
+  EXPECT_GT(result.tokens, 16);
+}
+
+TEST(Quantizer, TellsWhatIsWrong) {
+  CompressOptions options;
+  options.type = "tq5";
+  EXPECT_THROW(quantize(kModel, "/dev/null/x", options), Error);
+  options.type = "tq3";
+  EXPECT_THROW(quantize("/nonexistent", "/tmp/x", options), Error);
+  EXPECT_THROW(Engine::open("/nonexistent"), Error);
+  const auto all = formats();
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const FormatSummary& f) {
+    return f.name == "itq3_s" && std::abs(f.bits_per_weight - 3.125) < 1e-9;
+  }));
+}
+
+}  // namespace
+}  // namespace walsh

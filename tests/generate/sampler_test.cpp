@@ -1,0 +1,171 @@
+#include "generate/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+// Everything off but what a test turns on.
+SamplerOptions plain() {
+  SamplerOptions o;
+  o.temperature = 1;
+  o.top_k = 0;
+  o.top_p = 1;
+  o.min_p = 0;
+  return o;
+}
+
+// Share of each token in many draws.
+std::map<int32_t, double> frequencies(const SamplerOptions& options,
+                                      const std::vector<float>& logits) {
+  constexpr int kDraws = 20000;
+  Sampler sampler(options);
+  std::map<int32_t, double> shares;
+  for (int i = 0; i < kDraws; ++i)
+    shares[sampler.sample(logits)] += 1.0 / kDraws;
+  return shares;
+}
+
+std::vector<float> log_of(const std::vector<double>& probabilities) {
+  std::vector<float> logits;
+  for (double p : probabilities)
+    logits.push_back(static_cast<float>(std::log(p) + 3));
+  return logits;
+}
+
+TEST(Sampler, TemperatureZeroTakesTheBestAndOfEqualsTheLowest) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  Sampler sampler(o);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 5, 2, 5}), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-3, -1, -2}), 1);
+}
+
+TEST(Sampler, DrawsFollowTheProbabilities) {
+  const auto shares = frequencies(plain(), log_of({0.5, 0.3, 0.2}));
+  EXPECT_NEAR(shares.at(0), 0.5, 0.015);
+  EXPECT_NEAR(shares.at(1), 0.3, 0.015);
+  EXPECT_NEAR(shares.at(2), 0.2, 0.015);
+}
+
+TEST(Sampler, TemperatureScalesTheLogits) {
+  SamplerOptions o = plain();
+  o.temperature = 0.5f;  // squares the probabilities: 0.64 / (0.64 + 0.04)
+  EXPECT_NEAR(frequencies(o, log_of({0.8, 0.2})).at(0), 0.941, 0.01);
+}
+
+TEST(Sampler, TopKKeepsTheBestAndOfEqualsTheLowest) {
+  SamplerOptions o = plain();
+  o.top_k = 2;
+  const auto shares = frequencies(o, {0, 4, 4, 4});
+  EXPECT_EQ(shares.size(), 2u);
+  EXPECT_NEAR(shares.at(1), 0.5, 0.02);
+  EXPECT_NEAR(shares.at(2), 0.5, 0.02);
+  o.top_k = 100;
+  EXPECT_EQ(frequencies(o, {4, 4, 4}).size(), 3u);
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
+  SamplerOptions o = plain();
+  o.top_p = 0.75f;
+  EXPECT_EQ(frequencies(o, log_of({0.15, 0.5, 0.3, 0.05})).size(), 2u);
+  o.top_p = 0.85f;
+  EXPECT_EQ(frequencies(o, log_of({0.15, 0.5, 0.3, 0.05})).size(), 3u);
+  o.top_p = 0;
+  EXPECT_EQ(frequencies(o, log_of({0.15, 0.5, 0.35})).size(), 1u);
+}
+
+TEST(Sampler, TopPSeesTheProbabilitiesAfterTopK) {
+  SamplerOptions o = plain();
+  o.top_k = 2;
+  o.top_p = 0.6f;  // of the two kept, the best has 0.4 / 0.65 = 0.615
+  EXPECT_EQ(frequencies(o, log_of({0.4, 0.25, 0.2, 0.15})).size(), 1u);
+}
+
+TEST(Sampler, MinPIsRelativeToTheBestAndBeforeTheTemperature) {
+  SamplerOptions o = plain();
+  o.min_p = 0.4f;
+  o.temperature = 100;  // would lift the last one above 0.4 if it came first
+  EXPECT_EQ(frequencies(o, log_of({0.5, 0.3, 0.15})).size(), 2u);
+}
+
+TEST(Sampler, RepeatPenaltyDividesPositiveAndMultipliesNegativeLogitsOnce) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.repeat_penalty = 2;
+  Sampler sampler(o);
+  sampler.accept(0);
+  sampler.accept(0);
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 1.9f}), 0) << "4 / 2 once, not 4 / 4";
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 2.1f}), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-1, -1.5f}), 1) << "-1 * 2 is worse";
+}
+
+TEST(Sampler, RepeatPenaltySeesTheLastTokensOnly) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.repeat_penalty = 10;
+  o.repeat_last_n = 2;
+  Sampler sampler(o);
+  for (int32_t token : {0, 1, 2})
+    sampler.accept(token);
+  EXPECT_EQ(sampler.sample(std::vector<float>{5, 6, 6}), 0);
+  o.repeat_last_n = -1;
+  Sampler all(o);
+  for (int32_t token : {0, 1, 2, 3, 4})
+    all.accept(token);
+  EXPECT_EQ(all.sample(std::vector<float>{5, 6, 6, 5, 5, 1}), 5);
+}
+
+TEST(Sampler, SameSeedSameTokens) {
+  const std::vector<float> logits(50, 1.0f);
+  const auto draw = [&](uint64_t seed) {
+    SamplerOptions o = plain();
+    o.seed = seed;
+    Sampler sampler(o);
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < 20; ++i)
+      tokens.push_back(sampler.sample(logits));
+    return tokens;
+  };
+  EXPECT_EQ(draw(1), draw(1));
+  EXPECT_NE(draw(1), draw(2));
+}
+
+TEST(Sampler, IgnoresNanAndRefusesLogitsWithoutAFiniteOne) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (float temperature : {0.0f, 1.0f}) {
+    SamplerOptions o = plain();
+    o.temperature = temperature;
+    Sampler sampler(o);
+    EXPECT_EQ(sampler.sample(std::vector<float>{nan, -inf, 2}), 2);
+    EXPECT_THROW(sampler.sample(std::vector<float>{nan, -inf}), Error);
+    EXPECT_THROW(sampler.sample(std::vector<float>{}), Error);
+  }
+}
+
+TEST(Sampler, RefusesOptionsOutOfRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto refused = [](auto change) {
+    SamplerOptions o;
+    change(o);
+    EXPECT_THROW(Sampler{o}, Error);
+  };
+  refused([](SamplerOptions& o) { o.temperature = -1; });
+  refused([&](SamplerOptions& o) { o.temperature = nan; });
+  refused([](SamplerOptions& o) { o.top_k = -1; });
+  refused([](SamplerOptions& o) { o.top_p = 1.5f; });
+  refused([](SamplerOptions& o) { o.min_p = -0.1f; });
+  refused([](SamplerOptions& o) { o.repeat_penalty = 0; });
+  refused([](SamplerOptions& o) { o.repeat_last_n = -2; });
+}
+
+}  // namespace
+}  // namespace walsh

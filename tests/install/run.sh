@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Installs the build in $1 into a temporary prefix, then builds and runs a program that uses it.
+set -euo pipefail
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >"$work/log"
+test -x "$work/prefix/bin/walsh"
+for header in "$work"/prefix/include/walsh/*.h; do
+  echo "#include <walsh/$(basename "$header")>" |
+    c++ -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only \
+      -I "$work/prefix/include" -x c++ -
+done
+cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >>"$work/log"
+cmake --build "$work/build" >>"$work/log" || { cat "$work/log"; exit 1; }
+"$work/build/consumer" | grep -q '^tq3 3.125'
+echo "the installed package works"

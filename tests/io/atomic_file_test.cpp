@@ -1,0 +1,227 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "io_testing.h"
+
+namespace walsh {
+namespace {
+
+using testing::Bytes;
+using testing::expect_error;
+using testing::FileSizeLimit;
+using testing::read_all;
+using testing::TemporaryFolder;
+using testing::to_bytes;
+
+using Names = std::vector<std::string>;
+
+TEST(AtomicFile, AppearsOnlyAtCommit) {
+  TemporaryFolder folder;
+  {
+    AtomicFile file(folder.file("out"));
+    file.append(to_bytes("hello "));
+    file.append(to_bytes("world"));
+    EXPECT_FALSE(std::filesystem::exists(folder.file("out")));
+    EXPECT_EQ(file.size(), 11u);
+    file.commit();
+  }
+  EXPECT_EQ(read_all(folder.file("out")), "hello world");
+  EXPECT_EQ(folder.names(), Names{"out"});
+}
+
+TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {
+  TemporaryFolder folder;
+  folder.write("out", "old");
+  {
+    AtomicFile file(folder.file("out"));
+    file.append(to_bytes("new"));
+  }
+  EXPECT_EQ(read_all(folder.file("out")), "old");
+  EXPECT_EQ(folder.names(), Names{"out"});
+}
+
+TEST(AtomicFile, ReplacesTheOldFileAtCommit) {
+  TemporaryFolder folder;
+  folder.write("out", "old and longer");
+  write_file(folder.file("out"), "new");
+  EXPECT_EQ(read_all(folder.file("out")), "new");
+  EXPECT_EQ(folder.names(), Names{"out"});
+}
+
+TEST(AtomicFile, WritesAtAnyPlaceAndFillsGapsWithZeros) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"), 1 << 20);
+  file.write_at(6, to_bytes("cd"));
+  file.write_at(0, to_bytes("ab"));
+  file.resize(10);
+  file.commit();
+  EXPECT_EQ(read_all(folder.file("out")), std::string("ab\0\0\0\0cd\0\0", 10));
+}
+
+TEST(AtomicFile, ReservedSpaceThatIsNotUsedDoesNotShow) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"), 1 << 20);
+  file.append(to_bytes("x"));
+  file.commit();
+  EXPECT_EQ(std::filesystem::file_size(folder.file("out")), 1u);
+  struct stat info {};
+  ASSERT_EQ(::stat(folder.file("out").c_str(), &info), 0);
+  EXPECT_LE(info.st_blocks * 512, 64 << 10);
+}
+
+TEST(AtomicFile, AcceptsWritesFromSeveralThreads) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"));
+  constexpr size_t kPiece = 1000;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&file, t] {
+      for (size_t i = t; i < 40; i += 4) {
+        file.write_at(i * kPiece, Bytes(kPiece, static_cast<std::byte>(i)));
+      }
+    });
+  }
+  for (auto& thread : threads)
+    thread.join();
+  file.commit();
+  const std::string content = read_all(folder.file("out"));
+  ASSERT_EQ(content.size(), 40 * kPiece);
+  for (size_t i = 0; i < content.size(); ++i)
+    ASSERT_EQ(content[i], static_cast<char>(i / kPiece));
+}
+
+TEST(AtomicFile, FollowsSymbolicLinks) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("real"));
+  folder.write("real/target", "old");
+  std::filesystem::create_symlink("real/target", folder.file("link"));
+  write_file(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_all(folder.file("real/target")), "new");
+}
+
+TEST(AtomicFile, RefusesDestinationsThatAreNoFiles) {
+  TemporaryFolder folder;
+  expect_error([&] { AtomicFile file(folder.path()); }, ErrorCode::usage, {"is a folder"});
+  expect_error([&] { AtomicFile file("/dev/null"); }, ErrorCode::usage, {"not a regular file"});
+  expect_error([&] { AtomicFile file(""); }, ErrorCode::usage, {"empty"});
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+TEST(AtomicFile, ReportsFoldersThatCannotBeWritten) {
+  TemporaryFolder folder;
+  folder.write("plain", "");
+  expect_error([&] { AtomicFile file(folder.file("no/such/out")); }, ErrorCode::io,
+               {"no/such/out", "cannot create", "No such file"});
+  expect_error([&] { AtomicFile file(folder.file("plain/out")); }, ErrorCode::io,
+               {"Not a directory"});
+  expect_error([&] { AtomicFile file("/proc/walsh-out"); }, ErrorCode::io, {"cannot create"});
+  if (::geteuid() == 0) return;  // root may write everywhere
+  std::filesystem::create_directory(folder.file("locked"));
+  ::chmod(folder.file("locked").c_str(), 0500);
+  expect_error([&] { AtomicFile file(folder.file("locked/out")); }, ErrorCode::io,
+               {"Permission denied"});
+}
+
+TEST(AtomicFile, FullDiskLeavesTheOldFileAndNothingElse) {
+  TemporaryFolder folder;
+  folder.write("out", "old");
+  {
+    const FileSizeLimit limit(4096);
+    AtomicFile file(folder.file("out"));
+    // The first write is cut short at the limit, the rest of it fails.
+    expect_error([&] { file.append(Bytes(10'000)); }, ErrorCode::io,
+                 {folder.file("out"), "cannot write", "File too large"});
+    expect_error([&] { file.resize(10'000); }, ErrorCode::io, {"cannot resize"});
+  }
+  EXPECT_EQ(read_all(folder.file("out")), "old");
+  EXPECT_EQ(folder.names(), Names{"out"});
+}
+
+TEST(AtomicFile, ReservationThatCannotBeMetIsReportedAtOnce) {
+  TemporaryFolder folder;
+  try {
+    AtomicFile file(folder.file("out"), uint64_t{1} << 60);
+    GTEST_SKIP() << "this file system does not reserve space";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::io);
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("cannot reserve 1152921504606846976 bytes"));
+  }
+  EXPECT_EQ(folder.names(), Names{});
+  expect_error([&] { AtomicFile file(folder.file("out"), ~0ull); }, ErrorCode::io, {"reserve"});
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+TEST(AtomicFile, FailedRenameLeavesNothing) {
+  TemporaryFolder folder;
+  {
+    AtomicFile file(folder.file("out"));
+    file.append(to_bytes("x"));
+    std::filesystem::create_directory(folder.file("out"));
+    expect_error([&] { file.commit(); }, ErrorCode::io, {"cannot rename", "Is a directory"});
+  }
+  EXPECT_EQ(folder.names(), Names{"out"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.file("out")));
+}
+
+TEST(AtomicFile, VanishedTemporaryFileIsReported) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"));
+  std::filesystem::remove(file.temporary_path());
+  expect_error([&] { file.commit(); }, ErrorCode::io, {"cannot rename", "No such file"});
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+TEST(AtomicFile, KilledProcessLeavesOnlyARecognizableTemporaryFile) {
+  TemporaryFolder folder;
+  folder.write("out", "old");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    AtomicFile file(folder.file("out"));
+    file.append(to_bytes("half"));
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(read_all(folder.file("out")), "old");
+  const auto names = folder.names();
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names[0], "out");
+  EXPECT_THAT(names[1], ::testing::StartsWith("out."));
+  EXPECT_THAT(names[1], ::testing::EndsWith(kTemporarySuffix));
+  // The leftover does not disturb the next attempt.
+  write_file(folder.file("out"), "new");
+  EXPECT_EQ(read_all(folder.file("out")), "new");
+}
+
+TEST(WriteFully, ReportsAFullDevice) {
+  const int fd = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  expect_error([&] { detail::write_fully(fd, 0, to_bytes("x"), "model.gguf"); }, ErrorCode::io,
+               {"model.gguf", "cannot write", "No space left on device"});
+  EXPECT_NO_THROW(detail::write_fully(fd, 0, {}, "model.gguf"));
+  ::close(fd);
+}
+
+TEST(WriteFully, RefusesOffsetsBeyondTheSystem) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"));
+  for (const uint64_t offset : {uint64_t{1} << 63, ~uint64_t{0}}) {
+    expect_error([&] { file.write_at(offset, to_bytes("x")); }, ErrorCode::io, {"too large"});
+  }
+  expect_error([&] { file.resize(~uint64_t{0}); }, ErrorCode::io, {"too large"});
+  expect_error([&] { detail::write_fully(-1, 0, to_bytes("x"), "f"); }, ErrorCode::io,
+               {"Bad file descriptor"});
+}
+
+}  // namespace
+}  // namespace walsh

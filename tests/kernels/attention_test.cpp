@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "kernels/ops.h"
+
+namespace walsh {
+namespace {
+
+// A cache of random keys and values, with NaN where nothing may be read, and random queries.
+struct Problem {
+  int head_dim, kv_heads, heads;
+  int64_t m, position, window, capacity, ldq, ldo;
+  double size;  // of the queries: logits have about this standard deviation
+  std::vector<uint16_t> keys, values;
+  std::vector<float> q;
+
+  Problem(int dim, int group_heads, int64_t queries, int64_t first, int64_t visible,
+          double query_size = 1)
+      : head_dim(dim), kv_heads(2), heads(group_heads), m(queries), position(first),
+        window(visible), capacity(first + queries + 3), ldq(group_heads * dim + 5),
+        ldo(group_heads * dim + 3), size(query_size) {
+    Random random(static_cast<uint64_t>(dim + 1000 * queries + 7 * first));
+    const auto count = static_cast<size_t>(kv_heads * capacity * dim);
+    keys.assign(count, 0x7e00);
+    values.assign(count, 0x7e00);
+    for (int64_t h = 0; h < kv_heads; ++h) {
+      for (int64_t i = 0; i < (position + m) * dim; ++i) {
+        const auto at = static_cast<size_t>(h * capacity * dim + i);
+        keys[at] = f32_to_f16(static_cast<float>(random.normal()));
+        values[at] = f32_to_f16(static_cast<float>(random.normal()));
+      }
+    }
+    for (int64_t i = 0; i < m * ldq; ++i) q.push_back(static_cast<float>(size * random.normal()));
+  }
+
+  KvView view() const { return {keys.data(), values.data(), capacity, kv_heads, head_dim}; }
+  float scale() const { return static_cast<float>(1 / std::sqrt(head_dim)); }
+  std::vector<float> run(Isa isa, int kv_head) const {
+    std::vector<float> out(static_cast<size_t>(m * ldo), -7.0f);
+    AlignedArray<float> scratch(
+        static_cast<size_t>(attention_scratch(m, position + m, head_dim)));
+    for (float& v : scratch) v = std::numeric_limits<float>::quiet_NaN();
+    ops(isa).attention(view(), kv_head, heads, q.data(), ldq, m, position, window, scale(),
+                       out.data(), ldo, scratch.data());
+    return out;
+  }
+  // The textbook formula in double precision.
+  std::vector<double> expected(int kv_head, int64_t i, int h) const {
+    const int64_t end = position + i + 1, begin = window ? std::max<int64_t>(0, end - window) : 0;
+    const auto element = [&](const std::vector<uint16_t>& kv, int64_t j, int d) {
+      return double{f16_to_f32(kv[static_cast<size_t>((kv_head * capacity + j) * head_dim + d)])};
+    };
+    std::vector<double> logits;
+    double largest = -1e300, total = 0;
+    for (int64_t j = begin; j < end; ++j) {
+      double dot = 0;
+      for (int d = 0; d < head_dim; ++d) {
+        dot += double{q[static_cast<size_t>(i * ldq + h * head_dim + d)]} * element(keys, j, d);
+      }
+      logits.push_back(dot * double{scale()});
+      largest = std::max(largest, logits.back());
+    }
+    std::vector<double> out(static_cast<size_t>(head_dim));
+    for (int64_t j = begin; j < end; ++j) {
+      const double weight = std::exp(logits[static_cast<size_t>(j - begin)] - largest);
+      total += weight;
+      for (int d = 0; d < head_dim; ++d) out[static_cast<size_t>(d)] += weight * element(values, j, d);
+    }
+    for (double& v : out) v /= total;
+    return out;
+  }
+};
+
+void expect_formula(const Problem& p) {
+  for (const Isa isa : supported_isas()) {
+    for (int kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+      const auto out = p.run(isa, kv_head);
+      for (int64_t i = 0; i < p.m; ++i) {
+        for (int64_t c = p.heads * p.head_dim; c < p.ldo; ++c) {
+          ASSERT_EQ(out[static_cast<size_t>(i * p.ldo + c)], -7.0f) << "wrote beyond the heads";
+        }
+        for (int h = 0; h < p.heads; ++h) {
+          const auto expected = p.expected(kv_head, i, h);
+          for (int d = 0; d < p.head_dim; ++d) {
+            // A logit of size s is off by up to about sqrt(head_dim) * 2^-24 * s, its weight by as
+            // much relative to itself; values are about 1 and below 5.
+            const double tolerance = 2e-6 + 4e-6 * p.size;
+            ASSERT_NEAR(out[static_cast<size_t>(i * p.ldo + h * p.head_dim + d)],
+                        expected[static_cast<size_t>(d)], tolerance)
+                << isa_name(isa) << " head_dim " << p.head_dim << " m " << p.m << " position "
+                << p.position << " window " << p.window << " query " << i << " head " << h;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, AgreesWithTheFormulaForEveryHeadSize) {
+  for (const int head_dim : {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 120, 128, 192, 256}) {
+    expect_formula(Problem(head_dim, 1, 1, 70, 0));
+    expect_formula(Problem(head_dim, 2, 5, 61, 0));
+  }
+}
+
+TEST(Attention, AgreesWithTheFormulaForEveryBatch) {
+  for (const int64_t m : {1, 2, 3, 5, 6, 7, 13, 40}) {
+    for (const int64_t position : {0, 1, 63, 64, 100}) {
+      expect_formula(Problem(16, 1, m, position, 0));
+      expect_formula(Problem(32, 3, m, position, 0));
+    }
+  }
+}
+
+TEST(Attention, BlocksOfRowsJoin) {
+  expect_formula(Problem(16, 4, 75, 3, 0));
+  expect_formula(Problem(64, 7, 45, 200, 90));
+}
+
+TEST(Attention, WindowsHideOlderPositions) {
+  for (const int64_t window : {1, 2, 31, 63, 64, 65, 128, 500}) {
+    for (const int64_t m : {1, 9, 40}) {
+      for (const int64_t position : {0, 40, 260}) {
+        expect_formula(Problem(16, 2, m, position, window));
+      }
+    }
+  }
+}
+
+TEST(Attention, LongContextsAndSharpSoftmax) {
+  expect_formula(Problem(64, 4, 1, 1000, 0));
+  expect_formula(Problem(80, 1, 2, 999, 0, 8));
+  expect_formula(Problem(128, 2, 3, 1000, 700, 30));
+}
+
+TEST(Attention, FirstPositionReturnsItsValue) {
+  const Problem p(40, 2, 1, 0, 0, 3);
+  for (const Isa isa : supported_isas()) {
+    const auto out = p.run(isa, 1);
+    for (int h = 0; h < 2; ++h) {
+      for (int d = 0; d < 40; ++d) {
+        const auto at = static_cast<size_t>(p.capacity * 40 + d);
+        EXPECT_EQ(out[static_cast<size_t>(h * 40 + d)], f16_to_f32(p.values[at]));
+      }
+    }
+  }
+}
+
+// The weights are then all equal, and so is the mean of equal values.
+TEST(Attention, EqualLogitsGiveTheMean) {
+  for (const float logit : {0.0f, 1e4f, -1e4f, 3e37f}) {
+    Problem p(16, 1, 40, 200, 0);
+    for (uint16_t& k : p.keys) k = k == 0x7e00 ? k : f32_to_f16(0.25f);
+    for (uint16_t& v : p.values) v = v == 0x7e00 ? v : f32_to_f16(0.625f);
+    for (float& v : p.q) v = logit / 16;
+    for (const Isa isa : supported_isas()) {
+      const auto out = p.run(isa, 0);
+      for (int64_t i = 0; i < p.m; ++i) {
+        for (int64_t d = 0; d < 16; ++d) {
+          ASSERT_NEAR(out[static_cast<size_t>(i * p.ldo + d)], 0.625f, 1e-6) << isa_name(isa);
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, AQueryDoesNotDependOnItsBatch) {
+  for (const int head_dim : {16, 24, 64, 128}) {
+    for (const int64_t window : {0, 50}) {
+      const Problem p(head_dim, 3, 60, 150, window);
+      for (const Isa isa : supported_isas()) {
+        const auto together = p.run(isa, 1);
+        AlignedArray<float> scratch(
+            static_cast<size_t>(attention_scratch(1, p.position + p.m, head_dim)));
+        std::vector<float> alone(static_cast<size_t>(head_dim));
+        for (int64_t i = 0; i < p.m; ++i) {
+          for (int h = 0; h < p.heads; ++h) {
+            ops(isa).attention(p.view(), 1, 1, p.q.data() + i * p.ldq + h * head_dim, p.ldq, 1,
+                               p.position + i, window, p.scale(), alone.data(), p.ldo,
+                               scratch.data());
+            for (int d = 0; d < head_dim; ++d) {
+              ASSERT_EQ(alone[static_cast<size_t>(d)],
+                        together[static_cast<size_t>(i * p.ldo + h * head_dim + d)])
+                  << isa_name(isa) << " query " << i << " head " << h << " of " << d;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh

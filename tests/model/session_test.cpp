@@ -1,0 +1,170 @@
+#include "model/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model_support.h"
+
+namespace walsh {
+namespace {
+
+std::vector<int32_t> tokens_of(size_t count) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>((i * 37 + i * i * 11) % 128));
+  return tokens;
+}
+
+double worst_difference(const std::vector<std::vector<float>>& a,
+                        const std::vector<std::vector<float>>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    double difference = 0, scale = 0;
+    for (size_t j = 0; j < a[i].size(); ++j) {
+      difference = std::max<double>(difference, std::abs(a[i][j] - b[i][j]));
+      scale = std::max<double>(scale, std::abs(b[i][j]));
+    }
+    worst = std::max(worst, difference / scale);
+  }
+  return worst;
+}
+
+class SessionTest : public testing::TestWithParam<const char*> {
+ protected:
+  ThreadPool pool_{2};
+  Model model_ = test::load_folder(test::tiny_model(GetParam()), pool_);
+};
+
+TEST_P(SessionTest, TokenByTokenEqualsThePromptAtOnce) {
+  const auto tokens = tokens_of(61);
+  Session session(model_, {128});
+  const auto at_once = test::all_logits(session, tokens);
+  ASSERT_EQ(at_once.size(), tokens.size());
+  session.reset();
+  std::vector<std::vector<float>> one_by_one;
+  for (int32_t token : tokens)
+    one_by_one.push_back(test::all_logits(session, {token}).at(0));
+  EXPECT_LT(worst_difference(one_by_one, at_once), 1e-4);
+  EXPECT_EQ(session.position(), 61);
+}
+
+TEST_P(SessionTest, LogitsFromFirstLogitOnAreTheSameAndInOrder) {
+  const auto tokens = tokens_of(40);
+  Session session(model_, {128});
+  const auto all = test::all_logits(session, tokens);
+  session.reset();
+  std::vector<int64_t> indices;
+  std::vector<std::vector<float>> some;
+  session.forward(
+      tokens,
+      [&](int64_t index, std::span<const float> logits) {
+        indices.push_back(index);
+        some.emplace_back(logits.begin(), logits.end());
+      },
+      37);
+  EXPECT_THAT(indices, testing::ElementsAre(37, 38, 39));
+  EXPECT_LT(worst_difference(some, {all.begin() + 37, all.end()}), 1e-5);
+}
+
+TEST_P(SessionTest, TruncateContinuesFromAnEarlierToken) {
+  const auto tokens = tokens_of(30);
+  Session session(model_, {64});
+  const auto expected = test::all_logits(session, tokens);
+  session.truncate(12);
+  const auto again = test::all_logits(session, {tokens.begin() + 12, tokens.end()});
+  EXPECT_LT(worst_difference(again, {expected.begin() + 12, expected.end()}), 1e-4);
+  EXPECT_THROW(session.truncate(31), Error);
+  EXPECT_THROW(session.truncate(-1), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SessionTest,
+                         testing::Values("mistral-tiny", "qwen2-window-tiny", "qwen3-tiny"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class SmallSession : public testing::Test {
+ protected:
+  ThreadPool pool_{2};
+  Model model_ = test::load_folder(test::tiny_model("llama2-bias-tiny"), pool_);
+};
+
+TEST_F(SmallSession, BatchesLargerThanAChunkEqualSmallOnes) {
+  model_.config.max_positions = 1024;
+  const auto tokens = tokens_of(600);
+  Session session(model_, {1024});
+  const auto expected = test::all_logits(session, tokens);
+  session.reset();
+  std::vector<std::vector<float>> rows;
+  for (size_t begin = 0; begin < tokens.size(); begin += 50) {
+    const auto part = test::all_logits(
+        session, {tokens.begin() + static_cast<int64_t>(begin),
+                  tokens.begin() + static_cast<int64_t>(begin) + 50});
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  EXPECT_LT(worst_difference(rows, expected), 1e-4);
+}
+
+TEST_F(SmallSession, NoTokensDoNothing) {
+  Session session(model_, {8});
+  EXPECT_TRUE(test::all_logits(session, {}).empty());
+  EXPECT_EQ(session.position(), 0);
+}
+
+TEST_F(SmallSession, RefusesForeignTokensAndOverflowWithoutAChange) {
+  Session session(model_, {8});
+  test::all_logits(session, {1, 2, 3});
+  for (const std::vector<int32_t>& bad :
+       {std::vector<int32_t>{5, 160}, {-1}, {1, 2, 3, 4, 5, 6}}) {
+    try {
+      test::all_logits(session, bad);
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+    }
+    EXPECT_EQ(session.position(), 3);
+  }
+  EXPECT_EQ(test::all_logits(session, {1, 2, 3, 4, 5}).size(), 5u) << "the last positions fit";
+}
+
+TEST_F(SmallSession, RefusesContextsBeyondTheModelOrTheMemoryLimit) {
+  EXPECT_THROW(Session(model_, {257}), Error);
+  EXPECT_THROW(Session(model_, {-1}), Error);
+  EXPECT_EQ(Session(model_).capacity(), 256);
+  try {
+    Session(model_, {256, 1000});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::limit);
+    EXPECT_THAT(e.what(), testing::HasSubstr("256 positions"));
+  }
+}
+
+// What the goldens would not notice if it were ignored: each feature must move the logits.
+TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
+  const auto changed = [](const char* name, auto&& change) {
+    ThreadPool pool(1);
+    Model model = test::load_folder(test::tiny_model(name), pool);
+    const auto tokens = tokens_of(48);
+    Session before(model, {64});
+    const auto expected = test::all_logits(before, tokens);
+    change(model);
+    Session after(model, {64});
+    return worst_difference(test::all_logits(after, tokens), expected);
+  };
+  EXPECT_GT(changed("mistral-tiny", [](Model& m) { m.layers[1].window = 17; }), 0.01);
+  EXPECT_GT(changed("qwen2-window-tiny", [](Model& m) { m.layers[0].window = 11; }), 0.01);
+  EXPECT_GT(changed("llama31-tiny", [](Model& m) { m.config.rope.factor = 1; }), 0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.config.rope.factor = 1; }), 0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].o.bias.clear(); }), 0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].down.bias.clear(); }), 0.01);
+  EXPECT_GT(changed("qwen2-tiny", [](Model& m) { m.layers[2].k.bias.clear(); }), 0.001);
+  EXPECT_GT(changed("qwen3-tiny", [](Model& m) { m.layers[0].q_norm.clear(); }), 0.01);
+}
+
+}  // namespace
+}  // namespace walsh

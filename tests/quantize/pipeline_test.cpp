@@ -1,0 +1,257 @@
+// The path checkpoint -> compressor -> file -> source, on a tiny checkpoint.
+#include "quantize/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "io/json.h"
+#include "quantize/open.h"
+#include "quantize/tiny_checkpoint.h"
+#include "quantize/verify.h"
+#include "quantize/walsh_file.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+Recipe recipe_of(const std::string& type) {
+  Recipe recipe;
+  recipe.type = &get_format(type);
+  recipe.encode.effort = Effort::fast;
+  return recipe;
+}
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<float> decode(WeightSource& source, const std::string& name) {
+  const Tensor t = source.load(name);
+  std::vector<float> out(static_cast<size_t>(t.rows * t.cols));
+  decode_rows(t, 0, t.rows, out.data());
+  return out;
+}
+
+class PipelineTest : public testing::Test {
+ protected:
+  std::unique_ptr<Compressor> compressor(const Recipe& recipe) {
+    return std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe,
+                                        pool_);
+  }
+  ErrorCode failure(const Recipe& recipe, std::string* text = nullptr) {
+    try {
+      quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});
+    } catch (const Error& e) {
+      if (text) *text = e.what();
+      return e.code();
+    }
+    ADD_FAILURE() << "no error";
+    return ErrorCode::internal;
+  }
+
+  TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
+  ThreadPool pool_{2};
+};
+
+TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
+  for (const Format& format : all_formats()) {
+    Recipe recipe = recipe_of(std::string(format.name));
+    recipe.embed_type = &get_format("tq4");
+    auto source = compressor(recipe);
+    const std::string path = tiny_.file("out.gguf");
+    const uint64_t predicted = predict(*source).file_bytes;
+    const QuantizeSummary summary = quantize_to_file(*source, path, {});
+    EXPECT_EQ(summary.file_bytes, predicted);
+    EXPECT_EQ(std::filesystem::file_size(path), predicted);
+    auto file = WalshFile::open(path);
+    EXPECT_EQ(file->names(), source->names());
+    for (const std::string& name : source->names()) {
+      EXPECT_EQ(decode(*file, name), decode(*source, name)) << format.name << " " << name;
+    }
+  }
+}
+
+TEST_F(PipelineTest, BytesDoNotDependOnTheThreads) {
+  std::string first;
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    Compressor source(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe_of("itq3_s"), pool);
+    quantize_to_file(source, tiny_.file("out.gguf"), {});
+    const std::string bytes = slurp(tiny_.file("out.gguf"));
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes == first, true) << threads;
+  }
+}
+
+// W diag(s) with gain / s must be the same function as W with gain.
+TEST_F(PipelineTest, BalancingIsFoldedIntoTheNorm) {
+  auto source = compressor(recipe_of("tq4+4"));
+  const std::vector<float> gain = decode(*source, "norm1"), weights = decode(*source, "q");
+  double error = 0, norm = 0, change = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const size_t c = i % TinyCheckpoint::kHidden;
+    const double product = double{weights[i]} * gain[c];
+    const double original = double{tiny_.values("q")[i]} * tiny_.values("norm1")[c];
+    error += (product - original) * (product - original);
+    norm += original * original;
+    change += std::fabs(gain[c] - tiny_.values("norm1")[c]);
+  }
+  EXPECT_LT(error / norm, 3e-4);
+  EXPECT_GT(change, 1.0);
+}
+
+TEST_F(PipelineTest, RescaledChannelsGiveTheSameCodes) {
+  auto original = compressor(recipe_of("tq3"));
+  const std::vector<float> q = decode(*original, "q"), gain = decode(*original, "norm1");
+  for (int c : {3, 50}) {  // an exact power of two, so that no rounding differs
+    const float factor = c == 3 ? 32.0f : 1.0f / 32;
+    tiny_.values("norm1")[static_cast<size_t>(c)] /= factor;
+    for (const char* name : {"q", "k", "v"}) {
+      for (int r = 0; r < 48; ++r) {
+        tiny_.values(name)[static_cast<size_t>(r * TinyCheckpoint::kHidden + c)] *= factor;
+      }
+    }
+  }
+  tiny_.save();
+  auto rescaled = compressor(recipe_of("tq3"));
+  const std::vector<float> q2 = decode(*rescaled, "q"), gain2 = decode(*rescaled, "norm1");
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < q.size(); ++i) {
+    difference += std::pow(double{q[i]} - double{q2[i]}, 2);
+    norm += double{q[i]} * q[i];
+  }
+  EXPECT_LT(difference / norm, 1e-4);
+  for (size_t c = 0; c < gain.size(); ++c)
+    EXPECT_NEAR(gain[c], gain2[c], 1e-5 * gain[c] + 1e-6);
+}
+
+TEST_F(PipelineTest, NoBalancingWhereAMatrixKeepsItsType) {
+  Recipe recipe = recipe_of("tq3");
+  recipe.rules.push_back(parse_ignore("v"));
+  auto source = compressor(recipe);
+  EXPECT_EQ(decode(*source, "norm1"), tiny_.values("norm1"));
+  EXPECT_EQ(decode(*source, "v"), tiny_.values("v"));
+  EXPECT_NE(decode(*source, "norm2"), tiny_.values("norm2"));
+  recipe.rules.clear();
+  recipe.balance = false;
+  EXPECT_EQ(decode(*compressor(recipe), "norm2"), tiny_.values("norm2"));
+}
+
+TEST_F(PipelineTest, MeasuredErrorEqualsTheStoredOne) {
+  for (const char* type : {"tq3", "tq4+2", "q8_0"}) {
+    auto source = compressor(recipe_of(type));
+    quantize_to_file(*source, tiny_.file("out.gguf"), {});
+    auto file = WalshFile::open(tiny_.file("out.gguf"));
+    CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+    for (const char* name : {"q", "down", "gate"}) {
+      const double stored = file->find(name)->nmse;
+      EXPECT_GT(stored, 0);
+      const double measured = measure_nmse(*file, checkpoint, tiny_.plan(), name, pool_);
+      EXPECT_NEAR(measured, stored, 1e-3 * stored) << type << " " << name;
+    }
+  }
+}
+
+TEST_F(PipelineTest, RulesAreTriedInOrder) {
+  Recipe recipe = recipe_of("tq2");
+  recipe.rules = {parse_override("re:^(q|k)$=tq4"), parse_ignore("k"), parse_ignore("re:down")};
+  auto source = compressor(recipe);
+  EXPECT_EQ(source->load("q").format->name, "tq4");
+  EXPECT_EQ(source->load("k").format->name, "tq4");
+  EXPECT_EQ(source->load("v").format->name, "tq2");
+  EXPECT_EQ(source->load("down").format->name, "f32");
+}
+
+TEST_F(PipelineTest, WrongRulesAreRefused) {
+  EXPECT_THROW(parse_override("q"), Error);
+  EXPECT_THROW(parse_override("re:(=tq3"), Error);
+  EXPECT_THROW(parse_override("q=tq9"), Error);
+  EXPECT_THROW(parse_ignore(""), Error);
+  Recipe recipe = recipe_of("tq3");
+  recipe.rules = {parse_ignore("no_such_tensor")};
+  EXPECT_EQ(failure(recipe), ErrorCode::usage);
+  recipe.rules.clear();
+  for (int block : {16, 48, 2048, -32}) {
+    recipe.block = block;
+    EXPECT_EQ(failure(recipe), ErrorCode::usage) << block;
+  }
+}
+
+TEST_F(PipelineTest, BadCheckpointsNameTheTensorAndLeaveNoFile) {
+  std::string text;
+  tiny_.values("down")[7] = std::numeric_limits<float>::quiet_NaN();
+  tiny_.save();
+  EXPECT_EQ(failure(recipe_of("tq3"), &text), ErrorCode::bad_input);
+  EXPECT_NE(text.find("tensor down"), std::string::npos) << text;
+  EXPECT_NE(text.find("column 7"), std::string::npos) << text;
+  tiny_.values("down")[7] = 0;
+  tiny_.values("gate")[0] = std::numeric_limits<float>::infinity();
+  tiny_.save();
+  EXPECT_EQ(failure(recipe_of("tq3"), &text), ErrorCode::bad_input);
+  EXPECT_NE(text.find("tensor gate"), std::string::npos) << text;
+  tiny_.values("gate")[0] = 0;
+  tiny_.add("q_bias", {48}, 1);
+  tiny_.save();
+  EXPECT_EQ(failure(recipe_of("tq3"), &text), ErrorCode::bad_input);
+  EXPECT_NE(text.find("q_bias"), std::string::npos) << text;
+  for (const auto& entry : std::filesystem::directory_iterator(tiny_.path())) {
+    EXPECT_EQ(entry.path().extension() == ".json" || entry.path().extension() == ".safetensors",
+              true)
+        << entry.path();
+  }
+}
+
+TEST_F(PipelineTest, DamagedTensorsAreFoundOnLoad) {
+  quantize_to_file(*compressor(recipe_of("tq3")), tiny_.file("out.gguf"), {});
+  const std::string good = slurp(tiny_.file("out.gguf"));
+  auto file = WalshFile::open(tiny_.file("out.gguf"));
+  const auto* array = file->find("up")->arrays[0].data();
+  const auto* base = file->find("embed")->arrays[0].data();
+  std::string bad = good;
+  // The first tensor's data start at a known string: its own bytes.
+  const std::string needle(reinterpret_cast<const char*>(base), 32);
+  const size_t start = good.find(needle);
+  ASSERT_NE(start, std::string::npos);
+  bad[start + static_cast<size_t>(array - base) + 5] ^= 0x10;
+  std::ofstream(tiny_.file("bad.gguf"), std::ios::binary) << bad;
+  auto damaged = WalshFile::open(tiny_.file("bad.gguf"));
+  EXPECT_NO_THROW(damaged->load("gate"));
+  try {
+    damaged->load("up");
+    FAIL() << "damage not found";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_NE(std::string(e.what()).find("tensor up: checksum"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(PipelineTest, TruncatedFilesAreRefusedAtEveryLength) {
+  quantize_to_file(*compressor(recipe_of("tq3")), tiny_.file("out.gguf"), {});
+  const std::string good = slurp(tiny_.file("out.gguf"));
+  for (size_t length = 0; length < good.size(); length += 97) {
+    std::ofstream(tiny_.file("cut.gguf"), std::ios::binary) << good.substr(0, length);
+    EXPECT_THROW(WalshFile::open(tiny_.file("cut.gguf")), Error) << length;
+  }
+}
+
+TEST_F(PipelineTest, OpenSourceTellsFilesFromFolders) {
+  const PlanReader plan = [&](std::string_view, std::string_view) { return tiny_.plan(); };
+  const Recipe recipe = recipe_of("tq3");
+  quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});
+  EXPECT_EQ(open_source(tiny_.path(), nullptr, plan, pool_)->load("q").format->name, "f32");
+  EXPECT_EQ(open_source(tiny_.path(), &recipe, plan, pool_)->load("q").format->name, "tq3");
+  const auto file = open_source(tiny_.file("out.gguf"), nullptr, plan, pool_);
+  EXPECT_EQ(file->load("q").format->name, "tq3");
+  EXPECT_EQ(parse_json(file->config_json(), "x")["model_type"], "tiny");
+  EXPECT_THROW(open_source(tiny_.file("out.gguf"), &recipe, plan, pool_), Error);
+  EXPECT_THROW(open_source(tiny_.file("absent"), nullptr, plan, pool_), Error);
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,41 @@
+# Sourced by demo.sh and test.sh: installs what is missing of the packages that walsh needs.
+# shellcheck shell=bash
+
+# Ubuntu 24.04 and Debian 12 use the same names.
+WALSH_BUILD_PACKAGES=(
+  build-essential cmake ninja-build pkg-config
+  libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+)
+WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo > /dev/null; then
+    sudo "$@"
+  else
+    echo "error: packages are missing and there is no sudo; as root, run: $*" >&2
+    return 1
+  fi
+}
+
+# install_packages PACKAGE...
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    if ! dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed'; then
+      missing+=("$package")
+    fi
+  done
+  if [ "${#missing[@]}" -eq 0 ]; then
+    return 0
+  fi
+  if ! command -v apt-get > /dev/null; then
+    echo "error: install the counterparts of these Debian packages: ${missing[*]}" >&2
+    return 1
+  fi
+  echo "Installing: ${missing[*]}"
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+    "${missing[@]}"
+}

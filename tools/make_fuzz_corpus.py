@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Writes small valid inputs for the fuzz targets: FOLDER/{safetensors,gguf,config,tokenizer}/.
+
+usage: make_fuzz_corpus.py FOLDER
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+
+def safetensors(header: dict, data: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def safetensors_seeds() -> list[bytes]:
+    def tensor(dtype: str, shape: list[int], begin: int, end: int) -> dict:
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    return [
+        safetensors({}, b""),
+        safetensors({"t": tensor("F32", [2, 3], 0, 24)}, bytes(24)),
+        safetensors(
+            {
+                "__metadata__": {"format": "pt"},
+                "model.layers.0.mlp.up_proj.weight": tensor("BF16", [4, 2], 0, 16),
+                "s": tensor("F16", [], 16, 18),
+                "e": tensor("I64", [0], 18, 18),
+                "f4": tensor("F4", [4], 18, 20),
+            },
+            bytes(20),
+        ),
+    ]
+
+
+def text(s: str) -> bytes:
+    raw = s.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def gguf(version: int, pairs: list[bytes], tensors: list[tuple], alignment: int) -> bytes:
+    """tensors: (name, dims, type id, offset, byte size)."""
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs)
+    end = 0
+    for name, dims, kind, offset, size in tensors:
+        out += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        end = max(end, offset + size)
+    out += bytes(-len(out) % alignment)
+    return out + bytes(end)
+
+
+def gguf_seeds() -> list[bytes]:
+    scalars = [
+        (0, "<B", 7), (1, "<b", -7), (2, "<H", 7), (3, "<h", -7), (4, "<I", 7), (5, "<i", -7),
+        (6, "<f", 0.5), (7, "<B", 1), (10, "<Q", 7), (11, "<q", -7), (12, "<d", 0.5),
+    ]  # fmt: skip
+    pairs = [text(f"k{t}") + struct.pack("<I", t) + struct.pack(f, v) for t, f, v in scalars]
+    pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
+    pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
+    pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
+    aligned = [text("general.alignment") + struct.pack("<II", 4, 64)]
+    tensors = [("a.weight", [8, 2], 0, 0, 64), ("b", [32, 2], 8, 64, 68), ("c", [3], 24, 192, 3)]
+    return [
+        gguf(3, [], [], 32),
+        gguf(2, pairs, [], 32),
+        gguf(3, pairs, tensors[:1], 32),
+        gguf(3, aligned, tensors, 64),
+        gguf(3, aligned + pairs, tensors, 64),
+    ]
+
+
+def config_seeds() -> list[bytes]:
+    base = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "vocab_size": 256,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "eos_token_id": [2, 3],
+    }
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 256,
+    }
+    variants = [
+        {},
+        {"rope_scaling": scaling},
+        {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 128},
+        {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
+        {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_scaling": None},
+    ]
+    return [json.dumps(base | v).encode() for v in variants]
+
+
+def tokenizer_seeds() -> list[bytes]:
+    def added(index: int, content: str) -> dict:
+        return {
+            "id": index, "content": content, "single_word": False, "lstrip": False,
+            "rstrip": False, "normalized": False, "special": True,
+        }  # fmt: skip
+
+    pattern = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"
+    byte_level = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [added(5, "<s>")],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": pattern},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {
+                    "type": "ByteLevel",
+                    "add_prefix_space": False,
+                    "trim_offsets": True,
+                    "use_regex": False,
+                },
+            ],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [5], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "ByteLevel"},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "byte_fallback": False,
+            "ignore_merges": True,
+            "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4},
+            "merges": ["a b", "ab c"],
+        },
+    }
+    sentencepiece = {
+        "version": "1.0",
+        "added_tokens": [added(0, "<unk>"), added(1, "<s>")],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "\u2581"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+            ],
+        },
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": {
+                "<unk>": 0, "<s>": 1, "<0x00>": 2, "<0x41>": 3, "\u2581": 4, "a": 5, "\u2581a": 6,
+            },
+            "merges": [["\u2581", "a"]],
+        },
+    }  # fmt: skip
+    return [json.dumps(t).encode() for t in (byte_level, sentencepiece)]
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    seeds = {
+        "safetensors": safetensors_seeds(),
+        "gguf": gguf_seeds(),
+        "config": config_seeds(),
+        "tokenizer": tokenizer_seeds(),
+    }
+    for name, contents in seeds.items():
+        folder = Path(sys.argv[1]) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, content in enumerate(contents):
+            (folder / f"seed-{i}").write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Makes the tiny random checkpoints and the expected logits of tests/model.
+
+Each checkpoint exercises what a family adds to the forward pass. The expectations come from
+transformers in float32 with eager attention: logits of some ids at some positions, their
+log-sum-exp over the whole vocabulary, and the greedy continuation.
+
+    tools/make_goldens.py [--shared FOLDER]
+
+FOLDER holds the larger models whose goldens are stored here and whose weights are not.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = ROOT / "tests/data/models"
+GOLDENS = ROOT / "tests/data/goldens"
+GREEDY = 64
+# A greedy step counts as decided when the best logit leads by this share of the largest one.
+MARGIN = 2e-3
+PROMPT = (
+    "The river had frozen early that year. Children walked to the mill across the ice, carrying "
+    "bread and lamps, and in the evening the miller told them how his grandfather, who built the "
+    "first bridge in 1843, had measured the depth of the water with a rope and a stone."
+)
+
+SHAPE = dict(
+    vocab_size=160,
+    hidden_size=64,
+    intermediate_size=112,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-5,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+
+
+def tiny_configs():
+    """Name, config, and options: prompt length, dtype, shard size, rewrite of config.json."""
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    yield "qwen2-tiny", transformers.Qwen2Config(
+        **SHAPE, tie_word_embeddings=True, rope_parameters=rope
+    ), {}
+    yield "qwen2-window-tiny", transformers.Qwen2Config(
+        **SHAPE,
+        tie_word_embeddings=True,
+        rope_parameters=dict(rope_theta=1000000.0, rope_type="default"),
+        use_sliding_window=True,
+        sliding_window=11,
+        max_window_layers=1,
+    ), dict(dtype=torch.float16)
+    yield "mistral-tiny", transformers.MistralConfig(
+        **{**SHAPE, "vocab_size": 128}, head_dim=16, sliding_window=16, rope_parameters=rope
+    ), dict(shard="100KB")
+    llama31 = dict(
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=32,
+    )
+    yield "llama31-tiny", transformers.LlamaConfig(
+        **{**SHAPE, "eos_token_id": [2, 3]},
+        tie_word_embeddings=True,
+        rope_parameters=dict(rope_theta=500000.0, **llama31),
+    ), dict(prompt=90, old_rope=dict(rope_theta=500000.0, rope_scaling=llama31))
+    yield "llama2-bias-tiny", transformers.LlamaConfig(
+        **{**SHAPE, "num_key_value_heads": 4, "num_hidden_layers": 1, "rms_norm_eps": 1e-6},
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=False,
+        rope_parameters=dict(rope_theta=10000.0, rope_type="linear", factor=4.0),
+    ), dict(dtype=torch.float32)
+    yield "qwen3-tiny", transformers.Qwen3Config(
+        **{**SHAPE, "intermediate_size": 96, "num_hidden_layers": 2},
+        head_dim=40,
+        tie_word_embeddings=True,
+        rope_parameters=rope,
+    ), {}
+
+
+def randomize(model, seed):
+    """Weights large enough that every part of the function shows in the logits."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if "norm" in name:
+                p.copy_(1.0 + 0.3 * noise)
+            elif name.endswith("bias"):
+                p.copy_(0.3 * noise)
+            elif "embed" in name:  # small beside the branches, or a tied head repeats its input
+                p.copy_(0.25 * noise)
+            else:
+                gain = 1.0 if "down_proj" not in name else 1.5
+                p.copy_(gain * noise / p.shape[1] ** 0.5)
+
+
+def evaluate(model, prompt, give_up=False):
+    """Greedy continuation, logits [tokens, vocab] of the prompt, and whether it is decided."""
+    with torch.no_grad():
+        step = model(torch.tensor([prompt]), use_cache=True)
+        logits, greedy, decided = step.logits[0], [], True
+        for _ in range(GREEDY):
+            last = step.logits[0, -1]
+            top = last.topk(2)
+            decided &= bool(top.values[0] - top.values[1] > MARGIN * last.abs().max())
+            if not decided and give_up:
+                break
+            greedy.append(int(top.indices[0]))
+            step = model(
+                torch.tensor([greedy[-1:]]), use_cache=True, past_key_values=step.past_key_values
+            )
+    return greedy, logits, decided
+
+
+def write_golden(name, prompt, greedy, logits):
+    count, vocab = logits.shape
+    positions = sorted({0, count // 5, count // 3, count // 2, count - 2, count - 1})
+    if vocab <= 256:
+        ids = list(range(vocab))
+    else:
+        generator = torch.Generator().manual_seed(7)
+        ids = sorted(torch.randperm(vocab, generator=generator)[:64].tolist())
+    rows = logits[positions]
+    golden = dict(
+        model=name,
+        transformers=transformers.__version__,
+        tokens=prompt,
+        greedy=greedy,
+        positions=positions,
+        ids=ids,
+        logits=[[float(f"{v:.8g}") for v in row[ids].tolist()] for row in rows],
+        max_abs=[float(f"{v:.8g}") for v in rows.abs().amax(dim=1).tolist()],
+        logsumexp=[float(f"{v:.8g}") for v in rows.double().logsumexp(dim=1).tolist()],
+    )
+    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items())
+    (GOLDENS / f"{name}.json").write_text("{\n" + lines + "\n}\n")
+
+
+def make_tiny(name, config, prompt=64, dtype=torch.bfloat16, shard="1GB", old_rope=None):
+    config._attn_implementation = "eager"
+    folder = MODELS / name
+    for seed in range(1000):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = model.to(torch.float32).eval()
+        randomize(model, seed)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(p.to(dtype))
+        generator = torch.Generator().manual_seed(seed + 1)
+        ids = torch.randint(3, config.vocab_size, (prompt,), generator=generator).tolist()
+        greedy, logits, decided = evaluate(model, ids, give_up=True)
+        if decided and len(set(greedy)) > 8:
+            break
+    else:
+        raise SystemExit(f"{name}: no seed with a decided continuation")
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if old_rope:
+        path = folder / "config.json"
+        data = json.loads(path.read_text())
+        del data["rope_parameters"]
+        path.write_text(json.dumps({**data, **old_rope}, indent=2, sort_keys=True) + "\n")
+    write_golden(name, ids, greedy, logits)
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name}: seed {seed}, {size} bytes, {len(set(greedy))} distinct greedy tokens")
+
+
+def make_real(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    prompt = tokenizer(PROMPT, add_special_tokens=False).input_ids
+    prompt = [model.config.bos_token_id] + prompt
+    greedy, logits, decided = evaluate(model, prompt)
+    write_golden(folder.name, prompt, greedy, logits)
+    print(f"{folder.name}: {len(prompt)} tokens, {'decided' if decided else 'CLOSE CALLS'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shared", type=pathlib.Path, default=ROOT.parent / "shared")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    GOLDENS.mkdir(parents=True, exist_ok=True)
+    for name, config, options in tiny_configs():
+        make_tiny(name, config, **options)
+    make_real(ROOT / "models/walsh-tiny-13m")
+    for name in ("walsh-ref-27m", "walsh-qwen3-16m"):
+        make_real(args.shared / "models" / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Measures quality and speed with `walsh`, writes docs/results.json and the tables of results.md.
+
+Sections can be measured one by one; rows that exist already are kept unless --again is given.
+    tools/make_results.py --models DIR --texts DIR [--sections quality,stress,...] [--threads N]
+DIR holds walsh-ref-27m and walsh-qwen3-16m; texts holds wiki.test.detok.txt. The section stress
+needs the rescaled model that tools/make_stress_model.py writes (--stress-model).
+"""
+import argparse
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+import results_tables
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TEXT = "wiki.test.detok.txt"
+TYPES = ["q8_0", "tq4+4", "tq4+2", "tq3+2", "q4_0", "tq4", "tq4:full", "itq3_s8", "itq3_s", "tq3",
+         "tq3:full", "itq3_s:strict", "tq2", "tq2:full", "itq3_s:ternary", "itq3_s:ternary-paper"]
+STRESS_TYPES = ["tq4", "tq3", "itq3_s", "tq2"]
+ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
+             [("itq3_s", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
+             [(t, what, flags) for t in ("tq3", "itq3_s") for what, flags in (
+                 ("QR, block 128", "--rotation qr"), ("no signs", "--no-signs"),
+                 ("none", "--rotation none"))])
+SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4", "tq3", "itq3_s", "tq2"]
+
+
+class Store:
+    """docs/results.json, written after every row so that an interrupted run can go on."""
+
+    def __init__(self, path, again):
+        self.path, self.again = path, again
+        self.data = json.loads(path.read_text()) if path.is_file() else {}
+
+    def measure(self, section, key, command):
+        """Appends command() + key to a section unless a row with this key is there."""
+        rows = self.data.setdefault(section, [])
+        known = [r for r in rows if all(r.get(k) == v for k, v in key.items())]
+        if known and not self.again:
+            return known[0]
+        row = {**key, **command()}
+        rows[:] = [r for r in rows if r not in known] + [row]
+        self.path.write_text(json.dumps(self.data, indent=1) + "\n")
+        print(section, json.dumps(row), file=sys.stderr, flush=True)
+        return row
+
+
+def run(command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
+    return done.stdout
+
+
+class Tool:
+    def __init__(self, args):
+        self.args = args
+        self.threads = ["-t", args.threads] if args.threads else []
+
+    def eval(self, model, flags, reference=True):
+        text = pathlib.Path(self.args.texts) / TEXT
+        command = [self.args.walsh, "eval", model, "--text", text, "--chunks", self.args.chunks,
+                   "--json", *self.threads, *flags]
+        if reference:
+            command += ["--reference", model]
+        j = json.loads(run(command))
+        row = {"ppl": j["ppl"], "ppl_stderr": j["ppl_stderr"], "bpw": j["bpw"],
+               "bytes": j["bytes"]}
+        if reference:
+            row.update(kld=j["kld"]["mean"], kld_stderr=j["kld"]["mean_stderr"],
+                       p99_9=j["kld"]["p99_9"], p99=j["kld"]["p99"], median=j["kld"]["median"],
+                       max=j["kld"]["max"], top1=j["top1"], rms_dp=j["rms_dp"],
+                       ln_ratio=j["ln_ratio"])
+        return row
+
+    def model(self, name):
+        return pathlib.Path(self.args.models) / name
+
+    def key(self, model, **more):
+        return {"model": model, "text": TEXT, "chunks": self.args.chunks, **more}
+
+
+def perplexity(tool, store):
+    for model in ("walsh-ref-27m", "walsh-qwen3-16m"):
+        store.measure("perplexity", tool.key(model),
+                      lambda m=model: tool.eval(tool.model(m), [], reference=False))
+
+
+def quality(tool, store):
+    for model in ("walsh-ref-27m", "walsh-qwen3-16m"):
+        for kind in TYPES:
+            for activations in ("auto", "f32"):
+                flags = ["--quantize", kind, "--activations", activations]
+                store.measure("quality", tool.key(model, type=kind, activations=activations),
+                              lambda m=model, f=flags: tool.eval(tool.model(m), f))
+
+
+def stress(tool, store):
+    stressed = pathlib.Path(tool.args.stress_model)
+    for balance in ("on", "off"):
+        for kind in STRESS_TYPES:
+            flags = ["--quantize", kind, "--balance", balance, "--activations", "f32"]
+
+            def both(f=flags):
+                plain = tool.eval(tool.model("walsh-ref-27m"), f)
+                row = tool.eval(stressed, f)
+                row.update(plain_kld=plain["kld"], plain_ppl=plain["ppl"])
+                return row
+            store.measure("stress", tool.key("walsh-ref-27m", type=kind, balance=balance), both)
+
+
+def ablation(tool, store):
+    model = tool.model("walsh-ref-27m")
+    for kind, what, flags in ABLATIONS:
+        def one(k=kind, f=flags.split()):
+            row = tool.eval(model, ["--quantize", k, "--activations", "f32", *f])
+            out = tool.args.scratch / "ablation.gguf"
+            row["nmse"] = json.loads(run([tool.args.walsh, "quantize", model, out, "--type", k,
+                                          "--json", *tool.threads, *f]))["nmse"]
+            out.unlink()
+            return row
+        store.measure("ablation", tool.key("walsh-ref-27m", type=kind, what=what, flags=flags), one)
+
+
+def speed(tool, store):
+    for kind in SPEED_TYPES:
+        key = {"shape": "1b", "type": kind}
+        if not tool.args.again and any(
+                r.get("shape") == "1b" and r["type"] == kind for r in store.data.get("speed", [])):
+            continue
+        rows = json.loads(run([tool.args.walsh, "bench", "--synthetic", "1b", "--type", kind,
+                               "-p", 512, "-n", 64, "-r", 3, "-o", "json", *tool.threads]))
+        for row in rows:
+            store.measure("speed", {**key, "test": row["test"], "threads": row["threads"]},
+                          lambda r=row: r)
+
+
+def cpu_name():
+    info = pathlib.Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
+    return found.group(1) if found else platform.machine()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--walsh", default=ROOT / "build/release/walsh", type=pathlib.Path)
+    parser.add_argument("--models", help="folder of the models")
+    parser.add_argument("--texts", help="folder of the texts")
+    parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
+    parser.add_argument("--sections", default="perplexity,quality,stress,ablation,speed")
+    parser.add_argument("--chunks", type=int, default=40)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--again", action="store_true", help="measure rows that exist already")
+    parser.add_argument("--scratch", default=ROOT / "build", type=pathlib.Path)
+    parser.add_argument("--only-tables", action="store_true", help="no measurement")
+    args = parser.parse_args()
+
+    store = Store(ROOT / "docs/results.json", args.again)
+    if not args.only_tables:
+        tool = Tool(args)
+        measures = {f.__name__: f for f in (perplexity, quality, stress, ablation, speed)}
+        for name in args.sections.split(","):
+            measures[name](tool, store)
+            store.data.setdefault("machine", {})[name] = cpu_name()
+        store.path.write_text(json.dumps(store.data, indent=1) + "\n")
+    anchors = json.loads((ROOT / "docs/anchors.json").read_text())
+    page = ROOT / "docs/results.md"
+    page.write_text(results_tables.fill(page.read_text(), store.data, anchors))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Markdown tables of docs/results.md from the rows in docs/results.json and docs/anchors.json."""
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def ratio(value, anchor):
+    return f"{anchor:.4g} ({value / anchor:.2f}x)" if anchor else "-"
+
+
+def number(value, digits=4):
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def anchor_of(anchors, row):
+    formats = anchors["formats"]
+    same = (row["model"], row["text"], row["chunks"]) == (
+        formats["model"], formats["text"], formats["chunks"])
+    return formats["rows"].get(row["type"], {}) if same else {}
+
+
+def perplexity(results, anchors):
+    rows = []
+    for row in results.get("perplexity", []):
+        for known in anchors["perplexity"]:
+            expected = known.get(f"chunks_{row['chunks']}")
+            if known["model"] == row["model"] and known["text"] == row["text"] and expected:
+                rows.append([row["model"], row["text"], row["chunks"], f"{row['ppl']:.4f}",
+                             f"{expected:.4f}", f"{100 * (row['ppl'] / expected - 1):+.3f} %"])
+    return table(["model", "text", "windows", "perplexity", "transformers, float32",
+                  "difference"], rows)
+
+
+def quality(results, anchors):
+    """One row per model and format: int8 activations as run, and the exact path beside them."""
+    exact = {(r["model"], r["type"]): r for r in results["quality"] if r["activations"] == "f32"}
+    rows = []
+    for row in results["quality"]:
+        if row["activations"] != "auto":
+            continue
+        anchor = anchor_of(anchors, row)
+        best = exact.get((row["model"], row["type"]))
+        kld = best["kld"] if best else row["kld"]
+        added = "-" if best is None else f"{row['kld'] - best['kld']:+.1e}"
+        if best and best["kld"] > 0:
+            added += f" ({100 * (row['kld'] / best['kld'] - 1):+.1f} %)"
+        rows.append([row["model"], row["type"], f"{row['bpw']:.4f}", f"{row['ppl']:.3f}",
+                     number(row["kld"]), number(row["p99"]), f"{100 * row['top1']:.2f}",
+                     f"{100 * row['rms_dp']:.2f}", number(best and best["kld"]), added,
+                     ratio(kld, anchor.get("kld_balanced", anchor.get("kld")))])
+    return table(["model", "type", "bpw", "PPL", "KLD", "KLD 99 %", "top-1 %", "RMS dp %",
+                  "KLD, f32 activations", "added by int8", "anchor KLD (ratio of f32 path)"], rows)
+
+
+def llama_cpp(_, anchors):
+    rows = [[r["type"], f"{r['bpw']:.4f}", f"{r['ppl']:.3f}", number(r["kld"]),
+             f"{100 * r['top1']:.2f}"] for r in anchors["llama_cpp"]]
+    return table(["llama.cpp type", "bpw", "PPL", "KLD", "top-1 %"], rows)
+
+
+def stress(results, anchors):
+    rows = []
+    for row in results.get("stress", []):
+        anchor = anchors["stress_unbalanced"].get(row["type"], {})
+        other = anchor.get("kld") if row["balance"] == "off" else None
+        rows.append([row["type"], row["balance"], number(row["plain_kld"]), number(row["kld"]),
+                     f"{100 * (row['kld'] / row['plain_kld'] - 1):+.2f} %", number(other)])
+    return table(["type", "--balance", "KLD, model as it is", "KLD, channels rescaled", "change",
+                  "anchor"], rows)
+
+
+def ablation(results, _):
+    rows = [[r["type"], r["what"], f"`{r['flags']}`", number(r["nmse"]), f"{r['ppl']:.3f}",
+             number(r["kld"])] for r in results.get("ablation", [])]
+    return table(["type", "rotation", "flags", "NMSE", "PPL", "KLD"], rows)
+
+
+def speed(results, anchors):
+    rows = []
+    for row in results.get("speed", []):
+        share = row["bandwidth_share"] if row["test"].startswith("tg") else row["int8_share"]
+        unit = "bandwidth" if row["test"].startswith("tg") else "int8 peak"
+        rows.append([row["model"], row["type"], f"{row['bpw']:.3f}", row["threads"], row["test"],
+                     f"{row['tokens_per_s']:.2f} +- {row['stddev']:.2f}",
+                     f"{row['bytes_per_token'] / 1e6:.0f}", f"{row['gb_per_s']:.1f}",
+                     f"{100 * share:.0f} % of {unit}"])
+    ours = table(["model", "type", "bpw", "threads", "test", "tokens/s", "MB/token", "GB/s",
+                  "share"], rows)
+    known = anchors["llama_cpp_speed"]
+    peak = known["int8_peak_gmac_per_s"] / 1.1
+    theirs = table(["llama.cpp type", "MB/token", "decode tokens/s", "share of bandwidth",
+                    "prompt tokens/s", "share of int8 peak"],
+                   [[r["type"], f"{r['mb_per_token']:.0f}", r["tg"], f"{100 * r['share']:.0f} %",
+                     f"{r['pp512']:.0f}", f"{100 * r['pp512'] / peak:.0f} %"]
+                    for r in known["rows"]])
+    return (f"{ours}\n\nllama.cpp on the same shape, {known['threads']} threads, "
+            f"{known['bandwidth_gb_per_s']} GB/s, {known['int8_peak_gmac_per_s']} GMAC/s:\n\n"
+            f"{theirs}")
+
+
+SECTIONS = {"perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
+            "stress": stress, "ablation": ablation, "speed": speed}
+
+
+def fill(markdown, results, anchors):
+    """Replaces what stands between the markers of every section that has results."""
+    for name, make in SECTIONS.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        if begin not in markdown or (name != "llama_cpp" and not results.get(name)):
+            continue
+        head, rest = markdown.split(begin, 1)
+        tail = rest.split(end, 1)[1]
+        markdown = f"{head}{begin}\n{make(results, anchors)}\n{end}{tail}"
+    return markdown
