@@ -41,7 +41,9 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   refinements_.push_back(
       command.add_flag("--no-signs", no_signs_, "Leave out the random signs, to show their worth")
           ->group(group));
-  add("--rotation-seed", seed_, "Seed of the rotation")->capture_default_str();
+  const bool own_seed = type_flag == "--type";  // elsewhere --seed is the sampler's
+  add(own_seed ? "--seed,--rotation-seed" : "--rotation-seed", seed_, "Seed of the rotation")
+      ->capture_default_str();
   add("--balance", balance_, "Channel balancing before the rotation: on or off")
       ->check(CLI::IsMember({"on", "off"}));
   add("--effort", effort_, "Search for scales: full, or fast (one start)")
@@ -101,7 +103,7 @@ std::string type_list() {
   std::string text = "Types (bits per weight, bound of the error on N(0,1)):\n";
   for (const Format& format : all_formats()) {
     const std::string bound = format.bound > 0 ? fmt::format("{:.3g}", format.bound) : "-";
-    text += fmt::format("  {:<16} {:>7.3f}  {:>8}  {}\n", format.name, nominal_bits(format), bound,
+    text += fmt::format("  {:<20} {:>7.3f}  {:>8}  {}\n", format.name, nominal_bits(format), bound,
                         format.note);
   }
   return text;

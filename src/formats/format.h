@@ -29,12 +29,12 @@ enum class FormatId : uint8_t {
 
 // How the encoder finds a group's scale.
 enum class ScaleFit : uint8_t {
-  search,  // least squares from several starts (formats.md section 3)
+  search,  // least squares from several starts (docs/formats/README.md)
   sigma,   // the rms of the group, offset 0: the literal ternary code of seed 000
   absmax   // as ggml's q8_0 (absmax / 127) and q4_0 (value of largest magnitude / -8)
 };
 
-// One scalar code: packed codes of `bits` bits (formats.md section 4; 8 bits: one int8 each), fp16
+// One scalar code: packed codes of `bits` bits (docs/formats/README.md; 8: one int8 each), fp16
 // scales per group. Groups are cut from the row start; the last one may be shorter.
 struct ScalarCode {
   int bits = 0;                   // 2, 3, 4 or 8

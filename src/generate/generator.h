@@ -14,8 +14,8 @@ namespace walsh {
 
 struct GenerateOptions {
   SamplerOptions sampler;
-  int64_t max_tokens = 0;          // 0: until the context is full
-  std::vector<int32_t> stop_ids;   // end the text and are not part of it
+  int64_t max_tokens = 0;         // 0: until the context is full
+  std::vector<int32_t> stop_ids;  // end the text and are not part of it
 };
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };

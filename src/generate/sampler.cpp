@@ -14,8 +14,8 @@ namespace {
 
 void expect(bool valid, const char* option, double value, const char* range) {
   if (!valid) {
-    throw Error(ErrorCode::usage, option, fmt::format("{} is out of range, expected {}", value,
-                                                      range));
+    throw Error(ErrorCode::usage, option,
+                fmt::format("{} is out of range, expected {}", value, range));
   }
 }
 
@@ -60,8 +60,8 @@ int32_t Sampler::sample(std::span<const float> logits) {
 // As llama.cpp: every recent token once, negative logits are multiplied.
 void Sampler::penalize(std::span<float> logits) const {
   if (options_.repeat_penalty == 1 || options_.repeat_last_n == 0) return;
-  const size_t wanted = options_.repeat_last_n < 0 ? history_.size()
-                                                   : static_cast<size_t>(options_.repeat_last_n);
+  const size_t wanted =
+      options_.repeat_last_n < 0 ? history_.size() : static_cast<size_t>(options_.repeat_last_n);
   const size_t count = std::min(wanted, history_.size());
   std::vector<int32_t> recent(history_.end() - static_cast<std::ptrdiff_t>(count), history_.end());
   std::sort(recent.begin(), recent.end());
@@ -69,8 +69,8 @@ void Sampler::penalize(std::span<float> logits) const {
   for (int32_t token : recent) {
     const auto i = static_cast<size_t>(token);
     if (token < 0 || i >= logits.size()) continue;
-    logits[i] = logits[i] > 0 ? logits[i] / options_.repeat_penalty
-                              : logits[i] * options_.repeat_penalty;
+    logits[i] =
+        logits[i] > 0 ? logits[i] / options_.repeat_penalty : logits[i] * options_.repeat_penalty;
   }
 }
 

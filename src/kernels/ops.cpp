@@ -9,9 +9,9 @@ namespace walsh {
 
 namespace {
 
-constexpr Ops kRefOps = {ref::matmul_i8,   ref::matmul_f32, ref::matmul_dense,
-                         ref::rms_norm,    ref::silu_mul,   ref::quantize_i8,
-                         ref::rope,        ref::to_f16,     ref::attention};
+constexpr Ops kRefOps = {ref::matmul_i8, ref::matmul_f32, ref::matmul_dense,
+                         ref::rms_norm,  ref::silu_mul,   ref::quantize_i8,
+                         ref::rope,      ref::to_f16,     ref::attention};
 constexpr Ops kAvx2Ops = {avx2::matmul_i8, avx2::matmul_f32, avx2::matmul_dense,
                           avx2::rms_norm,  avx2::silu_mul,   avx2::quantize_i8,
                           avx2::rope,      avx2::to_f16,     avx2::attention};

@@ -88,7 +88,8 @@ PanelMatrix pack_panels(const Tensor& tensor, int pass) {
     const int64_t stored = row * stored_groups + g * w.group / stored_group;
     const uint16_t scale = load_u16(arrays.scales, stored);
     if (!code.sub_group) return scale;
-    return f32_to_f16(f16_to_f32(scale) * f16_to_f32(load_u16(arrays.sub_scales, row * groups + g)));
+    return f32_to_f16(f16_to_f32(scale) *
+                      f16_to_f32(load_u16(arrays.sub_scales, row * groups + g)));
   });
   if (code.has_offset) {
     w.offsets = pack_groups(w.rows, stored_groups, [&](int64_t row, int64_t g) {

@@ -9,9 +9,9 @@
 
 namespace walsh::detail {
 
-inline constexpr int64_t kUnitColumns = 32;    // columns of one unit of packed codes
-inline constexpr int64_t kF32Block = 128;      // columns summed before adding to the total
-inline constexpr int64_t kQuadColumns = 4;     // columns of a 32-bit lane of int8
+inline constexpr int64_t kUnitColumns = 32;  // columns of one unit of packed codes
+inline constexpr int64_t kF32Block = 128;    // columns summed before adding to the total
+inline constexpr int64_t kQuadColumns = 4;   // columns of a 32-bit lane of int8
 
 // 32-bit words of codes in one panel.
 constexpr int64_t panel_words(const PanelMatrix& w, int bits) {

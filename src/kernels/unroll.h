@@ -15,7 +15,8 @@ template <int Count, typename Body>
 WALSH_INLINE inline void unroll(const Body& body) {
   [&]<int... I>(std::integer_sequence<int, I...>) WALSH_INLINE {
     (body(std::integral_constant<int, I>{}), ...);
-  }(std::make_integer_sequence<int, Count>{});
+  }
+  (std::make_integer_sequence<int, Count>{});
 }
 
 }  // namespace walsh::detail

@@ -18,6 +18,7 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
+constexpr int64_t kHeadDimUnit = 8;  // what the attention kernels work in
 constexpr size_t kMaxIds = 1024;
 
 std::string supported_architectures() {
@@ -44,9 +45,9 @@ const Family& choose_family(ConfigReader& reader) {
       if (!type && candidate.architecture == name) family = &candidate;
     }
     if (family == nullptr || family->architecture != name) {
-      throw Error(ErrorCode::bad_input, reader.where(),
-                  fmt::format("architecture {} is {}", describe_json((*architectures)[0]),
-                              supported));
+      throw Error(
+          ErrorCode::bad_input, reader.where(),
+          fmt::format("architecture {} is {}", describe_json((*architectures)[0]), supported));
     }
   }
   if (family == nullptr) reader.refuse("model_type", supported);
@@ -113,8 +114,8 @@ void check_consistency(const ModelConfig& c, const std::string& where) {
     fail(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", c.heads,
                      c.kv_heads));
   }
-  if (c.head_dim % 2 != 0) {
-    fail(fmt::format("head_dim is {}: expected an even number, rope rotates pairs", c.head_dim));
+  if (c.head_dim % kHeadDimUnit != 0) {
+    fail(fmt::format("head_dim is {}: expected a multiple of {}", c.head_dim, kHeadDimUnit));
   }
   if (c.query_width() > kMaxWidth) {
     fail(fmt::format("{} heads of {} exceed the supported width {}", c.heads, c.head_dim,

@@ -31,7 +31,7 @@ struct ModelConfig {
   int64_t intermediate = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
-  int64_t head_dim = 0;  // even; heads * head_dim need not be hidden
+  int64_t head_dim = 0;  // a multiple of 8; heads * head_dim need not be hidden
   int64_t vocab = 0;
   int64_t max_positions = 0;
   float norm_eps = 0;

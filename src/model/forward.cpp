@@ -9,8 +9,8 @@
 namespace walsh {
 namespace {
 
-// Queries per piece of attention work.
-constexpr int64_t kQueryBlock = 32;
+// Queries times heads per piece of attention work: what the kernels handle at once.
+constexpr int64_t kAttentionRows = 144;
 // Pieces per thread and product when several tokens are evaluated: evens out unequal cores.
 constexpr int64_t kPiecesPerThread = 8;
 
@@ -82,9 +82,8 @@ void Session::mlp(const Layer& layer, int64_t m, float* x) {
 }
 
 void Session::prepare(const Input& input, const float* x, int64_t ldx, int64_t m) {
-  for_rows(m, [&](int64_t row, float* scratch) {
-    prepare_row(input, x + row * ldx, row, scratch);
-  });
+  for_rows(m,
+           [&](int64_t row, float* scratch) { prepare_row(input, x + row * ldx, row, scratch); });
 }
 
 void Session::prepare_row(const Input& input, const float* x, int64_t row, float* scratch) {
@@ -185,18 +184,19 @@ void Session::attend(const Layer& layer, int64_t index, int64_t m, int64_t skip)
   const ModelConfig& c = model_.config;
   const KvView view = cache_.layer(index);
   const int64_t group = c.heads / c.kv_heads;
-  const int64_t blocks = (m - skip + kQueryBlock - 1) / kQueryBlock;
+  const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
+  const int64_t blocks = (m - skip + queries - 1) / queries;
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   std::atomic<int64_t> next{0};
   model_.pool().run([&](int thread, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks * c.kv_heads;) {
       const int64_t head = i % c.kv_heads;
-      const int64_t row = i / c.kv_heads * kQueryBlock;
+      const int64_t row = i / c.kv_heads * queries;
       const int64_t column = head * group * c.head_dim;
       ops_.attention(view, static_cast<int>(head), static_cast<int>(group),
                      q_.data() + (skip + row) * q_stride_ + column, q_stride_,
-                     std::min(kQueryBlock, m - skip - row), position_ + skip + row, layer.window,
-                     scale, attended_.data() + row * q_stride_ + column, q_stride_,
+                     std::min(queries, m - skip - row), position_ + skip + row, layer.window, scale,
+                     attended_.data() + row * q_stride_ + column, q_stride_,
                      scratch_[static_cast<size_t>(thread)].data());
     }
   });

@@ -41,7 +41,8 @@ class ModelLoader {
     const ModelPlan plan = make_plan(model_.config);
     const std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
     for (const std::string& name : source_.names()) {
-      if (!wanted.contains(name) && !ignored.contains(name)) fail(name, "unexpected: not part of a " + model_.config.family + " model of this config");
+      if (!wanted.contains(name) && !ignored.contains(name))
+        fail(name, "unexpected: not part of a " + model_.config.family + " model of this config");
     }
   }
 

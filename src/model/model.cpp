@@ -83,9 +83,8 @@ std::string_view Model::type_name() const {
   for (const Layer& layer : layers)
     for (const Linear* linear : linears(layer))
       weights[linear->format->name] += linear->rows * linear->cols;
-  const auto most = std::max_element(weights.begin(), weights.end(), [](auto& a, auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(weights.begin(), weights.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
   return most->first;
 }
 

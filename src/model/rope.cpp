@@ -84,8 +84,7 @@ RopeConfig read_rope(ConfigReader& reader) {
     old_style = read_parameters(*scaling, reader.where() + ": rope_scaling", theta);
   }
   if (parameters == nullptr) return old_style;
-  const RopeConfig rope =
-      read_new_style(*parameters, reader.where() + ": rope_parameters", theta);
+  const RopeConfig rope = read_new_style(*parameters, reader.where() + ": rope_parameters", theta);
   if ((has_theta && rope.theta != theta) || (scaling != nullptr && !(old_style == rope))) {
     reader.refuse("rope_parameters", "contradicts rope_theta or rope_scaling");
   }

@@ -21,9 +21,9 @@ constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
 int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   if (wanted == 0) return std::min(config.max_positions, kDefaultPositions);
   if (wanted < 0 || wanted > config.max_positions) {
-    throw Error(ErrorCode::usage, "context",
-                fmt::format("{} positions asked for, the model has 1 to {}", wanted,
-                            config.max_positions));
+    throw Error(
+        ErrorCode::usage, "context",
+        fmt::format("{} positions asked for, the model has 1 to {}", wanted, config.max_positions));
   }
   return wanted;
 }
@@ -62,8 +62,8 @@ Session::Session(const Model& model, const SessionOptions& options)
       frequencies_(rope_frequencies(model.config.rope, model.config.head_dim)) {
   const int64_t floats_per_row = 2 * (x_stride_ + q_stride_ + kv_stride_ + mlp_stride_);
   check_limit(workspace_bytes(model.buffers, max_rows_) +
-                  sizeof(float) * (rows_of(max_rows_, floats_per_row) +
-                                   rows_of(logit_rows_, logits_stride_)),
+                  sizeof(float) *
+                      (rows_of(max_rows_, floats_per_row) + rows_of(logit_rows_, logits_stride_)),
               options.max_bytes - cache_.bytes());
   for (AlignedArray<float>* rows : {&x_, &branch_})
     *rows = AlignedArray<float>(rows_of(max_rows_, x_stride_));
@@ -142,8 +142,8 @@ void Session::logits(int64_t m, LogitSink sink, int64_t first_index, int64_t fir
     prepare(model_.head_input, x_.data() + row * x_stride_, x_stride_, n);
     multiply({{&model_.head, &model_.head_input, logits_.data(), logits_stride_}}, n);
     for (int64_t i = 0; i < n; ++i) {
-      sink(first_index + row + i, {logits_.data() + i * logits_stride_,
-                                   static_cast<size_t>(model_.config.vocab)});
+      sink(first_index + row + i,
+           {logits_.data() + i * logits_stride_, static_cast<size_t>(model_.config.vocab)});
     }
   }
 }

@@ -14,7 +14,7 @@
 namespace walsh {
 
 struct SessionOptions {
-  int64_t max_positions = 0;  // 0: the model's own maximum, at most 4096
+  int64_t max_positions = 0;                // 0: the model's own maximum, at most 4096
   uint64_t max_bytes = uint64_t{64} << 30;  // of KV cache and workspaces together
 };
 
@@ -77,15 +77,15 @@ class Session {
   const Ops& ops_;
   KvCache cache_;
   int64_t position_ = 0;
-  int64_t max_rows_;    // tokens evaluated together
-  int64_t logit_rows_;  // rows of logits computed together
+  int64_t max_rows_;                   // tokens evaluated together
+  int64_t logit_rows_;                 // rows of logits computed together
   std::vector<Workspace> workspaces_;  // as Model::buffers
   // [max_rows] rows, each row 64-byte aligned
   AlignedArray<float> x_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
   int64_t x_stride_, q_stride_, kv_stride_, mlp_stride_, logits_stride_;
-  std::vector<AlignedArray<float>> scratch_;   // per thread
-  std::vector<float> frequencies_;             // of rope, [head_dim / 2]
-  AlignedArray<float> cos_, sin_;              // [max_rows][head_dim / 2], of the current chunk
+  std::vector<AlignedArray<float>> scratch_;  // per thread
+  std::vector<float> frequencies_;            // of rope, [head_dim / 2]
+  AlignedArray<float> cos_, sin_;             // [max_rows][head_dim / 2], of the current chunk
 };
 
 }  // namespace walsh

@@ -157,14 +157,17 @@ Tensor SyntheticSource::load(const std::string& name) {
   for (const ArraySpec& spec : array_specs(format, tensor.rows, tensor.cols)) {
     AlignedArray<std::byte>& array = memory->emplace_back(spec.bytes);
     if (vector) {  // the gain of a norm
-      draw(array.data(), static_cast<uint64_t>(tensor.cols), []() {
-        std::array<float, 256> ones;
-        ones.fill(1.0f);
-        return ones;
-      }(), random);
+      draw(
+          array.data(), static_cast<uint64_t>(tensor.cols),
+          []() {
+            std::array<float, 256> ones;
+            ones.fill(1.0f);
+            return ones;
+          }(),
+          random);
     } else if (format.dense) {
-      fill_dense(array.data(), format.dtype, spec.bytes / static_cast<uint64_t>(
-                                                 dtype_size(format.dtype)), sigma, random);
+      fill_dense(array.data(), format.dtype,
+                 spec.bytes / static_cast<uint64_t>(dtype_size(format.dtype)), sigma, random);
     } else {
       fill_array(array.data(), spec, format, sigma, random);
     }

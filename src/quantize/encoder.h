@@ -1,5 +1,5 @@
-// Encoders of the scalar codes (formats.md section 3): the search for scales. The bits produced do
-// not depend on the instruction set or the number of threads.
+// Encoders of the scalar codes (docs/formats/README.md): the search for scales. The bits produced
+// do not depend on the instruction set or the number of threads.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The scale search of one group (formats.md section 3).
+// The scale search of one group (docs/formats/README.md).
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kLanes = WALSH_LANES;
 using Vec [[gnu::vector_size(kLanes * sizeof(float))]] = float;
-using Mask [[gnu::vector_size(kLanes * sizeof(float))]] = int;
 
 inline Vec load(const float* p) {
   Vec v;

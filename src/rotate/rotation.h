@@ -1,5 +1,5 @@
 // The rotation of weight rows and activations: random signs, then a normalized Hadamard transform
-// per block (formats.md section 1). y = W x = (W R^T)(R x): weights are stored rotated, x is
+// per block (docs/formats/README.md). y = W x = (W R^T)(R x): weights are stored rotated, x is
 // rotated once.
 //
 // Source: QuIP# (Tseng et al. 2024) and QuaRot (Ashkboos et al. 2024) for the randomized Hadamard

@@ -14,7 +14,9 @@ namespace {
 constexpr size_t kMaxLiteralBytes = 4096;
 
 // Rust's \w.
-std::string word_character() { return "[" + std::string(kWordClass) + "\\x{200C}\\x{200D}]"; }
+std::string word_character() {
+  return "[" + std::string(kWordClass) + "\\x{200C}\\x{200D}]";
+}
 
 size_t previous_character(std::string_view text, size_t end) {
   size_t begin = end - 1;

@@ -53,9 +53,9 @@ class LiteralSet {
 // Const use is thread-safe.
 class AddedTokens {
  public:
-  // `value` is the array of added tokens, or null. Tokens that the vocabulary lacks are added to it.
-  // Throws bad_input for a malformed entry, a repeated token, or an id other than the one that the
-  // vocabulary or the order of the entries gives.
+  // `value` is the array of added tokens, or null. Tokens that the vocabulary lacks are added to
+  // it. Throws bad_input for a malformed entry, a repeated token, or an id other than the one that
+  // the vocabulary or the order of the entries gives.
   AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
               std::string_view where);
 

@@ -1,4 +1,5 @@
-// Byte-pair encoding of one word (Sennrich et al. 2016), as tokenizer.json's model "BPE" defines it.
+// Byte-pair encoding of one word (Sennrich et al. 2016), as tokenizer.json's model "BPE" defines
+// it.
 #pragma once
 
 #include <array>
@@ -17,8 +18,8 @@ namespace walsh {
 // Const use is thread-safe.
 class BpeModel {
  public:
-  // Throws bad_input for a malformed model, for other model types and for dropout, sub-word prefixes
-  // and suffixes.
+  // Throws bad_input for a malformed model, for other model types and for dropout, sub-word
+  // prefixes and suffixes.
   BpeModel(const Json& model, std::string_view where);
 
   // Memory that encode() reuses from word to word; one per thread.
@@ -57,7 +58,7 @@ class BpeModel {
   std::array<int32_t, 0x800> low_characters_;  // id of each one-character token, -1: none
   std::unordered_map<char32_t, int32_t> high_characters_;
   std::array<int32_t, 256> byte_ids_;  // id of <0xNN>, -1: none
-  int32_t unk_id_ = -1;  // -1: not in the vocabulary
+  int32_t unk_id_ = -1;                // -1: not in the vocabulary
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };
 

@@ -88,7 +88,9 @@ void BpeModel::read_merges(const Json& merges) {
       return *id;
     };
     joined.assign(pair.left).append(pair.right);
-    merges_.insert(id_of(pair.left), id_of(pair.right), {rank, id_of(joined)});
+    const int32_t left = id_of(pair.left);
+    const int32_t right = id_of(pair.right);
+    merges_.insert(left, right, {rank, id_of(joined)});
     ++rank;
   }
 }

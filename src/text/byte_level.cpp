@@ -31,7 +31,9 @@ constexpr Tables kTables;
 
 }  // namespace
 
-char32_t byte_to_character(uint8_t byte) { return kTables.character[byte]; }
+char32_t byte_to_character(uint8_t byte) {
+  return kTables.character[byte];
+}
 
 void append_byte_level(std::string_view text, std::string& out) {
   for (const char c : text) {

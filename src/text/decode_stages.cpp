@@ -1,10 +1,14 @@
 #include "text/decode_stages.h"
 
+#include <algorithm>
+
 #include "text/byte_level.h"
 #include "text/utf8.h"
 
 namespace walsh::detail {
 namespace {
+
+constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // one token after one replacement
 
 // A stage that needs the whole token at once.
 class TokenStage : public DecodeStage {
@@ -107,7 +111,8 @@ class ReplaceStage final : public TokenStage {
       : pattern_(pattern), content_(std::move(content)) {}
 
   void token(const std::string& whole) override {
-    next_->text(pattern_.replace_all(whole, content_));
+    const size_t max_size = std::min(max_replaced_size(whole.size()), kMaxReplacedBytes);
+    next_->text(pattern_.replace_all(whole, content_, std::max(max_size, whole.size())));
     next_->end();
   }
   void finish() override { next_->finish(); }
@@ -219,9 +224,15 @@ class JoinStage final : public DecodeStage {
 
 }  // namespace
 
-std::unique_ptr<DecodeStage> byte_level_stage() { return std::make_unique<ByteLevelStage>(); }
-std::unique_ptr<DecodeStage> byte_fallback_stage() { return std::make_unique<ByteFallbackStage>(); }
-std::unique_ptr<DecodeStage> fuse_stage() { return std::make_unique<FuseStage>(); }
+std::unique_ptr<DecodeStage> byte_level_stage() {
+  return std::make_unique<ByteLevelStage>();
+}
+std::unique_ptr<DecodeStage> byte_fallback_stage() {
+  return std::make_unique<ByteFallbackStage>();
+}
+std::unique_ptr<DecodeStage> fuse_stage() {
+  return std::make_unique<FuseStage>();
+}
 
 std::unique_ptr<DecodeStage> replace_stage(const Pattern& pattern, std::string content) {
   return std::make_unique<ReplaceStage>(pattern, std::move(content));
@@ -235,6 +246,8 @@ std::unique_ptr<DecodeStage> metaspace_stage(Metaspace settings) {
   return std::make_unique<MetaspaceStage>(std::move(settings));
 }
 
-std::unique_ptr<DecodeStage> join_stage() { return std::make_unique<JoinStage>(); }
+std::unique_ptr<DecodeStage> join_stage() {
+  return std::make_unique<JoinStage>();
+}
 
 }  // namespace walsh::detail

@@ -24,7 +24,8 @@ PrependScheme read_scheme(const std::string& name, std::string_view where) {
 }  // namespace
 
 Metaspace read_metaspace(const Json& step, std::string_view where) {
-  check_keys(step, {"replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}, where);
+  check_keys(step, {"replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"},
+             where);
   Metaspace settings;
   append_utf8(get_character(step, "replacement", where), settings.replacement);
   settings.scheme =

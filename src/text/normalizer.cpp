@@ -9,14 +9,15 @@
 
 namespace walsh {
 
-// One transformation; const calls are thread-safe.
+// One transformation of a text, which may grow up to a number of bytes; const calls are
+// thread-safe.
+using Transform = std::function<std::string(std::string, size_t max_size)>;
+
 struct Normalizer::Step {
-  std::function<std::string(std::string)> run;
+  Transform run;
 };
 
 namespace {
-
-using Transform = std::function<std::string(std::string)>;
 
 size_t leading_whitespace(std::string_view text) {
   size_t n = 0;
@@ -46,14 +47,14 @@ size_t trailing_whitespace(std::string_view text) {
 }
 
 Transform form(NormalForm kind) {
-  return [kind](std::string text) { return normalize(text, kind); };
+  return [kind](std::string text, size_t) { return normalize(text, kind); };
 }
 
 Transform read_strip(const Json& step, std::string_view where) {
   check_keys(step, {"strip_left", "strip_right"}, where);
   const bool left = get_bool(step, "strip_left", where);
   const bool right = get_bool(step, "strip_right", where);
-  return [left, right](std::string text) {
+  return [left, right](std::string text, size_t) {
     if (right) {
       text.resize(text.size() - trailing_whitespace(text));
     }
@@ -66,7 +67,7 @@ Transform read_strip(const Json& step, std::string_view where) {
 
 Transform read_prepend(const Json& step, std::string_view where) {
   check_keys(step, {"prepend"}, where);
-  return [prefix = get_string(step, "prepend", where)](std::string text) {
+  return [prefix = get_string(step, "prepend", where)](std::string text, size_t) {
     return text.empty() ? text : prefix + text;
   };
 }
@@ -74,8 +75,8 @@ Transform read_prepend(const Json& step, std::string_view where) {
 Transform read_replace(const Json& step, std::string_view where) {
   check_keys(step, {"pattern", "content"}, where);
   return [pattern = read_pattern(step, "pattern", where),
-          content = get_string(step, "content", where)](std::string text) {
-    return pattern.replace_all(text, content);
+          content = get_string(step, "content", where)](std::string text, size_t max_size) {
+    return pattern.replace_all(text, content, max_size);
   };
 }
 
@@ -104,7 +105,7 @@ Transform read_step(const Json& step, std::string_view where) {
     return form(NormalForm::nfkd);
   }
   if (type == "Lowercase") {
-    return [](std::string text) { return lowercase(text); };
+    return [](std::string text, size_t) { return lowercase(text); };
   }
   refuse_component("normalizer", type, where);
 }
@@ -123,8 +124,9 @@ Normalizer::Normalizer(const Json& value, std::string_view where) {
 }
 
 std::string Normalizer::apply(std::string text) const {
+  const size_t max_size = max_replaced_size(text.size());
   for (const Step& step : steps_) {
-    text = step.run(std::move(text));
+    text = step.run(std::move(text), max_size);
   }
   return text;
 }

@@ -20,7 +20,7 @@ class Normalizer {
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;
 
-  // `text` must be valid UTF-8.
+  // `text` must be valid UTF-8. Throws limit if replacements make it grow beyond reason.
   std::string apply(std::string text) const;
 
  private:

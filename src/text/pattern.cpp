@@ -89,11 +89,21 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const 
   }
 }
 
-std::string Pattern::replace_all(std::string_view text, std::string_view content) const {
+std::string Pattern::replace_all(std::string_view text, std::string_view content,
+                                 size_t max_size) const {
   std::vector<Span> matches;
   find_all(text, matches);
+  size_t size = text.size() + matches.size() * content.size();
+  for (const Span& match : matches) {
+    size -= match.end - match.begin;
+  }
+  if (size > max_size) {
+    throw Error(ErrorCode::limit, "replacement",
+                "a text of " + std::to_string(text.size()) + " bytes would grow to " +
+                    std::to_string(size));
+  }
   std::string out;
-  out.reserve(text.size() + matches.size() * content.size());
+  out.reserve(size);
   size_t end = 0;
   for (const Span& match : matches) {
     out.append(text.substr(end, match.begin - end));

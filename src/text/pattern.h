@@ -20,14 +20,20 @@ class Pattern {
   // Non-overlapping matches from left to right.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
 
-  // `text` with every match replaced by `content`, which is taken literally.
-  std::string replace_all(std::string_view text, std::string_view content) const;
+  // `text` with every match replaced by `content`, which is taken literally. Throws limit if the
+  // result has more than `max_size` bytes.
+  std::string replace_all(std::string_view text, std::string_view content, size_t max_size) const;
 
  private:
   explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}
 
   std::variant<std::string, Regex> what_;
 };
+
+// What replacements may make of a text: a chain of them must not grow it exponentially.
+constexpr size_t max_replaced_size(size_t text) {
+  return 16 * text + 65536;
+}
 
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 

@@ -142,8 +142,7 @@ class MetaspaceSplitter final : public WordSplitter {
 // Rust's \w, which unlike Oniguruma's has the join controls.
 PatternSplitter whitespace_words(std::string_view where) {
   const std::string word = std::string(kWordClass) + "\\x{200C}\\x{200D}";
-  const Regex regex =
-      Regex::from_pcre2("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);
+  const Regex regex = Regex::from_pcre2("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);
   return PatternSplitter(Pattern::regex(regex), SplitBehavior::removed, true);
 }
 
@@ -173,9 +172,9 @@ std::unique_ptr<const WordSplitter> read_step(const Json& step, std::string_view
   }
   if (type == "Punctuation") {
     check_keys(step, {"behavior"}, where);
-    return std::make_unique<ClassSplitter>(
-        is_punctuation,
-        step.contains("behavior") ? behavior_of(step, where) : SplitBehavior::isolated);
+    return std::make_unique<ClassSplitter>(is_punctuation, step.contains("behavior")
+                                                               ? behavior_of(step, where)
+                                                               : SplitBehavior::isolated);
   }
   if (type == "Whitespace") {
     check_keys(step, {}, where);
@@ -191,7 +190,13 @@ std::unique_ptr<const WordSplitter> read_step(const Json& step, std::string_view
 }  // namespace
 
 PreTokenizer::PreTokenizer(const Json& value, std::string_view where) {
+  // Each ByteLevel doubles the bytes above 0x7F, so a chain of them would grow exponentially.
+  int byte_levels = 0;
   for (const Json* step : flatten_sequence(value, "pretokenizers", where)) {
+    byte_levels += get_string(*step, "type", where) == "ByteLevel" ? 1 : 0;
+    if (byte_levels > 1) {
+      throw Error(ErrorCode::bad_input, std::string(where), "a second ByteLevel is not supported");
+    }
     steps_.push_back(read_step(*step, where));
   }
 }

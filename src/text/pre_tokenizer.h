@@ -13,7 +13,8 @@ namespace walsh {
 // Receives a non-empty word; `at_start` says whether it begins where the whole input text begins.
 using WordSink = FunctionRef<void(std::string_view word, bool at_start)>;
 
-// One step: hands the words that it makes of `text` (not empty) to `sink`. Const use is thread-safe.
+// One step: hands the words that it makes of `text` (not empty) to `sink`. Const use is
+// thread-safe.
 class WordSplitter {
  public:
   virtual ~WordSplitter() = default;

@@ -11,7 +11,7 @@ namespace walsh {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 16384;
-constexpr uint32_t kMatchLimit = 10'000'000;     // backtracking steps per match
+constexpr uint32_t kMatchLimit = 10'000'000;    // backtracking steps per match
 constexpr uint32_t kHeapLimitKib = 256 * 1024;  // backtracking memory of the interpreter
 
 struct Release {
@@ -29,7 +29,9 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+PCRE2_SPTR units(std::string_view text) {
+  return reinterpret_cast<PCRE2_SPTR>(text.data());
+}
 
 template <typename T>
 Handle<T> allocated(T* p) {
@@ -81,10 +83,10 @@ Regex Regex::from_pcre2(std::string_view pattern, std::string_view where) {
   pcre2_set_max_pattern_length(settings.get(), kMaxPatternBytes);
   int code = 0;
   size_t offset = 0;
-  program->code.reset(pcre2_compile(units(pattern), pattern.size(),
-                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
-                                        PCRE2_NEVER_BACKSLASH_C,
-                                    &code, &offset, settings.get()));
+  program->code.reset(
+      pcre2_compile(units(pattern), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
+                    &offset, settings.get()));
   if (program->code == nullptr) {
     throw Error(ErrorCode::bad_input, program->where,
                 "pattern cannot be compiled: " + message_of(code));

@@ -21,8 +21,8 @@ class Regex {
   // From PCRE2 syntax, for the patterns that walsh itself contains.
   static Regex from_pcre2(std::string_view pattern, std::string_view where);
 
-  // Successive matches from left to right, empty ones included unless they touch the previous match.
-  // Throws limit if matching takes too many steps.
+  // Successive matches from left to right, empty ones included unless they touch the previous
+  // match. Throws limit if matching takes too many steps.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
 
   // Whether the pattern matches somewhere in `text`.

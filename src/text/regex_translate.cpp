@@ -19,9 +19,15 @@ constexpr std::array<std::string_view, 6> kBinaryProperties = {
 // Outside a class, Oniguruma also takes the Latin-1 superscripts and fractions for word characters.
 const std::string kOnigurumaWord = std::string(kWordClass) + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 
-bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
+bool is_alnum(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_hex(char c) {
+  return std::isxdigit(static_cast<unsigned char>(c)) != 0;
+}
 
 class Translator {
  public:
@@ -72,6 +78,9 @@ class Translator {
         copy(opening.size());
         return;
       }
+    }
+    if (starts_with("(*")) {
+      refuse("a verb");
     }
     if (!starts_with("(?")) {
       copy(1);
@@ -244,8 +253,8 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const bool plain = std::all_of(name.begin(), name.end(),
-                                   [](char c) { return is_alnum(c) || c == '_'; });
+    const bool plain =
+        std::all_of(name.begin(), name.end(), [](char c) { return is_alnum(c) || c == '_'; });
     if (name.empty() || !plain) {
       refuse("a malformed property name");
     }

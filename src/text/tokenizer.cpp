@@ -52,9 +52,9 @@ const Json& checked_root(const Json& root, const std::string& where) {
 
 Json parse(std::string_view text, const std::string& where) {
   if (text.size() > kMaxFileBytes) {
-    throw Error(ErrorCode::bad_input, where,
-                std::to_string(text.size()) + " bytes, expected at most " +
-                    std::to_string(kMaxFileBytes));
+    throw Error(
+        ErrorCode::bad_input, where,
+        std::to_string(text.size()) + " bytes, expected at most " + std::to_string(kMaxFileBytes));
   }
   return parse_json(text, where);
 }
@@ -137,9 +137,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
         ids.push_back(segment.id);
         continue;
       }
-      const std::string_view piece = std::string_view(normalized)
-                                         .substr(segment.span.begin,
-                                                 segment.span.end - segment.span.begin);
+      const std::string_view piece =
+          std::string_view(normalized)
+              .substr(segment.span.begin, segment.span.end - segment.span.begin);
       parts_->pre_tokenizer.split(
           piece, span.begin == 0 && segment.span.begin == 0,
           [&](std::string_view word, bool) { parts_->model.encode(word, workspace, ids); });
@@ -157,7 +157,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   return text += stream.finish();
 }
 
-int32_t Tokenizer::vocab_size() const { return parts_->model.vocabulary().end(); }
+int32_t Tokenizer::vocab_size() const {
+  return parts_->model.vocabulary().end();
+}
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view token) const {
   return parts_->model.vocabulary().find(token);
@@ -168,9 +170,15 @@ std::optional<std::string> Tokenizer::token(int32_t id) const {
   return text == nullptr ? std::nullopt : std::optional<std::string>(*text);
 }
 
-bool Tokenizer::is_special(int32_t id) const { return parts_->added.is_special(id); }
-std::optional<int32_t> Tokenizer::bos() const { return parts_->bos; }
-std::optional<int32_t> Tokenizer::eos() const { return parts_->eos; }
+bool Tokenizer::is_special(int32_t id) const {
+  return parts_->added.is_special(id);
+}
+std::optional<int32_t> Tokenizer::bos() const {
+  return parts_->bos;
+}
+std::optional<int32_t> Tokenizer::eos() const {
+  return parts_->eos;
+}
 
 struct StreamDecoder::State {
   const Tokenizer::Parts* parts;

@@ -16,8 +16,8 @@ class StreamDecoder;
 // Movable; const use is thread-safe.
 class Tokenizer {
  public:
-  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which only
-  // bos_token and eos_token count: whether BOS is added is decided by the post-processor, and
+  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which
+  // only bos_token and eos_token count: whether BOS is added is decided by the post-processor, and
   // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
   // defaults for batches and are ignored too. `where` names the file in errors.
   // Throws bad_input for anything malformed, and for every component, option or key whose effect is
@@ -30,9 +30,9 @@ class Tokenizer {
   ~Tokenizer();
 
   // Ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD. With
-  // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in the
-  // text are recognized in either case. Throws limit for a text over 1 GiB or a pattern that takes
-  // too many steps on it.
+  // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in
+  // the text are recognized in either case. Throws limit for a text over 1 GiB or a pattern that
+  // takes too many steps on it.
   std::vector<int32_t> encode(std::string_view utf8, bool add_special) const;
 
   // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.

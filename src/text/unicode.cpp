@@ -11,7 +11,9 @@
 namespace walsh {
 namespace {
 
-utf8proc_int32_t as_utf8proc(char32_t c) { return static_cast<utf8proc_int32_t>(c); }
+utf8proc_int32_t as_utf8proc(char32_t c) {
+  return static_cast<utf8proc_int32_t>(c);
+}
 
 [[noreturn]] void fail_normalization(utf8proc_ssize_t code) {
   throw Error(ErrorCode::internal, "unicode normalization", utf8proc_errmsg(code));
@@ -19,8 +21,7 @@ utf8proc_int32_t as_utf8proc(char32_t c) { return static_cast<utf8proc_int32_t>(
 
 // Full decomposition of every character, in text order.
 std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibility) {
-  const int options =
-      UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
+  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
   constexpr utf8proc_ssize_t kLongest = 32;  // the longest decomposition has 18 characters
   utf8proc_int32_t parts[kLongest];
   std::vector<utf8proc_int32_t> out;
@@ -67,8 +68,8 @@ bool is_ascii(std::string_view text) {
 
 bool is_whitespace(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_numeric(char32_t c) {

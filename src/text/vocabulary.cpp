@@ -8,7 +8,9 @@ namespace {
 constexpr size_t kMaxTokens = size_t{1} << 22;
 
 // Real vocabularies have few holes; a lone huge id must not cost memory.
-constexpr size_t id_limit(size_t tokens) { return 16 * tokens + 4096; }
+constexpr size_t id_limit(size_t tokens) {
+  return 16 * tokens + 4096;
+}
 
 [[noreturn]] void refuse(std::string_view token, std::string_view where,
                          const std::string& reason) {
@@ -20,9 +22,9 @@ constexpr size_t id_limit(size_t tokens) { return 16 * tokens + 4096; }
 
 Vocabulary::Vocabulary(const Json& tokens, std::string_view where) {
   if (tokens.size() > kMaxTokens) {
-    throw Error(ErrorCode::bad_input, std::string(where),
-                std::to_string(tokens.size()) + " tokens, expected at most " +
-                    std::to_string(kMaxTokens));
+    throw Error(
+        ErrorCode::bad_input, std::string(where),
+        std::to_string(tokens.size()) + " tokens, expected at most " + std::to_string(kMaxTokens));
   }
   ids_.reserve(tokens.size());
   const auto limit = static_cast<int64_t>(id_limit(tokens.size()));
@@ -33,8 +35,9 @@ Vocabulary::Vocabulary(const Json& tokens, std::string_view where) {
     }
     const auto value = id.get<int64_t>();
     if (value < 0 || value >= limit) {
-      refuse(token, where, "has the id " + std::to_string(value) + " in a vocabulary of " +
-                               std::to_string(tokens.size()) + " tokens");
+      refuse(token, where,
+             "has the id " + std::to_string(value) + " in a vocabulary of " +
+                 std::to_string(tokens.size()) + " tokens");
     }
     add(token, static_cast<int32_t>(value), where);
   }

@@ -20,8 +20,8 @@ struct StringHash {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // From an object {token: id}. Throws bad_input for an id that is no integer, negative, used twice,
-  // or far larger than the number of tokens.
+  // From an object {token: id}. Throws bad_input for an id that is no integer, negative, used
+  // twice, or far larger than the number of tokens.
   Vocabulary(const Json& tokens, std::string_view where);
   Vocabulary(Vocabulary&&) noexcept = default;
   Vocabulary& operator=(Vocabulary&&) noexcept = default;

@@ -64,7 +64,7 @@ std::vector<double> doubles(const float (&levels)[N]) {
 TEST(Codebooks, lloydMaxTablesAreFixedPoints) {
   const struct {
     std::vector<double> levels;
-    double nmse;  // formats.md section 2
+    double nmse;  // docs/formats
   } cases[] = {{doubles(detail::kNormal2Bit), 0.117482},
                {doubles(detail::kNormal3Bit), 0.034548},
                {doubles(detail::kNormal4Bit), 0.009501},

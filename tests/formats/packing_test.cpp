@@ -1,4 +1,4 @@
-// Packing against the bit-by-bit definition of formats.md section 4.
+// Packing against the bit-by-bit definition of docs/formats/README.md.
 #include <gtest/gtest.h>
 
 #include <cstring>

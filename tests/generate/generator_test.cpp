@@ -51,8 +51,8 @@ TEST_F(Generate, GreedyTokensAreThoseOfTransformers) {
 
 TEST_F(Generate, StopTokenEndsTheTextAndIsNotPartOfIt) {
   const int32_t stop = expected_[7];
-  const auto at = static_cast<size_t>(
-      std::find(expected_.begin(), expected_.end(), stop) - expected_.begin());
+  const auto at =
+      static_cast<size_t>(std::find(expected_.begin(), expected_.end(), stop) - expected_.begin());
   options_.stop_ids = {3, stop};
   const GenerateResult result = generate(session_, prompt_, options_);
   EXPECT_EQ(result.tokens, first(at));

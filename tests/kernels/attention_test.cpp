@@ -21,9 +21,16 @@ struct Problem {
 
   Problem(int dim, int group_heads, int64_t queries, int64_t first, int64_t visible,
           double query_size = 1)
-      : head_dim(dim), kv_heads(2), heads(group_heads), m(queries), position(first),
-        window(visible), capacity(first + queries + 3), ldq(group_heads * dim + 5),
-        ldo(group_heads * dim + 3), size(query_size) {
+      : head_dim(dim),
+        kv_heads(2),
+        heads(group_heads),
+        m(queries),
+        position(first),
+        window(visible),
+        capacity(first + queries + 3),
+        ldq(group_heads * dim + 5),
+        ldo(group_heads * dim + 3),
+        size(query_size) {
     Random random(static_cast<uint64_t>(dim + 1000 * queries + 7 * first));
     const auto count = static_cast<size_t>(kv_heads * capacity * dim);
     keys.assign(count, 0x7e00);
@@ -35,16 +42,17 @@ struct Problem {
         values[at] = f32_to_f16(static_cast<float>(random.normal()));
       }
     }
-    for (int64_t i = 0; i < m * ldq; ++i) q.push_back(static_cast<float>(size * random.normal()));
+    for (int64_t i = 0; i < m * ldq; ++i)
+      q.push_back(static_cast<float>(size * random.normal()));
   }
 
   KvView view() const { return {keys.data(), values.data(), capacity, kv_heads, head_dim}; }
   float scale() const { return static_cast<float>(1 / std::sqrt(head_dim)); }
   std::vector<float> run(Isa isa, int kv_head) const {
     std::vector<float> out(static_cast<size_t>(m * ldo), -7.0f);
-    AlignedArray<float> scratch(
-        static_cast<size_t>(attention_scratch(m, position + m, head_dim)));
-    for (float& v : scratch) v = std::numeric_limits<float>::quiet_NaN();
+    AlignedArray<float> scratch(static_cast<size_t>(attention_scratch(m, position + m, head_dim)));
+    for (float& v : scratch)
+      v = std::numeric_limits<float>::quiet_NaN();
     ops(isa).attention(view(), kv_head, heads, q.data(), ldq, m, position, window, scale(),
                        out.data(), ldo, scratch.data());
     return out;
@@ -69,9 +77,11 @@ struct Problem {
     for (int64_t j = begin; j < end; ++j) {
       const double weight = std::exp(logits[static_cast<size_t>(j - begin)] - largest);
       total += weight;
-      for (int d = 0; d < head_dim; ++d) out[static_cast<size_t>(d)] += weight * element(values, j, d);
+      for (int d = 0; d < head_dim; ++d)
+        out[static_cast<size_t>(d)] += weight * element(values, j, d);
     }
-    for (double& v : out) v /= total;
+    for (double& v : out)
+      v /= total;
     return out;
   }
 };
@@ -155,9 +165,12 @@ TEST(Attention, FirstPositionReturnsItsValue) {
 TEST(Attention, EqualLogitsGiveTheMean) {
   for (const float logit : {0.0f, 1e4f, -1e4f, 3e37f}) {
     Problem p(16, 1, 40, 200, 0);
-    for (uint16_t& k : p.keys) k = k == 0x7e00 ? k : f32_to_f16(0.25f);
-    for (uint16_t& v : p.values) v = v == 0x7e00 ? v : f32_to_f16(0.625f);
-    for (float& v : p.q) v = logit / 16;
+    for (uint16_t& k : p.keys)
+      k = k == 0x7e00 ? k : f32_to_f16(0.25f);
+    for (uint16_t& v : p.values)
+      v = v == 0x7e00 ? v : f32_to_f16(0.625f);
+    for (float& v : p.q)
+      v = logit / 16;
     for (const Isa isa : supported_isas()) {
       const auto out = p.run(isa, 0);
       for (int64_t i = 0; i < p.m; ++i) {

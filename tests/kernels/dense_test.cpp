@@ -23,8 +23,13 @@ struct Problem {
   std::vector<float> x;
 
   Problem(DType t, int64_t row_count, int64_t col_count, int64_t tokens, size_t shift = 2)
-      : type(t), rows(row_count), cols(col_count), m(tokens), ldx(col_count + 3),
-        ldy(row_count + 2), offset(shift),
+      : type(t),
+        rows(row_count),
+        cols(col_count),
+        m(tokens),
+        ldx(col_count + 3),
+        ldy(row_count + 2),
+        offset(shift),
         bytes(static_cast<size_t>(rows * cols * dtype_size(t)) + shift) {
     Random random(static_cast<uint64_t>(rows + 31 * cols + 1009 * m));
     for (size_t i = 0; i < static_cast<size_t>(rows * cols); ++i) {
@@ -38,13 +43,14 @@ struct Problem {
         w.push_back(type == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h));
       }
     }
-    for (int64_t i = 0; i < m * ldx; ++i) x.push_back(static_cast<float>(random.normal()));
+    for (int64_t i = 0; i < m * ldx; ++i)
+      x.push_back(static_cast<float>(random.normal()));
   }
 
   std::vector<float> run(Isa isa, int64_t begin, int64_t end) const {
     std::vector<float> y(static_cast<size_t>(m * ldy), -7.0f);
-    ops(isa).matmul_dense(type, bytes.data() + offset, cols, x.data(), ldx, m, y.data(), ldy,
-                          begin, end);
+    ops(isa).matmul_dense(type, bytes.data() + offset, cols, x.data(), ldx, m, y.data(), ldy, begin,
+                          end);
     return y;
   }
 };
@@ -86,7 +92,8 @@ TEST(MatmulDense, AgreesWithTheSumForAwkwardShapes) {
 
 TEST(MatmulDense, AgreesWithTheSumForEveryBatch) {
   for (const DType type : kTypes) {
-    for (int64_t m = 1; m <= 40; ++m) expect_product(Problem(type, 9, 70, m), 0, 9);
+    for (int64_t m = 1; m <= 40; ++m)
+      expect_product(Problem(type, 9, 70, m), 0, 9);
   }
 }
 

@@ -12,14 +12,18 @@ namespace {
 AlignedArray<float> random_row(int64_t cols, uint64_t seed, double size) {
   AlignedArray<float> x(static_cast<size_t>(cols));
   Random random(seed);
-  for (float& v : x) v = static_cast<float>(size * random.normal());
+  for (float& v : x)
+    v = static_cast<float>(size * random.normal());
   return x;
 }
 
 void expect_equal(const ActivationsI8& a, const ActivationsI8& b) {
-  for (size_t i = 0; i < a.q.size(); ++i) ASSERT_EQ(a.q[i], b.q[i]) << i;
-  for (size_t i = 0; i < a.sums.size(); ++i) ASSERT_EQ(a.sums[i], b.sums[i]) << i;
-  for (size_t i = 0; i < a.scales.size(); ++i) ASSERT_EQ(a.scales[i], b.scales[i]) << i;
+  for (size_t i = 0; i < a.q.size(); ++i)
+    ASSERT_EQ(a.q[i], b.q[i]) << i;
+  for (size_t i = 0; i < a.sums.size(); ++i)
+    ASSERT_EQ(a.sums[i], b.sums[i]) << i;
+  for (size_t i = 0; i < a.scales.size(); ++i)
+    ASSERT_EQ(a.scales[i], b.scales[i]) << i;
 }
 
 // What q and scales stand for, by hand: the sum over the planes.
@@ -84,7 +88,8 @@ TEST(QuantizeI8, SumsAreThoseOf32Columns) {
     ops(isa).quantize_i8(x.data(), out, 0);
     for (int64_t i = 0; i < 2 * kCols / 32; ++i) {
       int32_t sum = 0;
-      for (int64_t c = 32 * i; c < 32 * i + 32; ++c) sum += out.q[static_cast<size_t>(c)];
+      for (int64_t c = 32 * i; c < 32 * i + 32; ++c)
+        sum += out.q[static_cast<size_t>(c)];
       EXPECT_EQ(out.sums[static_cast<size_t>(i)], sum);
     }
   }
@@ -94,28 +99,34 @@ TEST(QuantizeI8, RoundsTiesToEvenAndReachesBothEnds) {
   AlignedArray<float> x(32);
   const float values[] = {127, -127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f};
   const int8_t expected[] = {127, -127, 0, 2, 2, 0, -2, 126};
-  for (size_t i = 0; i < 8; ++i) x[i] = values[i];
+  for (size_t i = 0; i < 8; ++i)
+    x[i] = values[i];
   for (const Isa isa : supported_isas()) {
     ActivationsI8 out(1, 32, 32, 1);
     ops(isa).quantize_i8(x.data(), out, 0);
     EXPECT_EQ(out.scales[0], 1.0f);
-    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(out.q[i], expected[i]) << isa_name(isa);
+    for (size_t i = 0; i < 8; ++i)
+      EXPECT_EQ(out.q[i], expected[i]) << isa_name(isa);
   }
 }
 
 TEST(QuantizeI8, AGroupOfZerosHasScaleZero) {
   for (const Isa isa : supported_isas()) {
     auto x = random_row(96, 4, 1);
-    for (size_t i = 32; i < 64; ++i) x[i] = i == 40 ? 1e-40f : -0.0f;  // a subnormal counts as zero
+    for (size_t i = 32; i < 64; ++i)
+      x[i] = i == 40 ? 1e-40f : -0.0f;  // a subnormal counts as zero
     ActivationsI8 out(1, 96, 32, 2);
-    for (int8_t& q : out.q) q = 55;
-    for (int32_t& s : out.sums) s = 55;
+    for (int8_t& q : out.q)
+      q = 55;
+    for (int32_t& s : out.sums)
+      s = 55;
     ops(isa).quantize_i8(x.data(), out, 0);
     for (size_t p = 0; p < 2; ++p) {
       EXPECT_EQ(out.scales[p * 3 + 1], 0.0f);
       EXPECT_NE(out.scales[p * 3 + 2], 0.0f);
       EXPECT_EQ(out.sums[p * 3 + 1], 0);
-      for (size_t i = 32; i < 64; ++i) EXPECT_EQ(out.q[p * 96 + i], 0);
+      for (size_t i = 32; i < 64; ++i)
+        EXPECT_EQ(out.q[p * 96 + i], 0);
     }
   }
 }
@@ -132,7 +143,8 @@ TEST(QuantizeI8, AGroupThatIsNotFiniteHasScaleNaN) {
         EXPECT_TRUE(std::isfinite(out.scales[0]));
         EXPECT_TRUE(std::isnan(out.scales[1])) << isa_name(isa) << " " << bad;
         EXPECT_TRUE(std::isfinite(out.scales[2]));
-        for (size_t i = 32; i < 64; ++i) EXPECT_EQ(out.q[i], 0);
+        for (size_t i = 32; i < 64; ++i)
+          EXPECT_EQ(out.q[i], 0);
       }
     }
   }

@@ -17,7 +17,8 @@ constexpr int64_t kSizes[] = {1, 2, 17, 31, 33, 384, 1056, 1376};
 AlignedArray<float> random_floats(int64_t n, uint64_t seed, double size = 1) {
   AlignedArray<float> a(static_cast<size_t>(n));
   Random random(seed);
-  for (float& v : a) v = static_cast<float>(size * random.normal());
+  for (float& v : a)
+    v = static_cast<float>(size * random.normal());
   return a;
 }
 
@@ -29,7 +30,8 @@ TEST(RmsNorm, AgreesWithTheFormula) {
         AlignedArray<float> out(x.size());
         ops(isa).rms_norm(x.data(), gain.data(), n, 1e-6f, out.data());
         long double sum = 0;
-        for (const float v : x) sum += static_cast<long double>(v) * v;
+        for (const float v : x)
+          sum += static_cast<long double>(v) * v;
         const long double inverse = 1 / std::sqrt(sum / n + 1e-6f);
         for (size_t i = 0; i < x.size(); ++i) {
           const auto expected = static_cast<double>(x[i] * inverse * gain[i]);
@@ -61,9 +63,11 @@ TEST(RmsNorm, WritesNothingBeyondTheEnd) {
   for (const Isa isa : supported_isas()) {
     const auto x = random_floats(64, 5);
     AlignedArray<float> out(64);
-    for (float& v : out) v = 7;
+    for (float& v : out)
+      v = 7;
     ops(isa).rms_norm(x.data(), x.data(), 17, 1e-5f, out.data());
-    for (size_t i = 17; i < 64; ++i) EXPECT_EQ(out[i], 7.0f);
+    for (size_t i = 17; i < 64; ++i)
+      EXPECT_EQ(out[i], 7.0f);
   }
 }
 
@@ -79,7 +83,8 @@ TEST(SiluMul, AgreesWithTheFormula) {
             << isa_name(isa) << " gate " << g;
       }
       ops(isa).silu_mul(gate.data(), up.data(), n, up.data());
-      for (size_t i = 0; i < gate.size(); ++i) ASSERT_EQ(up[i], out[i]);
+      for (size_t i = 0; i < gate.size(); ++i)
+        ASSERT_EQ(up[i], out[i]);
     }
   }
 }
@@ -88,7 +93,8 @@ TEST(SiluMul, IsFiniteForHugeInputs) {
   const float huge[] = {-3e38f, -1000, -104, -89, -88, -87, 0, 87, 88, 89, 104, 1000, 3e38f};
   constexpr int kCount = 13;
   AlignedArray<float> gate(kCount), up(kCount), out(kCount);
-  for (size_t i = 0; i < kCount; ++i) gate[i] = huge[i], up[i] = 1;
+  for (size_t i = 0; i < kCount; ++i)
+    gate[i] = huge[i], up[i] = 1;
   for (const Isa isa : supported_isas()) {
     ops(isa).silu_mul(gate.data(), up.data(), kCount, out.data());
     for (size_t i = 0; i < kCount; ++i) {
@@ -127,7 +133,8 @@ TEST(Rope, RotatesPairsHalfAHeadApart) {
       if (isa == Isa::ref) {
         reference = std::move(y);
       } else {
-        for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], reference[i]) << isa_name(isa);
+        for (size_t i = 0; i < y.size(); ++i)
+          ASSERT_EQ(y[i], reference[i]) << isa_name(isa);
       }
     }
   }
@@ -147,7 +154,8 @@ TEST(ToF16, IsExactForEveryHalfAndEveryTie) {
       values.push_back(std::nextafter(tie, 1e9f));
     }
   }
-  for (const float v : {65519.9f, 65520.0f, 1e30f, -1e30f, 1e-30f, -1e-30f}) values.push_back(v);
+  for (const float v : {65519.9f, 65520.0f, 1e30f, -1e30f, 1e-30f, -1e-30f})
+    values.push_back(v);
   for (const Isa isa : supported_isas()) {
     std::vector<uint16_t> out(values.size() + 1, 0xbeef);
     ops(isa).to_f16(values.data(), static_cast<int64_t>(values.size()), out.data());
@@ -178,7 +186,8 @@ TEST(PrepareInput, NormalizesPadsAndRotates) {
   const Rotator rotator(Rotation{}, kCols);
   for (const Isa isa : supported_isas()) {
     AlignedArray<float> expected(kCols), row(kCols);
-    for (float& v : row) v = 5;
+    for (float& v : row)
+      v = 5;
     ops(isa).rms_norm(x.data(), gain.data(), kWidth, 1e-5f, expected.data());
     rotator.apply(expected.data());
     ActivationsI8 planes(2, kCols, kActivationGroup, 1), expected_planes(2, kCols, 128, 1);
@@ -191,7 +200,8 @@ TEST(PrepareInput, NormalizesPadsAndRotates) {
       ASSERT_EQ(planes.q[i], 0);
     }
     prepare_input(ops(isa), {nullptr, kWidth, kCols}, x.data(), nullptr, 0, row.data(), nullptr, 0);
-    for (size_t i = 0; i < kCols; ++i) ASSERT_EQ(row[i], i < kWidth ? x[i] : 0.0f);
+    for (size_t i = 0; i < kCols; ++i)
+      ASSERT_EQ(row[i], i < kWidth ? x[i] : 0.0f);
   }
 }
 

@@ -44,8 +44,8 @@ class TestSource : public WeightSource {
 
  private:
   static Tensor decoded(const Tensor& tensor) {
-    auto values = std::make_shared<std::vector<float>>(
-        static_cast<size_t>(tensor.rows * tensor.cols));
+    auto values =
+        std::make_shared<std::vector<float>>(static_cast<size_t>(tensor.rows * tensor.cols));
     decode_rows(tensor, 0, tensor.rows, values->data());
     Tensor result;
     result.format = &dense_format(DType::f32);
@@ -106,11 +106,13 @@ TEST_P(CodedModel, EqualsItsDecodedWeights) {
   decoded.decode = true;
   const auto expected = logits_of(decoded, ActivationMode::f32);
   ASSERT_GT(std::abs(expected.back()[0]), 0);
-  EXPECT_LT(distance(logits_of(source, ActivationMode::f32), expected), 2e-4);
+  // The kernels round the product of scale and sub-scale to fp16.
+  const double bound = format.code[0].sub_group > 0 ? 2e-3 : 2e-4;
+  EXPECT_LT(distance(logits_of(source, ActivationMode::f32), expected), bound);
   if (format.dense) return;
-  // int8 inputs of four matrices in a row per layer; two planes are closer by far than one.
-  EXPECT_LT(distance(logits_of(source, ActivationMode::i8), expected), 0.06);
-  EXPECT_LT(distance(logits_of(source, ActivationMode::i8x2), expected), 0.03);
+  // One plane costs 0.6 % per product; with two the levels rounded to int8 are what is left.
+  EXPECT_LT(distance(logits_of(source, ActivationMode::i8), expected), 0.04);
+  EXPECT_LT(distance(logits_of(source, ActivationMode::i8x2), expected), 0.02);
 }
 
 std::vector<const Format*> every_format() {
@@ -134,11 +136,27 @@ TEST(CodedModelParts, EmbeddingAndHeadMayBeCoded) {
     SyntheticSource source = synthetic(get_format("tq4"), get_format(ends));
     TestSource decoded(source);
     decoded.decode = true;
-    EXPECT_LT(distance(logits_of(source, ActivationMode::f32),
-                       logits_of(decoded, ActivationMode::f32)),
-              2e-4)
+    EXPECT_LT(
+        distance(logits_of(source, ActivationMode::f32), logits_of(decoded, ActivationMode::f32)),
+        2e-4)
         << ends;
   }
+}
+
+TEST(CodedModelParts, TiedHeadReadsTheCodedEmbedding) {
+  SyntheticSource tied = synthetic(get_format("tq4"), get_format("tq3"));
+  TestSource source(tied), decoded(tied);
+  source.missing = decoded.missing = "lm_head.weight";  // listed, never read
+  decoded.decode = true;
+  const auto run = [](TestSource& from) {
+    ThreadPool pool(1);
+    ModelConfig config = parse_config(from.config_json(), "test");
+    config.tied_head = true;
+    const Model model = Model::load(from, config, {&pool, ActivationMode::f32, {}});
+    Session session(model, {64});
+    return test::all_logits(session, some_tokens(9));
+  };
+  EXPECT_LT(distance(run(source), run(decoded)), 2e-4);
 }
 
 TEST(CodedModelParts, MatricesOfOneInputMayDifferInFormat) {
@@ -148,9 +166,9 @@ TEST(CodedModelParts, MatricesOfOneInputMayDifferInFormat) {
     TestSource mixed(tq3, &b, "k_proj");
     TestSource decoded(tq3, &b, "k_proj");
     decoded.decode = true;
-    EXPECT_LT(distance(logits_of(mixed, ActivationMode::f32),
-                       logits_of(decoded, ActivationMode::f32)),
-              2e-4)
+    EXPECT_LT(
+        distance(logits_of(mixed, ActivationMode::f32), logits_of(decoded, ActivationMode::f32)),
+        2e-4)
         << other;
     ThreadPool pool(1);
     const Model model = load(mixed, pool, ActivationMode::automatic);

@@ -35,7 +35,9 @@ Json of_family(const char* type, const char* architecture) {
   return json;
 }
 
-ModelConfig parse(const Json& json) { return parse_config(json.dump(), "config.json"); }
+ModelConfig parse(const Json& json) {
+  return parse_config(json.dump(), "config.json");
+}
 
 void expect_refused(const Json& json, const std::string& part) {
   try {
@@ -214,7 +216,7 @@ TEST(Config, NumbersOutOfRangeAreRefusedByName) {
       {"intermediate_size", {0, 1 << 30}},
       {"num_attention_heads", {0, 4097}},
       {"num_key_value_heads", {0, 3, 8}},
-      {"head_dim", {0, 3, 1025}},
+      {"head_dim", {0, 3, 12, 1025}},
       {"vocab_size", {0, (1 << 24) + 1}},
       {"max_position_embeddings", {0, -5}},
       {"rms_norm_eps", {-1, 2, "x"}},

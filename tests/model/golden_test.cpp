@@ -48,8 +48,8 @@ void expect_logits(const Golden& golden, const std::vector<std::vector<float>>& 
   for (size_t p = 0; p < golden.positions.size(); ++p) {
     const auto& row = rows[golden.positions[p]];
     for (size_t i = 0; i < golden.ids.size(); ++i) {
-      worst = std::max(worst,
-                       std::abs(row[golden.ids[i]] - golden.logits[p][i]) / golden.max_abs[p]);
+      worst =
+          std::max(worst, std::abs(row[golden.ids[i]] - golden.logits[p][i]) / golden.max_abs[p]);
     }
     EXPECT_NEAR(log_sum_exp(row), golden.logsumexp[p], kTolerance * golden.max_abs[p]);
   }
@@ -57,7 +57,8 @@ void expect_logits(const Golden& golden, const std::vector<std::vector<float>>& 
   testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
-std::vector<int32_t> continue_greedily(Session& session, std::span<const float> last, size_t count) {
+std::vector<int32_t> continue_greedily(Session& session, std::span<const float> last,
+                                       size_t count) {
   std::vector<int32_t> tokens;
   const auto take = [&](std::span<const float> logits) {
     const auto best = std::max_element(logits.begin(), logits.end());

@@ -101,9 +101,9 @@ TEST_F(SmallSession, BatchesLargerThanAChunkEqualSmallOnes) {
   session.reset();
   std::vector<std::vector<float>> rows;
   for (size_t begin = 0; begin < tokens.size(); begin += 50) {
-    const auto part = test::all_logits(
-        session, {tokens.begin() + static_cast<int64_t>(begin),
-                  tokens.begin() + static_cast<int64_t>(begin) + 50});
+    const auto part =
+        test::all_logits(session, {tokens.begin() + static_cast<int64_t>(begin),
+                                   tokens.begin() + static_cast<int64_t>(begin) + 50});
     rows.insert(rows.end(), part.begin(), part.end());
   }
   EXPECT_LT(worst_difference(rows, expected), 1e-4);
@@ -118,8 +118,7 @@ TEST_F(SmallSession, NoTokensDoNothing) {
 TEST_F(SmallSession, RefusesForeignTokensAndOverflowWithoutAChange) {
   Session session(model_, {8});
   test::all_logits(session, {1, 2, 3});
-  for (const std::vector<int32_t>& bad :
-       {std::vector<int32_t>{5, 160}, {-1}, {1, 2, 3, 4, 5, 6}}) {
+  for (const std::vector<int32_t>& bad : {std::vector<int32_t>{5, 160}, {-1}, {1, 2, 3, 4, 5, 6}}) {
     try {
       test::all_logits(session, bad);
       FAIL();

@@ -69,7 +69,7 @@ inline std::vector<std::byte> stored_bytes(const Tensor& tensor) {
 // The group scales (or another fp16 array) as bit patterns.
 inline std::vector<uint16_t> halves(std::span<const std::byte> array) {
   std::vector<uint16_t> out(array.size() / 2);
-  std::memcpy(out.data(), array.data(), array.size());
+  if (!array.empty()) std::memcpy(out.data(), array.data(), array.size());
   return out;
 }
 

@@ -31,7 +31,8 @@ TEST_F(EncoderOnEachIsa, reachesEveryBound) {
     force_isa(isa_name(isa));
     for (const Format& format : all_formats()) {
       if (format.bound == 0) continue;
-      EXPECT_LE(encode(format, m).nmse(), format.bound * 1.005) << format.name << ' ' << isa_name(isa);
+      EXPECT_LE(encode(format, m).nmse(), format.bound * 1.005)
+          << format.name << ' ' << isa_name(isa);
     }
   }
 }
@@ -63,7 +64,7 @@ TEST_F(EncoderOnEachIsa, bitsDoNotDependOnTheIsa) {
   }
 }
 
-// The search as formats.md words it, in double precision and without any shared code.
+// The search as docs/formats/README.md words it, in double precision and without any shared code.
 double plain_search_error(const float* x, int64_t n, std::vector<double> levels, double start,
                           bool full) {
   std::sort(levels.begin(), levels.end());
@@ -154,7 +155,7 @@ TEST(Encoder, shapeGainKeepsTheNormOfEachGroup) {
       0.0337, 0.0004);
 }
 
-// formats.md section 5: ||w' - w||^2 <= sum of max(h, |x - m| - 5h)^2 with h = d/4.
+// docs/formats/itq3_s.md: ||w' - w||^2 <= sum of max(h, |x - m| - 5h)^2 with h = d/4.
 TEST(Encoder, strictKeepsItsBoundOnEveryBlockAndElement) {
   const ScalarCode& code = get_format("itq3_s:strict").code[0];
   Matrix m = normal_matrix(200, 256, 8);
@@ -199,7 +200,7 @@ TEST(Encoder, literalTernaryUsesTheRmsAndNoOffset) {
 }
 
 TEST(Encoder, aTieGoesToTheLowerLevel) {
-  // Scale 1 by the rms rule: half the elements sit exactly on +-0.399, the rest make the rms 1.
+  // Scale 1 by the rms rule: half the elements sit exactly on +-0.5, the rest make the rms 1.
   ScalarCode code = get_format("itq3_s:ternary-paper").code[0];
   static constexpr float kLevels[8] = {-1, 0, 1, 1, -1, 0, 1, 1};
   code.levels = kLevels;  // thresholds +-0.5

@@ -11,10 +11,10 @@ namespace walsh {
 namespace {
 
 BpeModel make(const std::string& vocab, const std::string& merges, const std::string& rest = "") {
-  return BpeModel(parse_json(R"({"type": "BPE", "vocab": )" + vocab + R"(, "merges": )" + merges +
-                                 rest + "}",
-                             "test"),
-                  "model");
+  return BpeModel(
+      parse_json(R"({"type": "BPE", "vocab": )" + vocab + R"(, "merges": )" + merges + rest + "}",
+                 "test"),
+      "model");
 }
 
 std::vector<int32_t> encode(const BpeModel& model, std::string_view word) {
@@ -27,8 +27,8 @@ std::vector<int32_t> encode(const BpeModel& model, std::string_view word) {
 using Ids = std::vector<int32_t>;
 
 TEST(Bpe, MergesByRankThenFromTheLeft) {
-  const BpeModel model = make(R"({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "aa": 5})",
-                              R"(["b c", "a b", "a a"])");
+  const BpeModel model =
+      make(R"({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "aa": 5})", R"(["b c", "a b", "a a"])");
   EXPECT_EQ(encode(model, "abc"), (Ids{0, 4}));
   EXPECT_EQ(encode(model, "aaa"), (Ids{5, 0}));
   EXPECT_EQ(encode(model, "aab"), (Ids{0, 3}));
@@ -74,7 +74,10 @@ TEST(Bpe, ByteFallbackNeedsAllBytesOfTheCharacter) {
   EXPECT_EQ(encode(model, "a\u00E9"), (Ids{0, 1, 2}));
   EXPECT_EQ(encode(model, "\u00E8"), (Ids{3}));
   // The unknown character stays pending behind the byte tokens, as in the tokenizers library.
-  EXPECT_EQ(encode(model, "\u00E8\u00E9" "a"), (Ids{1, 2, 3, 0}));
+  EXPECT_EQ(encode(model,
+                   "\u00E8\u00E9"
+                   "a"),
+            (Ids{1, 2, 3, 0}));
 }
 
 // The definition, in quadratic time: apply the merge of lowest rank, leftmost first, until none is

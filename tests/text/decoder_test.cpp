@@ -30,8 +30,13 @@ TEST(Decoder, NullJoinsWithSpaces) {
 
 TEST(Decoder, ByteLevelJoinsBytesAcrossTokens) {
   const char* json = R"({"type": "ByteLevel"})";
-  EXPECT_EQ(decode(json, {"\u0120" "a", "\u00C3", "\u00A9"}), " a\u00E9");
-  EXPECT_EQ(decode(json, {"\u00C3", "b"}), "\uFFFD" "b");
+  EXPECT_EQ(decode(json, {"\u0120"
+                          "a",
+                          "\u00C3", "\u00A9"}),
+            " a\u00E9");
+  EXPECT_EQ(decode(json, {"\u00C3", "b"}),
+            "\uFFFD"
+            "b");
   // A token with a character that stands for no byte is taken as it is.
   EXPECT_EQ(decode(json, {"<|x y|>\u6C34"}), "<|x y|>\u6C34");
 }
@@ -56,7 +61,12 @@ TEST(Decoder, ByteTokensHaveExactlyTwoHexadecimalDigits) {
 
 TEST(Decoder, MetaspaceDropsTheMarksOfTheFirstToken) {
   const char* json = R"({"type": "Metaspace", "replacement": "\u2581"})";
-  EXPECT_EQ(decode(json, {"\u2581" "a\u2581" "b", "\u2581" "c"}), "ab c");
+  EXPECT_EQ(decode(json, {"\u2581"
+                          "a\u2581"
+                          "b",
+                          "\u2581"
+                          "c"}),
+            "ab c");
   const char* never = R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"})";
   EXPECT_EQ(decode(never, {"_a", "_b"}), " a b");
 }
@@ -77,11 +87,17 @@ TEST(Decoder, ReplaceAfterFuseSeesTheWholeText) {
 
 TEST(DecodeStream, GivesTextAsSoonAsItIsSettled) {
   DecodeStream stream = Decoder(parse_json(kSentencePiece, "test"), "decoder").start();
-  EXPECT_EQ(stream.push("\u2581" "a"), "a");
-  EXPECT_EQ(stream.push("\u2581" "b"), " b");
+  EXPECT_EQ(stream.push("\u2581"
+                        "a"),
+            "a");
+  EXPECT_EQ(stream.push("\u2581"
+                        "b"),
+            " b");
   EXPECT_EQ(stream.push("<0xC3>"), "");
   EXPECT_EQ(stream.push("<0xA9>"), "");
-  EXPECT_EQ(stream.push("c"), "\u00E9" "c");
+  EXPECT_EQ(stream.push("c"),
+            "\u00E9"
+            "c");
   EXPECT_EQ(stream.push("<0xC3>"), "");
   EXPECT_EQ(stream.finish(), "\uFFFD");
 }

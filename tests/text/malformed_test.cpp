@@ -88,7 +88,8 @@ constexpr Mutation kMutations[] = {
     {"/normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})", "empty"},
     {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})", "pattern"},
     {"/normalizer", R"({"type": "Replace", "pattern": {"String": "a", "Regex": "a"},
-                        "content": ""})", "either"},
+                        "content": ""})",
+     "either"},
     {"/normalizer", R"({"type": "Strip", "strip_left": true})", "strip_right"},
     {"/pre_tokenizer", R"({"type": "BertPreTokenizer"})", "BertPreTokenizer"},
     {"/pre_tokenizer/add_prefix_space", "null", "add_prefix_space"},
@@ -98,9 +99,11 @@ constexpr Mutation kMutations[] = {
     {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"})",
      "last"},
     {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "first",
-                           "add_prefix_space": false})", "contradicts"},
+                           "add_prefix_space": false})",
+     "contradicts"},
     {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "-"}, "behavior": "Odd",
-                           "invert": false})", "\"Odd\""},
+                           "invert": false})",
+     "\"Odd\""},
     {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "-"}, "behavior": "Removed"})",
      "invert"},
     {"/post_processor/type", "\"BertProcessing\"", "BertProcessing"},
@@ -135,8 +138,8 @@ TEST(MalformedTokenizer, EveryBadValueIsRefusedByName) {
 }
 
 TEST(MalformedTokenizer, TextThatIsNoJsonObjectIsRefused) {
-  for (const char* text : {"", " ", "null", "[]", "3", "\"BPE\"", "{", "{}", "{\"model\": {}}", "{]",
-                           "{\"model\": \"\xFF\"}", "{\"model\": NaN}"}) {
+  for (const char* text : {"", " ", "null", "[]", "3", "\"BPE\"", "{", "{}", "{\"model\": {}}",
+                           "{]", "{\"model\": \"\xFF\"}", "{\"model\": NaN}"}) {
     EXPECT_THAT(load(text), testing::StartsWith("t.json")) << text;
   }
 }
@@ -161,6 +164,25 @@ TEST(MalformedTokenizer, DeepAndWideNestingIsRefused) {
   json["pre_tokenizer"] = {{"type", "Sequence"},
                            {"pretokenizers", Json(1000, Json{{"type", "Whitespace"}})}};
   EXPECT_THAT(load(json.dump()), testing::HasSubstr("more than 64"));
+}
+
+TEST(MalformedTokenizer, ChainsThatGrowExponentiallyEndWithAnError) {
+  Json json = base();
+  const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const std::vector<Json> chain(60, doubling);
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", chain}};
+  const auto encode = [&] { Tokenizer::from_json(json.dump(), "", "t.json").encode("a", true); };
+  EXPECT_THAT(error_of(encode, ErrorCode::limit), testing::HasSubstr("would grow"));
+  json["normalizer"] = nullptr;
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", chain}};
+  const auto decode = [&] {
+    Tokenizer::from_json(json.dump(), "", "t.json").decode(std::vector<int32_t>{0}, true);
+  };
+  EXPECT_THAT(error_of(decode, ErrorCode::limit), testing::HasSubstr("would grow"));
+  json["decoder"] = nullptr;
+  json["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers", {base()["pre_tokenizer"], base()["pre_tokenizer"]}}};
+  EXPECT_THAT(load(json.dump()), testing::HasSubstr("second ByteLevel"));
 }
 
 TEST(MalformedTokenizer, DuplicateTokensAreRefused) {

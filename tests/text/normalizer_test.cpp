@@ -11,11 +11,15 @@ Normalizer make(std::string_view json) {
   return Normalizer(parse_json(json, "test"), "normalizer");
 }
 
-TEST(Normalizer, NullChangesNothing) { EXPECT_EQ(make("null").apply(" A\u0301 "), " A\u0301 "); }
+TEST(Normalizer, NullChangesNothing) {
+  EXPECT_EQ(make("null").apply(" A\u0301 "), " A\u0301 ");
+}
 
 TEST(Normalizer, PrependSkipsTheEmptyText) {
   const Normalizer prepend = make(R"({"type": "Prepend", "prepend": "\u2581"})");
-  EXPECT_EQ(prepend.apply("a"), "\u2581" "a");
+  EXPECT_EQ(prepend.apply("a"),
+            "\u2581"
+            "a");
   EXPECT_EQ(prepend.apply(""), "");
 }
 

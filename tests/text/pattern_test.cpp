@@ -47,10 +47,17 @@ TEST(SplitPieces, RefusesAnUnknownBehavior) {
 }
 
 TEST(Pattern, ReplacesLiterallyAndFromTheLeft) {
-  EXPECT_EQ(Pattern::literal("aa", "f").replace_all("aaaaa.aa", "$0"), "$0$0a.$0");
-  EXPECT_EQ(Pattern::regex("a+", "f").replace_all("caat", "\\0"), "c\\0t");
-  EXPECT_EQ(Pattern::literal(".", "f").replace_all("a.b", ""), "ab");
+  EXPECT_EQ(Pattern::literal("aa", "f").replace_all("aaaaa.aa", "$0", 99), "$0$0a.$0");
+  EXPECT_EQ(Pattern::regex("a+", "f").replace_all("caat", "\\0", 99), "c\\0t");
+  EXPECT_EQ(Pattern::literal(".", "f").replace_all("a.b", "", 2), "ab");
   EXPECT_NE(test::error_of([] { Pattern::literal("", "f"); }), "");
+}
+
+TEST(Pattern, StopsBeforeAReplacementGrowsTooLarge) {
+  const Pattern pattern = Pattern::literal("a", "f");
+  EXPECT_EQ(pattern.replace_all("aa", "xyz", 6), "xyzxyz");
+  EXPECT_EQ(test::error_of([&] { pattern.replace_all("aa", "xyz", 5); }, ErrorCode::limit),
+            "replacement: a text of 2 bytes would grow to 6");
 }
 
 }  // namespace

@@ -25,10 +25,12 @@ TEST(PreTokenizer, ByteLevelSplitsAndMapsBytes) {
   const char* plain = R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true})";
   EXPECT_EQ(words(plain, "it's  \u00E9\n"),
             (Strings{"it", "'s", "\u0120", "\u0120\u00C3\u00A9", "\u010A"}));
-  const char* prefixed =
-      R"({"type": "ByteLevel", "add_prefix_space": true, "use_regex": false})";
-  EXPECT_EQ(words(prefixed, "a b"), (Strings{"\u0120" "a\u0120" "b"}));
-  EXPECT_EQ(words(prefixed, " a"), (Strings{"\u0120" "a"}));
+  const char* prefixed = R"({"type": "ByteLevel", "add_prefix_space": true, "use_regex": false})";
+  EXPECT_EQ(words(prefixed, "a b"), (Strings{"\u0120"
+                                             "a\u0120"
+                                             "b"}));
+  EXPECT_EQ(words(prefixed, " a"), (Strings{"\u0120"
+                                            "a"}));
 }
 
 TEST(PreTokenizer, MetaspacePrependsAsTheSchemeSays) {
@@ -57,8 +59,7 @@ TEST(PreTokenizer, SplitsAtCharacterClasses) {
   EXPECT_EQ(words(R"({"type": "Digits", "individual_digits": false})", "a12b"),
             (Strings{"a", "12", "b"}));
   EXPECT_EQ(words(R"({"type": "Punctuation"})", "a,\u2026b"), (Strings{"a", ",", "\u2026", "b"}));
-  EXPECT_EQ(words(R"({"type": "Punctuation", "behavior": "Removed"})", "a,b"),
-            (Strings{"a", "b"}));
+  EXPECT_EQ(words(R"({"type": "Punctuation", "behavior": "Removed"})", "a,b"), (Strings{"a", "b"}));
   EXPECT_EQ(words(R"({"type": "WhitespaceSplit"})", " a\u00A0\tb-c "), (Strings{"a", "b-c"}));
   EXPECT_EQ(words(R"({"type": "Whitespace"})", "a_1, e\u0301--x"),
             (Strings{"a_1", ",", "e\u0301", "--", "x"}));

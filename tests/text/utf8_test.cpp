@@ -10,11 +10,16 @@ namespace {
 using Kind = Utf8Unit::Kind;
 
 TEST(DecodeUtf8, ReadsTheFirstAndLastCharacterOfEveryLength) {
-  const std::pair<const char*, char32_t> kCases[] = {
-      {"\x01", 1},          {"\x7F", 0x7F},           {"\xC2\x80", 0x80},
-      {"\xDF\xBF", 0x7FF},  {"\xE0\xA0\x80", 0x800},  {"\xED\x9F\xBF", 0xD7FF},
-      {"\xEE\x80\x80", 0xE000}, {"\xEF\xBF\xBF", 0xFFFF}, {"\xF0\x90\x80\x80", 0x10000},
-      {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
+  const std::pair<const char*, char32_t> kCases[] = {{"\x01", 1},
+                                                     {"\x7F", 0x7F},
+                                                     {"\xC2\x80", 0x80},
+                                                     {"\xDF\xBF", 0x7FF},
+                                                     {"\xE0\xA0\x80", 0x800},
+                                                     {"\xED\x9F\xBF", 0xD7FF},
+                                                     {"\xEE\x80\x80", 0xE000},
+                                                     {"\xEF\xBF\xBF", 0xFFFF},
+                                                     {"\xF0\x90\x80\x80", 0x10000},
+                                                     {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
   for (const auto& [text, code] : kCases) {
     const Utf8Unit unit = decode_utf8(text);
     EXPECT_EQ(unit.code, code);

@@ -59,11 +59,12 @@ struct Lanes {
   }
 
   static float first(Reg a) { return _mm256_cvtss_f32(a); }
-  static float sum(Reg a) {
-    const __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 t = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(t, _mm_movehdup_ps(t)));
+  // The sums of four vectors, each by the same tree of additions as sum(a).
+  static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
+    const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
   }
+  static float sum(Reg a) { return _mm_cvtss_f32(sums(a, a, a, a)); }
   static float largest(Reg a) {
     const __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 t = _mm_max_ps(s, _mm_movehl_ps(s, s));
@@ -89,8 +90,7 @@ struct Lanes {
   }
   static Reg load_bf16(const void* p, int64_t n) { return from_bf16(load_words(p, n)); }
   static void store_f16(uint16_t* p, Reg a) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                     _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
   static void store_f16(uint16_t* p, Reg a, int64_t n) {
     uint16_t words[8];
@@ -117,7 +117,8 @@ struct Lanes {
   }
   static Ints to_ints(Reg a) { return _mm256_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
-    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
   static Reg load_i8(const int8_t* p) {
@@ -126,9 +127,7 @@ struct Lanes {
   }
 
   // Into the second-level cache; any address is allowed.
-  static void prefetch(const void* p) {
-    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
-  }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
   // Row i, lane j becomes row j, lane i.
   static void transpose(Reg (&a)[8]);

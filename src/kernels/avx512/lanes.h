@@ -48,7 +48,13 @@ struct Lanes {
   static Reg scale_by_power(Reg a, Reg n) { return _mm512_scalef_ps(a, n); }
 
   static float first(Reg a) { return _mm512_cvtss_f32(a); }
-  static float sum(Reg a) { return _mm512_reduce_add_ps(a); }
+  // The sums of four vectors, each by the same tree of additions as sum(a).
+  static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
+    const __m256 ab = _mm256_hadd_ps(fold(a), fold(b)), cd = _mm256_hadd_ps(fold(c), fold(d));
+    const __m256 all = _mm256_hadd_ps(ab, cd);
+    return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+  }
+  static float sum(Reg a) { return _mm_cvtss_f32(sums(a, a, a, a)); }
   static float largest(Reg a) { return _mm512_reduce_max_ps(a); }
 
   // The two halves as doubles.
@@ -97,14 +103,15 @@ struct Lanes {
   }
 
   // Into the second-level cache; any address is allowed.
-  static void prefetch(const void* p) {
-    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
-  }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
   // Row i, lane j becomes row j, lane i.
   static void transpose(Reg (&a)[16]);
 
  private:
+  static __m256 fold(Reg a) {
+    return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  }
   static Reg from_bf16(__m256i h) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }

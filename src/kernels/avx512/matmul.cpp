@@ -8,9 +8,10 @@ namespace {
 
 class ShuffleLookup {
  public:
-  explicit ShuffleLookup(__m128i table) : table_(_mm512_broadcast_i32x4(table)) {}
+  explicit ShuffleLookup(const uint8_t* table)
+      : table_(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)))) {}
 
-  __m512i operator()(__m512i index) const {
+  WALSH_INLINE __m512i operator()(__m512i index) const {
     return _mm512_shuffle_epi8(table_, _mm512_and_si512(index, _mm512_set1_epi8(0x0f)));
   }
 

@@ -10,21 +10,22 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/avx512/code_decoder.h"
+#include "kernels/avx512/bytes.h"
 #include "kernels/ops.h"
 #include "kernels/panel_layout.h"
+#include "kernels/simd/code_decoder.h"
 #include "kernels/unroll.h"
 
 namespace walsh::avx512 {
 
 using namespace detail;
 
-template <class Lookup>
+template <class Table>
 class MatmulVnni {
  public:
   static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
-    const Call call{w, x, m, y, ldy, panel_begin, panel_end, accumulate};
+    const Call call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
     switch (w.code->bits) {
       case 2:
         return run_bits<2>(call);
@@ -38,6 +39,7 @@ class MatmulVnni {
   }
 
  private:
+  // The arguments, and the numbers that would cost a division in the inner loops.
   struct Call {
     const PanelMatrix& w;
     const ActivationsI8& x;
@@ -45,12 +47,28 @@ class MatmulVnni {
     float* y;
     int64_t ldy, panel_begin, panel_end;
     bool accumulate;
+    int64_t step, w_groups, z_groups, x_groups;
+    int x_shift;
 
-    int64_t w_groups() const { return ceil_div(w.cols, w.group); }
-    int64_t z_groups() const { return ceil_div(w.cols, w.offset_group); }
-    const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
+    Call(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
+         int64_t output_stride, int64_t first, int64_t last, bool add)
+        : w(matrix),
+          x(input),
+          m(tokens),
+          y(output),
+          ldy(output_stride),
+          panel_begin(first),
+          panel_end(last),
+          accumulate(add),
+          step(flush_columns(w, x)),
+          w_groups(ceil_div(w.cols, w.group)),
+          z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
+          x_groups(x.groups()),
+          x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
+
+    WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
     WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
-      return x.scales.data()[vector * x.groups() + (col >> std::countr_zero(unsigned(x.group)))];
+      return x.scales.data()[vector * x_groups + (col >> x_shift)];
     }
     WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
       const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
@@ -60,28 +78,26 @@ class MatmulVnni {
         sum += s[i];
       return sum;
     }
-    __m512 scale(int64_t panel, int64_t group) const {
-      return _mm512_mul_ps(f16(w.scales, panel * w_groups() + group),
-                           _mm512_set1_ps(w.code->unit));
+    WALSH_INLINE __m512 scale(int64_t panel, int64_t group) const {
+      return _mm512_mul_ps(f16(w.scales, panel * w_groups + group), _mm512_set1_ps(w.code->unit));
     }
-    __m512 offset(int64_t panel, int64_t group) const {
-      return f16(w.offsets, panel * z_groups() + group);
+    WALSH_INLINE __m512 offset(int64_t panel, int64_t group) const {
+      return f16(w.offsets, panel * z_groups + group);
     }
     void store(int64_t panel, int64_t t, __m512 sum) const {
       float* out = y + t * ldy + panel * kPanelRows;
       const int64_t left = w.rows - panel * kPanelRows;
-      const __mmask16 mask =
-          static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
+      const __mmask16 mask = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
       if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
       _mm512_mask_storeu_ps(out, mask, sum);
     }
-    static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
+    WALSH_INLINE static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
       const uint16_t* p = values.data() + group * kPanelRows;
       return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
     }
   };
 
-  static __m512i broadcast(const int8_t* quad) {
+  WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
     int32_t v;
     std::memcpy(&v, quad, 4);
     return _mm512_set1_epi32(v);
@@ -95,12 +111,12 @@ class MatmulVnni {
 
   // Panel times `Vectors` vectors from `v0`, decoded in registers.
   template <int Bits, int Vectors, int Planes>
-  static void multiply_panel(const Call& call, const CodeDecoder<Bits, Lookup>& decoder,
+  static void multiply_panel(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
                              int64_t panel, int64_t v0) {
     // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
     constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
     const PanelMatrix& w = call.w;
-    const int64_t step = flush_columns(w, call.x);
+    const int64_t step = call.step;
     const int64_t ldq = call.x.cols;
     const uint32_t* words = w.codes.data() + panel * panel_words(w, Bits);
     const int8_t* q = call.q(v0);
@@ -136,7 +152,8 @@ class MatmulVnni {
       }
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         __m512i sum = acc[v][0];
-        unroll<kChains - 1>([&](auto i) WALSH_INLINE { sum = _mm512_add_epi32(sum, acc[v][i + 1]); });
+        unroll<kChains - 1>([&](auto i)
+                                WALSH_INLINE { sum = _mm512_add_epi32(sum, acc[v][i + 1]); });
         const float x_scale = call.x_scale(v0 + v, c);
         __m512& t = total[v / Planes];
         t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)),
@@ -147,12 +164,12 @@ class MatmulVnni {
         }
       });
     }
-    unroll<Vectors / Planes>(
-        [&](auto t) WALSH_INLINE { call.store(panel, v0 / Planes + t, total[t]); });
+    unroll<Vectors / Planes>([&](auto t)
+                                 WALSH_INLINE { call.store(panel, v0 / Planes + t, total[t]); });
   }
 
   template <int Bits, int Planes>
-  static void run_direct(const Call& call, const CodeDecoder<Bits, Lookup>& decoder) {
+  static void run_direct(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder) {
     const int64_t vectors = call.m * Planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
       int64_t v = 0;
@@ -175,7 +192,7 @@ class MatmulVnni {
   // ---- many vectors ----
 
   static constexpr int64_t kSlabColumns = 512;
-  static constexpr int kTile = 12;        // vectors whose sums stay in registers
+  static constexpr int kTile = 12;           // vectors whose sums stay in registers
   static constexpr int kBlock = 16 * kTile;  // vectors per pass over the codes
 
   // Decoded columns [begin, end) of `Panels` panels: bytes[quad][panel][row][4].
@@ -185,50 +202,65 @@ class MatmulVnni {
     const uint8_t* bytes;
   };
 
+  // sums[vector][panel][row] = the bytes of `columns` columns times `Vectors` vectors. On its own,
+  // so that nothing competes for registers.
+  template <int Panels, int Vectors>
+  __attribute__((noinline)) static void sum_columns(const uint8_t* bytes, const int8_t* q,
+                                                    int64_t ldq, int64_t columns, int32_t* sums) {
+    __m512i acc[Vectors][Panels];
+    unroll<Vectors>([&](auto v) WALSH_INLINE {
+      unroll<Panels>([&](auto p) WALSH_INLINE { acc[v][p] = _mm512_setzero_si512(); });
+    });
+    for (int64_t i = 0; i < columns; i += kQuadColumns) {
+      __m512i weights[Panels];
+      unroll<Panels>([&](auto p) WALSH_INLINE {
+        weights[p] = _mm512_load_si512(bytes + (i * Panels + kQuadColumns * p) * kPanelRows);
+      });
+      unroll<Vectors>([&](auto v) WALSH_INLINE {
+        const __m512i b = broadcast(q + v * ldq + i);
+        unroll<Panels>([&](auto p) WALSH_INLINE {
+          acc[v][p] = _mm512_dpbusd_epi32(acc[v][p], weights[p], b);
+        });
+      });
+    }
+    unroll<Vectors>([&](auto v) WALSH_INLINE {
+      unroll<Panels>([&](auto p) WALSH_INLINE {
+        _mm512_store_si512(sums + (v * Panels + p) * kPanelRows, acc[v][p]);
+      });
+    });
+  }
+
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
   template <int Panels, int Vectors>
   static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
-    const Call& call = s.call;
-    const int64_t step = flush_columns(call.w, call.x);
-    const int64_t ldq = call.x.cols;
-    const int planes = call.x.planes;
-    for (int64_t c = s.begin; c < s.end; c += step) {
-      const int64_t columns = std::min(step, s.end - c);
-      __m512i acc[Vectors][Panels];
-      int32_t sums[Vectors];
-      unroll<Vectors>([&](auto v) WALSH_INLINE {
-        sums[v] = call.x_sum(v0 + v, c, columns);
-        unroll<Panels>([&](auto p) WALSH_INLINE { acc[v][p] = _mm512_set1_epi32(sums[v] * -128); });
-      });
-      const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * Panels;
-      const int8_t* q = call.q(v0) + c;
-      for (int64_t i = 0; i < columns; i += 4) {
-        __m512i weights[Panels];
-        unroll<Panels>([&](auto p) WALSH_INLINE {
-          weights[p] = _mm512_load_si512(bytes + (i * Panels + 4 * p) * kPanelRows);
-        });
-        unroll<Vectors>([&](auto v) WALSH_INLINE {
-          const __m512i b = broadcast(q + v * ldq + i);
-          unroll<Panels>([&](auto p) WALSH_INLINE {
-            acc[v][p] = _mm512_dpbusd_epi32(acc[v][p], weights[p], b);
-          });
-        });
+    const Call call = s.call;
+    const int token_shift = call.x.planes - 1;  // 1 or 2 planes
+    for (int64_t c = s.begin; c < s.end; c += call.step) {
+      const int64_t columns = std::min(call.step, s.end - c);
+      alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
+      sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * Panels, call.q(v0) + c,
+                                   call.x.cols, columns, sums);
+      __m512 scale[Panels], offset[Panels];
+      for (int p = 0; p < Panels; ++p) {
+        scale[p] = call.scale(s.panel + p, c / call.w.group);
+        offset[p] =
+            call.z_groups ? call.offset(s.panel + p, c / call.w.offset_group) : _mm512_setzero_ps();
       }
-      unroll<Panels>([&](auto p) WALSH_INLINE {
-        const __m512 scale = call.scale(s.panel + p, c / call.w.group);
-        unroll<Vectors>([&](auto v) WALSH_INLINE {
-          float* out = totals + (v / planes * Panels + p) * kPanelRows;
-          const float x_scale = call.x_scale(v0 + v, c);
-          __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[v][p]),
-                                     _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)),
-                                     _mm512_load_ps(out));
-          if (call.w.offset_group) {
-            t = _mm512_fmadd_ps(call.offset(s.panel + p, c / call.w.offset_group),
-                                _mm512_set1_ps(static_cast<float>(sums[v]) * x_scale), t);
-          }
+      for (int v = 0; v < Vectors; ++v) {
+        const int32_t x_sum = call.x_sum(v0 + v, c, columns);
+        const float x_scale = call.x_scale(v0 + v, c);
+        const __m512i bias = _mm512_set1_epi32(x_sum * -128);
+        const __m512 factor = _mm512_set1_ps(x_scale);
+        const __m512 shift = _mm512_set1_ps(static_cast<float>(x_sum) * x_scale);
+        for (int p = 0; p < Panels; ++p) {
+          const __m512i sum = _mm512_load_si512(sums + (v * Panels + p) * kPanelRows);
+          float* out = totals + ((v >> token_shift) * Panels + p) * kPanelRows;
+          __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(sum, bias)),
+                                     _mm512_mul_ps(scale[p], factor), _mm512_load_ps(out));
+          if (call.z_groups) t = _mm512_fmadd_ps(offset[p], shift, t);
           _mm512_store_ps(out, t);
-        });
-      });
+        }
+      }
     }
   }
 
@@ -243,11 +275,10 @@ class MatmulVnni {
   }
 
   template <int Bits, int Panels>
-  static void decode_slab(const Call& call, const CodeDecoder<Bits, Lookup>& decoder, int64_t panel,
-                          int64_t begin, int64_t end, uint8_t* bytes) {
+  static void decode_slab(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
+                          int64_t panel, int64_t begin, int64_t end, uint8_t* bytes) {
     for (int p = 0; p < Panels; ++p) {
-      const uint32_t* words = call.w.codes.data() +
-                              (panel + p) * panel_words(call.w, Bits) +
+      const uint32_t* words = call.w.codes.data() + (panel + p) * panel_words(call.w, Bits) +
                               begin / kUnitColumns * Bits * kPanelRows;
       uint8_t* out = bytes + 4 * p * kPanelRows;
       for (int64_t c = begin; c < end; c += kUnitColumns) {
@@ -262,14 +293,14 @@ class MatmulVnni {
 
   // Vectors [v0, v0 + vectors), at most kBlock of them, whole tokens.
   template <int Bits, int Panels>
-  static void multiply_block(const Call& call, const CodeDecoder<Bits, Lookup>& decoder,
+  static void multiply_block(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
                              int64_t panel, int64_t v0, int64_t vectors) {
     alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * Panels];
     alignas(64) float totals[kBlock * kPanelRows * Panels];
     const int planes = call.x.planes;
     const int64_t tokens = vectors / planes;
     std::memset(totals, 0, static_cast<size_t>(tokens) * kPanelRows * Panels * sizeof(float));
-    const int64_t step = flush_columns(call.w, call.x);
+    const int64_t step = call.step;
     const int64_t slab = kSlabColumns / step * step;
     for (int64_t begin = 0; begin < call.w.cols; begin += slab) {
       const int64_t end = std::min(begin + slab, call.w.cols);
@@ -288,7 +319,7 @@ class MatmulVnni {
   }
 
   template <int Bits>
-  static void run_slabs(const Call& call, const CodeDecoder<Bits, Lookup>& decoder) {
+  static void run_slabs(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder) {
     const int64_t vectors = call.m * call.x.planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += 2) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
@@ -304,7 +335,7 @@ class MatmulVnni {
 
   template <int Bits>
   static void run_bits(const Call& call) {
-    const CodeDecoder<Bits, Lookup> decoder(call.w.code->levels_i8);
+    const CodeDecoder<Bits, Bytes<Table>> decoder(call.w.code->levels_i8);
     if (call.m * call.x.planes > kMostDirect) {
       run_slabs<Bits>(call, decoder);
     } else if (call.x.planes == 2) {

@@ -9,9 +9,12 @@ namespace {
 
 class PermuteLookup {
  public:
-  explicit PermuteLookup(__m128i table) : table_(_mm512_broadcast_i32x4(table)) {}
+  explicit PermuteLookup(const uint8_t* table)
+      : table_(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)))) {}
 
-  __m512i operator()(__m512i index) const { return _mm512_permutexvar_epi8(index, table_); }
+  WALSH_INLINE __m512i operator()(__m512i index) const {
+    return _mm512_permutexvar_epi8(index, table_);
+  }
 
  private:
   __m512i table_;

@@ -70,8 +70,8 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
       int32_t sum = 0;
       for (int64_t i = c / kUnitColumns; i < end / kUnitColumns; ++i)
         sum += x.sums.data()[v * (x.cols / kUnitColumns) + i];
-      const float offset = scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group),
-                                    c / w.offset_group, lane);
+      const float offset =
+          scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), c / w.offset_group, lane);
       y = std::fma(offset, static_cast<float>(sum) * x_scale, y);
     }
   }
@@ -85,8 +85,8 @@ float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
   const float level = w.code->bits == 8 ? static_cast<float>(code) : w.code->levels[code];
   const float scale = scale_at(w.scales, panel, ceil_div(w.cols, w.group), col / w.group, lane);
   if (w.offset_group == 0) return scale * level;
-  return scale * level + scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group),
-                                  col / w.offset_group, lane);
+  return scale * level +
+         scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), col / w.offset_group, lane);
 }
 
 // Calls body(row, panel, lane) for the rows of a range of panels.

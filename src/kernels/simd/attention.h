@@ -44,9 +44,13 @@ struct AttentionCall {
 template <typename V>
 void transpose_tile(const uint16_t* keys, int64_t head_dim, float* out) {
   typename V::Reg tile[V::kWidth];
-  for (int i = 0; i < V::kWidth; ++i) tile[i] = V::load_f16(keys + i * head_dim);
+  for (int i = 0; i < V::kWidth; ++i) {
+    V::prefetch(keys + (i + AttentionBlocks::kKeys) * head_dim);
+    tile[i] = V::load_f16(keys + i * head_dim);
+  }
   V::transpose(tile);
-  for (int i = 0; i < V::kWidth; ++i) V::store(out + i * AttentionBlocks::kKeys, tile[i]);
+  for (int i = 0; i < V::kWidth; ++i)
+    V::store(out + i * AttentionBlocks::kKeys, tile[i]);
 }
 template <typename V>
 void transpose_edge(const uint16_t* keys, int64_t head_dim, int64_t count, int64_t width,
@@ -56,7 +60,8 @@ void transpose_edge(const uint16_t* keys, int64_t head_dim, int64_t count, int64
     tile[i] = i < count ? V::load_f16(keys + i * head_dim, width) : V::zero();
   }
   V::transpose(tile);
-  for (int i = 0; i < width; ++i) V::store(out + i * AttentionBlocks::kKeys, tile[i]);
+  for (int i = 0; i < width; ++i)
+    V::store(out + i * AttentionBlocks::kKeys, tile[i]);
 }
 
 // out[d * kKeys + j] = keys[j * head_dim + d], zero for j beyond count.
@@ -67,8 +72,6 @@ void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float
       const uint16_t* from = keys + j * head_dim + d;
       float* to = out + d * AttentionBlocks::kKeys + j;
       if (j + V::kWidth <= count && d + V::kWidth <= head_dim) {
-        const uint16_t* next = keys + AttentionBlocks::kKeys * head_dim + j * head_dim + d * V::kWidth;
-        for (int i = 0; i < V::kWidth * V::kWidth; i += 128) V::prefetch(next + i);
         transpose_tile<V>(from, head_dim, to);
       } else {
         transpose_edge<V>(from, head_dim, count - j, std::min<int64_t>(V::kWidth, head_dim - d),
@@ -139,7 +142,8 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
   float* weights = call.weights + slot * kKeys;
   float* sums = call.sums + slot * padded;
   const float* factors[V::kTileRows] = {};
-  for (int r = 0; r < rows; ++r) factors[r] = call.query(row + r);
+  for (int r = 0; r < rows; ++r)
+    factors[r] = call.query(row + r);
   product<V>(rows, factors, FloatRows<V>{call.block_keys}, kKeys, 0, call.head_dim, weights, kKeys,
              kKeys, false);
   for (int r = 0; r < rows; ++r) {
@@ -192,9 +196,10 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
   constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
   const int64_t padded = AttentionBlocks::padded(kv.head_dim);
   const int64_t offset = kv_head * kv.capacity * kv.head_dim;
-  AttentionCall call{kv.head_dim, heads,    kv.keys + offset, kv.values + offset, q,
-                     ldq,         position, window,           scale,              scratch,
-                     nullptr,     nullptr,  nullptr,          nullptr,            nullptr};
+  AttentionCall call{kv.head_dim, heads,   kv.keys + offset, kv.values + offset,
+                     q,           ldq,     position,         window,
+                     scale,       scratch, nullptr,          nullptr,
+                     nullptr,     nullptr, nullptr};
   call.block_values = call.block_keys + kv.head_dim * kKeys;
   call.weights = call.block_values + kKeys * padded;
   call.sums = call.weights + kRows * kKeys;

@@ -18,8 +18,8 @@ struct AttentionBlocks {
   // keys [head_dim][kKeys], values [kKeys][padded], logits [kRows][kKeys], output [kRows][padded],
   // largest logit and sum of weights [kRows].
   static constexpr int64_t floats(int64_t head_dim) {
-    return head_dim * kKeys + kKeys * padded(head_dim) + kRows * kKeys +
-           kRows * padded(head_dim) + 2 * kRows;
+    return head_dim * kKeys + kKeys * padded(head_dim) + kRows * kKeys + kRows * padded(head_dim) +
+           2 * kRows;
   }
 };
 

@@ -1,6 +1,8 @@
 // The product with plain weights over any vector type.
 #pragma once
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,15 +29,18 @@ auto load_weights(const std::byte* p, int64_t n) {
 template <typename V, DType kType, int kRows, int kTokens>
 void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, float* y,
                 int64_t ldy) {
+  static_assert(kRows <= 4);
   constexpr int64_t kSize = dtype_size(kType);
-  typename V::Reg acc[kRows][kTokens];
-  for (int r = 0; r < kRows; ++r) {
-    for (int t = 0; t < kTokens; ++t) acc[r][t] = V::zero();
+  typename V::Reg acc[kTokens][kRows];
+  for (int t = 0; t < kTokens; ++t) {
+    for (int r = 0; r < kRows; ++r)
+      acc[t][r] = V::zero();
   }
   const auto step = [&](const typename V::Reg(&weights)[kRows], const auto& load_x) {
     for (int t = 0; t < kTokens; ++t) {
       const auto v = load_x(t);
-      for (int r = 0; r < kRows; ++r) acc[r][t] = V::fma(weights[r], v, acc[r][t]);
+      for (int r = 0; r < kRows; ++r)
+        acc[t][r] = V::fma(weights[r], v, acc[t][r]);
     }
   };
   typename V::Reg weights[kRows];
@@ -52,8 +57,13 @@ void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, f
     }
     step(weights, [&](int t) { return V::load(x + t * ldx + c, n); });
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int t = 0; t < kTokens; ++t) y[t * ldy + r] = V::sum(acc[r][t]);
+  constexpr int kLast = kRows - 1;
+  for (int t = 0; t < kTokens; ++t) {
+    alignas(16) float sums[4];
+    _mm_store_ps(sums, V::sums(acc[t][0], acc[t][std::min(1, kLast)], acc[t][std::min(2, kLast)],
+                               acc[t][kLast]));
+    for (int r = 0; r < kRows; ++r)
+      y[t * ldy + r] = sums[r];
   }
 }
 
@@ -69,12 +79,11 @@ void dense_tokens(int64_t tokens, const std::byte* w, int64_t cols, const float*
   dense_tile<V, kType, kRows, kTokens>(w, cols, x, ldx, y, ldy);
 }
 
-// Rows in blocks that stay in the second-level cache while all tokens pass, tokens in tiles that
-// stay in the first-level cache while the block's rows pass.
+// Rows in blocks that stay in the second-level cache while all tokens pass, in tiles.
 template <typename V, DType kType>
 void dense_rows(const std::byte* w, int64_t cols, const float* x, int64_t ldx, int64_t m, float* y,
                 int64_t ldy, int64_t row_begin, int64_t row_end) {
-  constexpr int64_t kBlockBytes = 256 * 1024, kRows = V::kDenseRows;
+  constexpr int64_t kBlockBytes = 512 * 1024, kRows = V::kDenseRows;
   const int64_t row_bytes = cols * dtype_size(kType);
   const int64_t block = std::max<int64_t>(1, kBlockBytes / (kRows * row_bytes + 1)) * kRows;
   for (int64_t begin = row_begin; begin < row_end; begin += block) {

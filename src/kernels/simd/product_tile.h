@@ -10,7 +10,6 @@ template <typename V>
 struct FloatRows {
   const float* data;
   auto load(int64_t i) const { return V::load(data + i); }
-
 };
 template <typename V>
 struct HalfRows {
@@ -36,14 +35,17 @@ void product_tile(const float* const* a, B b, int64_t ldb, int64_t begin, int64_
   }
   for (int64_t k = begin; k < end; ++k) {
     typename V::Reg column[kVectors];
-    for (int v = 0; v < kVectors; ++v) column[v] = b.load(k * ldb + v * V::kWidth);
+    for (int v = 0; v < kVectors; ++v)
+      column[v] = b.load(k * ldb + v * V::kWidth);
     for (int r = 0; r < kRows; ++r) {
       const auto factor = V::set(a[r][k]);
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = V::fma(factor, column[v], acc[r][v]);
+      for (int v = 0; v < kVectors; ++v)
+        acc[r][v] = V::fma(factor, column[v], acc[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) V::store(c + r * ldc + v * V::kWidth, acc[r][v]);
+    for (int v = 0; v < kVectors; ++v)
+      V::store(c + r * ldc + v * V::kWidth, acc[r][v]);
   }
 }
 

@@ -52,8 +52,10 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
       if (used) {
         quantize_plane<V>(x + begin, n, first, first_scale, inverse, q, sums);
       } else {
-        for (int64_t i = 0; i < n; ++i) q[i] = 0;
-        for (int64_t i = 0; i < n / 32; ++i) sums[i] = 0;
+        for (int64_t i = 0; i < n; ++i)
+          q[i] = 0;
+        for (int64_t i = 0; i < n / 32; ++i)
+          sums[i] = 0;
       }
       first = q;
       first_scale = scale;

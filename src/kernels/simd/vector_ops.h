@@ -20,7 +20,8 @@ void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* ou
     odd = V::fma(high, high, odd);
   };
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) add_squares(V::load(x + i));
+  for (; i + kWidth <= n; i += kWidth)
+    add_squares(V::load(x + i));
   if (i < n) add_squares(V::load(x + i, n - i));
   const double sum = V::sum(even) + V::sum(odd);
   const auto inverse = V::set(
@@ -73,7 +74,8 @@ template <typename V>
 void to_f16(const float* x, int64_t n, uint16_t* out) {
   constexpr int64_t kWidth = V::kWidth;
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) V::store_f16(out + i, V::load(x + i));
+  for (; i + kWidth <= n; i += kWidth)
+    V::store_f16(out + i, V::load(x + i));
   if (i < n) V::store_f16(out + i, V::load(x + i, n - i), n - i);
 }
 

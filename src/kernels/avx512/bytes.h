@@ -1,0 +1,32 @@
+// Sixteen rows of bytes: the AVX-512 vocabulary of kernels/simd/code_decoder.h. Levels are biased
+// to the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/unroll.h"
+
+namespace walsh::avx512 {
+
+template <class LookupTable>
+struct Bytes {
+  using Ints = __m512i;
+  using Table = LookupTable;
+  static constexpr int kBias = 128;
+
+  WALSH_INLINE static Ints load(const uint32_t* p) { return _mm512_load_si512(p); }
+  template <int Bits>
+  WALSH_INLINE static Ints shift_right(Ints a) {
+    return _mm512_srli_epi16(a, Bits);
+  }
+  WALSH_INLINE static Ints select(int mask, Ints a, Ints b) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), a, b, 0xca);
+  }
+  WALSH_INLINE static Ints plain(Ints bytes) {
+    return _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+};
+
+}  // namespace walsh::avx512

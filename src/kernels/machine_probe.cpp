@@ -1,0 +1,74 @@
+#include "kernels/machine_probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "base/aligned.h"
+#include "base/cpu.h"
+#include "kernels/probe_loops.h"
+
+namespace walsh {
+
+namespace {
+
+constexpr int64_t kLines = (int64_t{544} << 20) / 64;
+constexpr int kPasses = 7;
+constexpr int64_t kRounds = 20000;  // well below a scheduler's time slice
+constexpr int kPeakRepeats = 100;
+
+double seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+ReadLines* best_read_lines() {
+  if (isa_supported(Isa::avx512)) return avx512::read_lines;
+  return isa_supported(Isa::avx2) ? avx2::read_lines : ref::read_lines;
+}
+
+MultiplyAdd* best_multiply_add() {
+  if (isa_supported(Isa::avx512)) return avx512::multiply_add;
+  return isa_supported(Isa::avx2) ? avx2::multiply_add : ref::multiply_add;
+}
+
+// Results go here so that no loop can be dropped.
+std::atomic<uint64_t> consumed{0};
+
+}  // namespace
+
+double measure_read_bandwidth(ThreadPool& pool) {
+  ReadLines* const read = best_read_lines();
+  AlignedArray<uint64_t> buffer(static_cast<size_t>(kLines) * 8);
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const double start = seconds();
+    pool.for_ranges(kLines, 64, [&](int64_t begin, int64_t end) {
+      consumed += read(buffer.data() + begin * 8, end - begin);
+    });
+    best = std::max(best, static_cast<double>(kLines) * 64 / (seconds() - start));
+  }
+  return best;
+}
+
+double measure_int8_peak(ThreadPool& pool) {
+  MultiplyAdd* const loop = best_multiply_add();
+  std::mutex mutex;
+  double total = 0;
+  pool.run([&](int, int) {
+    double best = 0;
+    int32_t sink = 0;
+    for (int i = 0; i < kPeakRepeats; ++i) {
+      const double start = seconds();
+      const int64_t done = loop(kRounds, &sink);
+      best = std::max(best, static_cast<double>(done) / (seconds() - start));
+    }
+    consumed += static_cast<uint64_t>(sink);
+    const std::lock_guard<std::mutex> lock(mutex);
+    total += best;
+  });
+  return total;
+}
+
+}  // namespace walsh

@@ -1,0 +1,30 @@
+// The inner loops of machine_probe.h, one set per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace walsh {
+
+// Reads `count` 64-byte lines and returns a value that depends on all of them.
+using ReadLines = uint64_t(const uint64_t* lines, int64_t count);
+// Runs `rounds` of int8 multiply-adds; adds to `sink` what depends on all of them and returns how
+// many multiply-adds it did.
+using MultiplyAdd = int64_t(int64_t rounds, int32_t* sink);
+
+namespace ref {
+ReadLines read_lines;
+MultiplyAdd multiply_add;
+}  // namespace ref
+
+namespace avx2 {
+ReadLines read_lines;
+MultiplyAdd multiply_add;
+}  // namespace avx2
+
+namespace avx512 {
+ReadLines read_lines;
+MultiplyAdd multiply_add;
+}  // namespace avx512
+
+}  // namespace walsh

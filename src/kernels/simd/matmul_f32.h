@@ -1,0 +1,205 @@
+// The exact matmul, for any vector width: 128 columns of a few registers of rows are decoded to
+// floats in first-level cache, then multiplied with blocks of tokens held in registers. One token
+// takes the same way, so its result does not depend on how many there are.
+//
+// `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
+// of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
+// load_words, shift_right<n> of lanes, select as in code_decoder.h, byte<n> (sign-extended, as
+// float), f16 and the float operations.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/panel_layout.h"
+#include "kernels/simd/code_decoder.h"
+#include "kernels/unroll.h"
+
+namespace walsh::detail {
+
+template <class Arch>
+class DecodedMatmul {
+ public:
+  static void run(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
+                  int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+    const Call call{w, x, ldx, y, ldy, accumulate};
+    const Tables tables(*w.code);
+    const int64_t row_end = std::min(panel_end * kPanelRows, ceil_div(w.rows, kWidth) * kWidth);
+    for (int64_t row = panel_begin * kPanelRows; row < row_end; row += 2 * kWidth) {
+      for (int64_t t = 0; t < m; t += kBlock) {
+        const int64_t tokens = std::min<int64_t>(kBlock, m - t);
+        if (row + kWidth < row_end) {
+          multiply_block<2>(call, tables, row, t, tokens);
+        } else {
+          multiply_block<1>(call, tables, row, t, tokens);
+        }
+      }
+    }
+  }
+
+ private:
+  using Ints = typename Arch::Ints;
+  using Reg = typename Arch::Reg;
+  static constexpr int kWidth = Arch::kWidth;
+  static constexpr int kTokens = Arch::kTokens;
+  static constexpr int kBlock = 8 * kTokens;  // tokens per pass over the codes
+
+  struct Call {
+    const PanelMatrix& w;
+    const float* x;
+    int64_t ldx;
+    float* y;
+    int64_t ldy;
+    bool accumulate;
+  };
+
+  // Levels by nibble: of the low field, and of the second field (2 bits) or the gathered word
+  // (3 bits).
+  struct Tables {
+    typename Arch::Table first, second;
+
+    explicit Tables(const ScalarCode& code)
+        : first(levels(code, [&](int i) { return i & ((1 << code.bits) - 1); })),
+          second(levels(code, [&](int i) { return code.bits == 2 ? i >> 2 : gathered_code(i); })) {}
+
+    template <typename CodeOf>
+    static typename Arch::Table levels(const ScalarCode& code, const CodeOf& code_of) {
+      alignas(64) float table[16] = {};
+      for (int i = 0; i < 16 && code.bits != 8; ++i)
+        table[i] = code.levels[code_of(i) & ((1 << code.bits) - 1)];
+      return typename Arch::Table(table);
+    }
+  };
+
+  // The levels of one unit: emit(column, level) for columns 0..31 in any order.
+  template <int Bits, typename Emit>
+  WALSH_INLINE static void decode(const Tables& tables, const uint32_t* words, const Emit& emit) {
+    if constexpr (Bits == 8) {
+      unroll<32>([&](auto c) WALSH_INLINE {
+        emit(c, Arch::template byte<c % 4>(Arch::load_words(words + c / 4 * kPanelRows)));
+      });
+    } else {
+      unroll<Bits>([&](auto j) WALSH_INLINE {
+        const Ints word = Arch::load_words(words + j * kPanelRows);
+        unroll<8>([&](auto p) WALSH_INLINE {
+          const Ints nibble = Arch::template shift_right<nibble_shift(p)>(word);
+          emit(j * (Bits == 2 ? 16 : 8) + p, tables.first(nibble));
+          if constexpr (Bits == 2) emit(j * 16 + 8 + p, tables.second(nibble));
+        });
+      });
+    }
+    if constexpr (Bits == 3) {
+      const Ints word =
+          gather_fourth<Arch>(Arch::load_words(words), Arch::load_words(words + kPanelRows),
+                              Arch::load_words(words + 2 * kPanelRows));
+      unroll<8>([&](auto p) WALSH_INLINE {
+        emit(24 + p, tables.second(Arch::template shift_right<nibble_shift(p)>(word)));
+      });
+    }
+  }
+
+  // Columns [begin, end) of kWidth rows from `row`: out[column * stride + lane].
+  template <int Bits>
+  static void decode_rows(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
+                          int64_t end, int64_t stride, float* out) {
+    const int64_t panel = row / kPanelRows, lane = row % kPanelRows;
+    const uint32_t* words =
+        w.codes.data() + panel * panel_words(w, Bits) + begin / kUnitColumns * Bits * kPanelRows;
+    const uint16_t* scales = w.scales.data() + panel * ceil_div(w.cols, w.group) * kPanelRows;
+    for (int64_t c = begin; c < end; c += kUnitColumns) {
+      const Reg scale = Arch::f16(scales + c / w.group * kPanelRows + lane);
+      float* to = out + (c - begin) * stride;
+      if (w.offset_group) {
+        const int64_t group = panel * ceil_div(w.cols, w.offset_group) + c / w.offset_group;
+        const Reg offset = Arch::f16(w.offsets.data() + group * kPanelRows + lane);
+        decode<Bits>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
+          Arch::store(to + column * stride, Arch::add(Arch::mul(scale, level), offset));
+        });
+      } else {
+        decode<Bits>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
+          Arch::store(to + column * stride, Arch::mul(scale, level));
+        });
+      }
+      words += Bits * kPanelRows;
+    }
+  }
+
+  static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
+                          int64_t end, int64_t stride, float* out) {
+    switch (w.code->bits) {
+      case 2:
+        return decode_rows<2>(w, tables, row, begin, end, stride, out);
+      case 3:
+        return decode_rows<3>(w, tables, row, begin, end, stride, out);
+      case 4:
+        return decode_rows<4>(w, tables, row, begin, end, stride, out);
+      default:
+        return decode_rows<8>(w, tables, row, begin, end, stride, out);
+    }
+  }
+
+  // totals[token][register][lane] += slab[column][register][lane] * x[token][column].
+  template <int Regs, int Tokens>
+  static void multiply_slab(const float* slab, int64_t columns, const float* x, int64_t ldx,
+                            float* totals) {
+    Reg acc[Tokens][Regs];
+    unroll<Tokens>([&](auto t) WALSH_INLINE {
+      unroll<Regs>([&](auto r) WALSH_INLINE { acc[t][r] = Arch::zero(); });
+    });
+    for (int64_t c = 0; c < columns; ++c) {
+      Reg weights[Regs];
+      unroll<Regs>([&](auto r)
+                       WALSH_INLINE { weights[r] = Arch::load(slab + (c * Regs + r) * kWidth); });
+      unroll<Tokens>([&](auto t) WALSH_INLINE {
+        const Reg b = Arch::set(x[t * ldx + c]);
+        unroll<Regs>([&](auto r) WALSH_INLINE { acc[t][r] = Arch::fma(weights[r], b, acc[t][r]); });
+      });
+    }
+    unroll<Tokens>([&](auto t) WALSH_INLINE {
+      unroll<Regs>([&](auto r) WALSH_INLINE {
+        float* out = totals + (t * Regs + r) * kWidth;
+        Arch::store(out, Arch::add(Arch::load(out), acc[t][r]));
+      });
+    });
+  }
+
+  // The same for a number of tokens only known at run time, 1..Tokens.
+  template <int Regs, int Tokens>
+  static void multiply_some(int64_t tokens, const float* slab, int64_t columns, const float* x,
+                            int64_t ldx, float* totals) {
+    if (tokens == Tokens) {
+      multiply_slab<Regs, Tokens>(slab, columns, x, ldx, totals);
+    } else if constexpr (Tokens > 1) {
+      multiply_some<Regs, Tokens - 1>(tokens, slab, columns, x, ldx, totals);
+    }
+  }
+
+  // Rows row .. row + Regs * kWidth - 1, tokens t0 .. t0 + tokens - 1, at most kBlock.
+  template <int Regs>
+  static void multiply_block(const Call& call, const Tables& tables, int64_t row, int64_t t0,
+                             int64_t tokens) {
+    alignas(64) float slab[kF32Block * Regs * kWidth];
+    alignas(64) float totals[kBlock * Regs * kWidth];
+    const int64_t stride = Regs * kWidth;
+    std::memset(totals, 0, static_cast<size_t>(tokens * stride) * sizeof(float));
+    for (int64_t begin = 0; begin < call.w.cols; begin += kF32Block) {
+      const int64_t end = std::min(begin + kF32Block, call.w.cols);
+      for (int r = 0; r < Regs; ++r)
+        decode_slab(call.w, tables, row + r * kWidth, begin, end, stride, slab + r * kWidth);
+      for (int64_t t = 0; t < tokens; t += kTokens) {
+        multiply_some<Regs, kTokens>(std::min<int64_t>(kTokens, tokens - t), slab, end - begin,
+                                     call.x + (t0 + t) * call.ldx + begin, call.ldx,
+                                     totals + t * stride);
+      }
+    }
+    const int64_t rows = std::min(stride, call.w.rows - row);
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* out = call.y + (t0 + t) * call.ldy + row;
+      for (int64_t i = 0; i < rows; ++i)
+        out[i] = call.accumulate ? out[i] + totals[t * stride + i] : totals[t * stride + i];
+    }
+  }
+};
+
+}  // namespace walsh::detail

@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+using BenchCommand = CommandTest;
+using Json = nlohmann::json;
+
+TEST_F(BenchCommand, JsonHasOneRowPerTest) {
+  const CommandResult r = walsh({"bench", "--synthetic", "tiny", "--type", "tq4", "-p", "16,32",
+                                 "-n", "4", "-r", "2", "-t", "1", "-o", "json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Json rows = Json::parse(r.out);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["test"], "pp16");
+  EXPECT_EQ(rows[1]["test"], "pp32");
+  EXPECT_EQ(rows[2]["test"], "tg4");
+  for (const Json& row : rows) {
+    for (const char* key :
+         {"bpw", "tokens_per_s", "stddev", "bytes_per_token", "gb_per_s", "bandwidth_share"})
+      EXPECT_TRUE(row[key].is_number()) << key;
+    EXPECT_GT(row["tokens_per_s"], 0.0);
+    EXPECT_EQ(row["threads"], 1);
+    EXPECT_EQ(row["type"], "tq4");
+    EXPECT_EQ(row["samples"].size(), 2u);
+  }
+}
+
+TEST_F(BenchCommand, AModelGivesATableOrCsv) {
+  const CommandResult md = walsh({"bench", model(), "-p", "8", "-n", "2", "-r", "1", "-t", "1"});
+  ASSERT_EQ(md.status, 0) << md.err;
+  for (const char* column : {"| model", "| size", "| params", "| type", "| bpw", "| threads",
+                             "| test", "| t/s", "| GB/s", "| pp8", "| tg2"})
+    EXPECT_NE(md.out.find(column), std::string::npos) << column << md.out;
+  const CommandResult csv =
+      walsh({"bench", model(), "-p", "0", "-n", "2", "-r", "1", "-o", "csv", "-t", "1,2"});
+  ASSERT_EQ(csv.status, 0) << csv.err;
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 3);
+}
+
+TEST_F(BenchCommand, KernelsAreTimedPerFormatShapeAndBatch) {
+  const CommandResult r = walsh({"bench", "--kernels", "--types", "tq3,q8_0", "--shapes", "256x64",
+                                 "--batches", "1,3", "-r", "1", "-t", "1", "-o", "json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Json rows = Json::parse(r.out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[3]["type"], "q8_0");
+  EXPECT_EQ(rows[3]["batch"], 3);
+  EXPECT_GT(rows[3]["gmac_per_s"], 0.0);
+  expect_error(walsh({"bench", "--kernels", "--shapes", "10x64"}), 2, "10x64");
+}
+
+TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
+  const CommandResult r = walsh({"formats", "tq3", "q8_0", "f32", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Json rows = Json::parse(r.out);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["name"], "tq3");
+  EXPECT_NEAR(rows[0]["bpw"].get<double>(), 3.125, 1e-9);
+  EXPECT_LE(rows[0]["nmse"]["normal"], rows[0]["bound"]);
+  for (const char* key : {"t4", "outlier"})
+    EXPECT_GT(rows[0]["nmse"][key], 0.01) << key;
+  EXPECT_EQ(rows[2]["nmse"]["normal"], 0.0);
+  expect_error(walsh({"formats", "tq9"}), 2, "tq9");
+}
+
+TEST_F(BenchCommand, HelpListsEveryType) {
+  for (const CommandResult& r : {walsh({"--help"}), walsh({"quantize", "--help"})}) {
+    EXPECT_EQ(r.status, 0);
+    for (const char* type : {"itq3_s:strict", "tq2", "tq4+4", "q8_0", "bf16"})
+      EXPECT_NE(r.out.find(type), std::string::npos) << type;
+  }
+  EXPECT_TRUE(walsh({"--version"}).out.starts_with("walsh "));
+}
+
+}  // namespace
+}  // namespace walsh

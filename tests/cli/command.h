@@ -1,0 +1,99 @@
+// Runs the real command in a shell and keeps what it says.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace walsh {
+
+struct CommandResult {
+  int status = -1;  // exit status; -1 if a signal ended it
+  std::string out, err;
+};
+
+inline std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text)
+    result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void spill(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// A folder of its own for every test, removed at the end.
+class CommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::temp_directory_path() /
+              ("walsh_cli_" + std::string(info->name()) + "_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string model() { return WALSH_SOURCE_DIR "/models/walsh-tiny-13m"; }
+  static std::string text() { return WALSH_SOURCE_DIR "/models/eval.txt"; }
+
+  // `before` is shell text in front of the command: variables, ulimit.
+  CommandResult walsh(const std::vector<std::string>& arguments, const std::string& before = "",
+                      const std::string& after = "< /dev/null") const {
+    std::string line = before + " " + quoted(WALSH_COMMAND);
+    for (const std::string& a : arguments)
+      line += " " + quoted(a);
+    line += " " + after + " > " + quoted(file("stdout")) + " 2> " + quoted(file("stderr"));
+    const int raw = std::system(line.c_str());
+    CommandResult result;
+    if (WIFEXITED(raw)) result.status = WEXITSTATUS(raw);
+    result.out = slurp(file("stdout"));
+    result.err = slurp(file("stderr"));
+    return result;
+  }
+
+  // Quantizes the model of the repository into `name` and returns its path.
+  std::string quantize(const std::string& name, const std::string& type,
+                       const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"quantize", model(),    file(name), "--type",
+                                          type,       "--effort", "fast"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = walsh(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return file(name);
+  }
+
+  // A copy of the model's folder that a test may spoil.
+  std::string copied_model(const std::string& name = "model") const {
+    std::filesystem::copy(model(), file(name), std::filesystem::copy_options::recursive);
+    return file(name);
+  }
+
+  // One line `walsh: error: WHERE: REASON` that names `where`, nothing on stdout.
+  static void expect_error(const CommandResult& result, int status, const std::string& where) {
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_TRUE(result.err.starts_with("walsh: error: ")) << result.err;
+    EXPECT_NE(result.err.find(where), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+using Json = nlohmann::json;
+
+class EvalCommand : public CommandTest {
+ protected:
+  Json eval(std::vector<std::string> arguments) const {
+    const std::vector<std::string> common = {"--text", text(), "--chunks", "2",
+                                             "--ctx",  "128",  "--json"};
+    arguments.insert(arguments.begin(), "eval");
+    arguments.insert(arguments.end(), common.begin(), common.end());
+    const CommandResult r = walsh(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.err, "");
+    return Json::parse(r.out);
+  }
+  // Everything but the time.
+  static Json without_time(Json json) {
+    json.erase("seconds");
+    json.erase("model");
+    return json;
+  }
+};
+
+TEST_F(EvalCommand, AModelDoesNotDivergeFromItself) {
+  const Json j = eval({model(), "--reference", model()});
+  for (const char* key :
+       {"ppl", "ppl_stderr", "tokens", "ctx", "bpw", "bytes", "top1", "rms_dp", "seconds"})
+    EXPECT_TRUE(j[key].is_number()) << key;
+  for (const char* key : {"mean", "p99_9", "p99", "median", "max"})
+    EXPECT_LE(std::abs(j["kld"][key].get<double>()), 1e-6) << key;
+  EXPECT_EQ(j["tokens"], 128);
+  EXPECT_EQ(j["ctx"], 128);
+  EXPECT_EQ(j["bpw"], 16.0);
+  EXPECT_EQ(j["top1"], 1.0);
+  EXPECT_EQ(j["ppl"], j["reference"]["ppl"]);
+  EXPECT_GT(j["ppl"], 2.0);
+  EXPECT_LT(j["ppl"], 200.0);
+}
+
+TEST_F(EvalCommand, MoreBitsDivergeLess) {
+  const Json three =
+      eval({model(), "--quantize", "tq3", "--effort", "fast", "--reference", model()});
+  const Json four =
+      eval({model(), "--quantize", "tq4", "--effort", "fast", "--reference", model()});
+  EXPECT_GT(three["kld"]["mean"], 2 * four["kld"]["mean"].get<double>());
+  EXPECT_GT(four["kld"]["mean"], 0.001);
+  EXPECT_LT(three["bpw"], 3.2);
+  EXPECT_LT(four["top1"], 1.0);
+}
+
+TEST_F(EvalCommand, CompressingWhileLoadingGivesTheFilesResult) {
+  const std::string path = quantize("a.gguf", "itq3_s", {"--ignore", "re:layers\\.0\\."});
+  const Json file_result = eval({path, "--reference", model()});
+  const Json online = eval({model(), "--quantize", "itq3_s", "--effort", "fast", "--ignore",
+                            "re:layers\\.0\\.", "--reference", model()});
+  EXPECT_EQ(without_time(file_result), without_time(online));
+}
+
+TEST_F(EvalCommand, TheResultDoesNotDependOnTheNumberOfThreads) {
+  const std::string path = quantize("a.gguf", "tq4");
+  const Json one = eval({path, "--reference", model(), "-t", "1"});
+  const Json three = eval({path, "--reference", model(), "-t", "3"});
+  EXPECT_EQ(without_time(one), without_time(three));
+}
+
+TEST_F(EvalCommand, FullAndStridedWindowsScoreMoreTokens) {
+  EXPECT_EQ(eval({model(), "--full"})["tokens"], 2 * 127);
+  EXPECT_EQ(eval({model(), "--stride", "32"})["tokens"], 127 + 32);
+}
+
+TEST_F(EvalCommand, TheTextReportNamesTheStatistics) {
+  const CommandResult r = walsh({"eval", model(), "--text", text(), "--chunks", "1", "--ctx", "64",
+                                 "--reference", model(), "--verbose"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("Final estimate: PPL over 1 chunks for n_ctx=64 = "), std::string::npos);
+  for (const char* name : {"Mean    KLD", "99.9%   KLD", "Median  KLD", "RMS dp", "Same top p"})
+    EXPECT_NE(r.out.find(name), std::string::npos) << name << r.out;
+  EXPECT_NE(r.err.find("ln(PPL(Q)/PPL(base))"), std::string::npos) << r.err;
+}
+
+TEST_F(EvalCommand, RefusesTextsThatCannotBeScored) {
+  spill(file("short.txt"), "Too short.");
+  expect_error(walsh({"eval", model(), "--text", file("short.txt")}), 2, "--text");
+  expect_error(walsh({"eval", model(), "--text", file("none.txt")}), 5, "none.txt");
+  expect_error(walsh({"eval", model(), "--text", file(".")}), 3, file("."));
+  expect_error(walsh({"eval", model()}), 2, "--text");
+  expect_error(walsh({"eval", model(), "--text", text(), "--ctx", "1"}), 2, "--ctx");
+  expect_error(walsh({"eval", model(), "--text", text(), "--full", "--stride", "8"}), 2, "--full");
+}
+
+}  // namespace
+}  // namespace walsh

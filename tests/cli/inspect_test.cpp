@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+using InspectCommand = CommandTest;
+
+TEST_F(InspectCommand, ListsTensorsWithTypeSizeRotationAndError) {
+  const std::string path = quantize("a.gguf", "tq4+4", {"--seed", "7"});
+  const CommandResult r = walsh({"inspect", path, "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["tensors"].size(), 56u);
+  EXPECT_EQ(json["recipe"]["type"], "tq4+4");
+  EXPECT_EQ(json["recipe"]["seed"], 7);
+  EXPECT_NEAR(json["bpw"].get<double>(), 8.25, 0.01);
+  for (const auto& tensor : json["tensors"]) {
+    if (tensor["name"] != "model.layers.2.mlp.down_proj.weight") continue;
+    EXPECT_EQ(tensor["shape"], (std::vector<int>{384, 1056}));
+    EXPECT_EQ(tensor["rotation"].size(), 2u);
+    EXPECT_LT(tensor["nmse"], 1e-4);
+    EXPECT_GT(tensor["nmse"], 1e-6);
+  }
+  const CommandResult table = walsh({"inspect", path});
+  EXPECT_NE(table.out.find("model.layers.2.mlp.down_proj.weight"), std::string::npos);
+  EXPECT_NE(table.out.find("hadamard-128"), std::string::npos);
+}
+
+TEST_F(InspectCommand, CheckMeasuresTheErrorsAgainstTheSource) {
+  const std::string path = quantize("a.gguf", "tq3");
+  const CommandResult r = walsh({"inspect", path, "--check", "--source", model(), "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["checked"], true);
+  EXPECT_EQ(json["suspicious"], 0);
+  for (const auto& tensor : json["tensors"]) {
+    if (tensor["type"] != "tq3") continue;
+    const double stored = tensor["nmse"];
+    EXPECT_NEAR(tensor["nmse_measured"].get<double>(), stored, 0.01 * stored) << tensor["name"];
+  }
+}
+
+TEST_F(InspectCommand, CheckWarnsAboutErrorsBeyondTheBound) {
+  // A rule that was never meant for weights that are not Gaussian: no search, no rotation.
+  const std::string path =
+      quantize("a.gguf", "tq3", {"--rotation", "none", "--scale", "shape-gain"});
+  const CommandResult r = walsh({"inspect", path, "--check"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("checksums of 56 tensors are right"), std::string::npos);
+  if (r.err.empty()) GTEST_SKIP() << "this model's weights stay within the bound";
+  EXPECT_TRUE(r.err.starts_with("walsh: warning: ")) << r.err;
+}
+
+TEST_F(InspectCommand, CheckFindsAFlippedBit) {
+  const std::string path = quantize("a.gguf", "tq3");
+  std::string bytes = slurp(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  spill(path, bytes);
+  expect_error(walsh({"inspect", path, "--check"}), 3, "checksum");
+  expect_error(walsh({"run", path, "-p", "a"}), 3, "checksum");
+}
+
+TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {
+  spill(file("a.gguf"), "GGUF");
+  expect_error(walsh({"inspect", file("a.gguf")}), 3, "a.gguf");
+  spill(file("b.gguf"), "");
+  expect_error(walsh({"inspect", file("b.gguf")}), 3, "b.gguf");
+  expect_error(walsh({"inspect", file("none.gguf")}), 5, "none.gguf");
+  const std::string path = quantize("c.gguf", "tq3");
+  expect_error(walsh({"inspect", path, "--source", model()}), 2, "--source");
+}
+
+}  // namespace
+}  // namespace walsh

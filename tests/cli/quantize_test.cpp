@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+using QuantizeCommand = CommandTest;
+
+TEST_F(QuantizeCommand, WritesTheSameBytesWithAnyNumberOfThreads) {
+  const std::string one = slurp(quantize("one.gguf", "tq3", {"-t", "1"}));
+  const std::string three = slurp(quantize("three.gguf", "tq3", {"-t", "3"}));
+  EXPECT_GT(one.size(), 1000000u);
+  EXPECT_TRUE(one == three);
+}
+
+TEST_F(QuantizeCommand, WritesTheSameBytesWithAnyInstructionSet) {
+  const std::string best = slurp(quantize("best.gguf", "itq3_s"));
+  const std::string reference = slurp(quantize("ref.gguf", "itq3_s", {"--isa", "ref"}));
+  EXPECT_TRUE(best == reference);
+}
+
+TEST_F(QuantizeCommand, PrintsALinePerTensorWithoutATerminal) {
+  const CommandResult r =
+      walsh({"quantize", model(), file("a.gguf"), "--type", "tq4", "--effort", "fast"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.err.find("[ 1/56] model.embed_tokens.weight"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("bf16 -> tq4  NMSE 0.00"), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find('\r'), std::string::npos);
+  EXPECT_NE(r.out.find("4.12"), std::string::npos) << r.out;
+}
+
+TEST_F(QuantizeCommand, DryRunPredictsTheSizeAndWritesNothing) {
+  const CommandResult predicted =
+      walsh({"quantize", model(), file("a.gguf"), "--type", "tq3", "--dry-run", "--json"});
+  ASSERT_EQ(predicted.status, 0) << predicted.err;
+  EXPECT_FALSE(std::filesystem::exists(file("a.gguf")));
+  const auto json = nlohmann::json::parse(predicted.out);
+  EXPECT_EQ(json["bytes"], std::filesystem::file_size(quantize("b.gguf", "tq3")));
+  EXPECT_TRUE(json["nmse"].is_null());
+}
+
+TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
+  const std::string path = quantize("a.gguf", "tq3",
+                                    {"--ignore", "re:layers\\.0\\..*down", "--override",
+                                     "re:down_proj=tq4", "--override", "re:layers\\.0=q8_0"});
+  const CommandResult r = walsh({"inspect", path, "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  std::map<std::string, std::string> types;
+  for (const auto& tensor : nlohmann::json::parse(r.out)["tensors"])
+    types[tensor["name"]] = tensor["type"];
+  EXPECT_EQ(types["model.layers.0.mlp.down_proj.weight"], "bf16");
+  EXPECT_EQ(types["model.layers.1.mlp.down_proj.weight"], "tq4");
+  EXPECT_EQ(types["model.layers.0.mlp.up_proj.weight"], "q8_0");
+  EXPECT_EQ(types["model.layers.1.mlp.up_proj.weight"], "tq3");
+  EXPECT_EQ(types["model.embed_tokens.weight"], "bf16");
+}
+
+TEST_F(QuantizeCommand, RefusesWrongTypesAndCombinations) {
+  const std::string out = file("a.gguf");
+  expect_error(walsh({"quantize", model(), out, "--type", "tq9"}), 2, "tq9");
+  expect_error(walsh({"quantize", model(), out}), 2, "--type");
+  expect_error(walsh({"quantize", model(), out, "--type", "tq3", "--block", "48"}), 2, "--block");
+  expect_error(walsh({"quantize", model(), out, "--type", "tq3", "--override", "x"}), 2,
+               "--override");
+  expect_error(walsh({"quantize", model(), out, "--type", "tq3", "--ignore", "re:("}), 2,
+               "--ignore");
+  expect_error(walsh({"quantize", model(), out, "--type", "tq3", "--ignore", "nothing"}), 2,
+               "nothing");
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(QuantizeCommand, RefusesAFileThatIsQuantizedAlready) {
+  const std::string path = quantize("a.gguf", "tq3");
+  expect_error(walsh({"quantize", path, file("b.gguf"), "--type", "tq3"}), 2, "a.gguf");
+}
+
+TEST_F(QuantizeCommand, RefusesOutputsThatCannotBeWritten) {
+  std::filesystem::create_directory(file("folder"));
+  expect_error(walsh({"quantize", model(), file("folder"), "--type", "tq3"}), 2, "folder");
+  expect_error(walsh({"quantize", model(), file("no/such/a.gguf"), "--type", "tq3"}), 5, "no/such");
+}
+
+TEST_F(QuantizeCommand, LeavesNothingBehindWhenTheDiskIsFull) {
+  // 4,000 blocks of 512 or 1,024 bytes: less than the file needs.
+  const CommandResult r = walsh({"quantize", model(), file("a.gguf"), "--type", "tq3"},
+                                "trap '' XFSZ; ulimit -f 4000;");
+  EXPECT_EQ(r.status, 5) << r.err;
+  EXPECT_NE(r.err.find("walsh: error: "), std::string::npos) << r.err;
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(file(".")))
+    files += entry.path().filename() != "stdout" && entry.path().filename() != "stderr";
+  EXPECT_EQ(files, 0u);
+}
+
+TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {
+  spill(file("a.gguf"), "old");
+  const CommandResult r = walsh({"quantize", model(), file("a.gguf"), "--type", "tq3"},
+                                "trap '' XFSZ; ulimit -f 4000;");
+  EXPECT_EQ(r.status, 5) << r.err;
+  EXPECT_EQ(slurp(file("a.gguf")), "old");
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+class RunCommand : public CommandTest {
+ protected:
+  std::string run(const std::vector<std::string>& more, const std::string& after = "< /dev/null") {
+    std::vector<std::string> arguments = {"run", model(), "-n", "24", "--quiet"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult r = walsh(arguments, "", after);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.err, "");
+    return r.out;
+  }
+};
+
+TEST_F(RunCommand, GreedyTextIsTheSameEveryTime) {
+  const std::string text = run({"-p", "The city of London is", "--temp", "0"});
+  EXPECT_TRUE(text.starts_with("The city of London is a great city in the world.")) << text;
+  EXPECT_EQ(text, run({"-p", "The city of London is", "--temp", "0", "-t", "3", "--no-stream"}));
+}
+
+TEST_F(RunCommand, ASeedFixesTheSample) {
+  const std::string one = run({"-p", "The", "--seed", "1"});
+  EXPECT_EQ(one, run({"-p", "The", "--seed", "1"}));
+  EXPECT_NE(one, run({"-p", "The", "--seed", "2"}));
+}
+
+TEST_F(RunCommand, TakesThePromptFromAFileOrHidesIt) {
+  spill(file("prompt.txt"), "The city of");
+  EXPECT_EQ(run({"-f", file("prompt.txt"), "--temp", "0"}),
+            run({"-p", "The city of", "--temp", "0"}));
+  const std::string hidden = run({"-p", "The city of", "--temp", "0", "--no-display-prompt"});
+  EXPECT_EQ("The city of" + hidden, run({"-p", "The city of", "--temp", "0"}));
+}
+
+TEST_F(RunCommand, CompletesLinesWithoutAPrompt) {
+  spill(file("lines"), "The city of\n\nIn the year\n/exit\nnever\n");
+  const std::string text = run({"--temp", "0"}, "< " + quoted(file("lines")));
+  EXPECT_EQ(text,
+            run({"-p", "The city of", "--temp", "0"}) + run({"-p", "In the year", "--temp", "0"}));
+}
+
+TEST_F(RunCommand, TheFooterTellsTheSpeed) {
+  const CommandResult r = walsh({"run", model(), "-p", "Once", "-n", "4", "--seed", "3"});
+  ASSERT_EQ(r.status, 0);
+  EXPECT_NE(r.err.find("tokens/s"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("seed 3"), std::string::npos) << r.err;
+}
+
+TEST_F(RunCommand, SamplerDefaultsComeFromTheModel) {
+  const std::string folder = copied_model();
+  spill(folder + "/generation_config.json", R"({"temperature": 0, "eos_token_id": 8189})");
+  const CommandResult r =
+      walsh({"run", folder, "-p", "The city of London is", "-n", "24", "--quiet"});
+  EXPECT_EQ(r.out, run({"-p", "The city of London is", "--temp", "0"}));
+}
+
+TEST_F(RunCommand, StopsAtTheModelsStopTokens) {
+  const std::string folder = copied_model();
+  std::string ids = "[";
+  for (int id = 0; id < 8192; ++id)
+    ids += std::to_string(id) + (id < 8191 ? "," : "]");
+  spill(folder + "/generation_config.json", R"({"eos_token_id": )" + ids + "}");
+  const CommandResult r = walsh({"run", folder, "-p", "The city", "-n", "24", "--quiet"});
+  EXPECT_EQ(r.out, "The city\n") << r.err;
+}
+
+TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
+  expect_error(walsh({"run", model(), "-p", "a", "--temp", "-1"}), 2, "temp");
+  expect_error(walsh({"run", model(), "-p", "a", "--top-p", "2"}), 2, "top-p");
+  expect_error(walsh({"run", model(), "-p", "a", "-n", "x"}), 2, "command line");
+  expect_error(walsh({"run", model(), "-p", "a", "-c", "100000000"}), 2, "");
+  expect_error(walsh({"run", model(), "-p", "a", "--isa", "sse9"}), 2, "sse9");
+  expect_error(walsh({"run", model(), "-p", "a"}, "WALSH_ISA=sse9"), 2, "WALSH_ISA");
+  expect_error(walsh({"run", model(), "-p", "a", "--ignore", "x"}), 2, "--quantize");
+}
+
+}  // namespace
+}  // namespace walsh
