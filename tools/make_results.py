@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures quality and speed with `walsh`, writes docs/results.json and the tables of results.md.
+"""Measures quality and speed with `walsh`, writes docs/results.json and the tables.
 
 Sections can be measured one by one; rows that exist already are kept unless --again is given.
     tools/make_results.py --models DIR --texts DIR [--sections quality,stress,...] [--threads N]
@@ -18,8 +18,9 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["q8_0", "tq4+4", "tq4+2", "tq3+2", "q4_0", "tq4", "tq4:full", "itq3_s8", "itq3_s", "tq3",
-         "tq3:full", "itq3_s:strict", "tq2", "tq2:full", "itq3_s:ternary", "itq3_s:ternary-paper"]
+TYPES = ["tq3", "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2",
+         "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
+         "itq3_s:ternary-paper"]
 STRESS_TYPES = ["tq4", "tq3", "itq3_s", "tq2"]
 ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
              [("itq3_s", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
@@ -61,10 +62,11 @@ class Tool:
         self.args = args
         self.threads = ["-t", args.threads] if args.threads else []
 
-    def eval(self, model, flags, reference=True):
-        text = pathlib.Path(self.args.texts) / TEXT
-        command = [self.args.walsh, "eval", model, "--text", text, "--chunks", self.args.chunks,
-                   "--json", *self.threads, *flags]
+    def eval(self, model, flags, reference=True, text=None):
+        which = [text] if text else [pathlib.Path(self.args.texts) / TEXT, "--chunks",
+                                     self.args.chunks]
+        command = [self.args.walsh, "eval", model, "--json", *self.threads, *flags, "--text",
+                   *which]
         if reference:
             command += ["--reference", model]
         j = json.loads(run(command))
@@ -82,6 +84,14 @@ class Tool:
 
     def key(self, model, **more):
         return {"model": model, "text": TEXT, "chunks": self.args.chunks, **more}
+
+
+def demo(tool, store):
+    """The table of demo.sh: what is in the repository, on its own text."""
+    model, text = ROOT / "models/walsh-tiny-13m", ROOT / "models/eval.txt"
+    for kind in ("bf16", "itq3_s", "tq3", "tq4", "tq4+4"):
+        flags = [] if kind == "bf16" else ["--quantize", kind]
+        store.measure("demo", {"type": kind}, lambda f=flags: tool.eval(model, f, text=text))
 
 
 def perplexity(tool, store):
@@ -151,7 +161,7 @@ def main():
     parser.add_argument("--models", help="folder of the models")
     parser.add_argument("--texts", help="folder of the texts")
     parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
-    parser.add_argument("--sections", default="perplexity,quality,stress,ablation,speed")
+    parser.add_argument("--sections", default="demo,perplexity,quality,stress,ablation,speed")
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--again", action="store_true", help="measure rows that exist already")
@@ -162,14 +172,14 @@ def main():
     store = Store(ROOT / "docs/results.json", args.again)
     if not args.only_tables:
         tool = Tool(args)
-        measures = {f.__name__: f for f in (perplexity, quality, stress, ablation, speed)}
+        measures = {f.__name__: f for f in (demo, perplexity, quality, stress, ablation, speed)}
         for name in args.sections.split(","):
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()
         store.path.write_text(json.dumps(store.data, indent=1) + "\n")
     anchors = json.loads((ROOT / "docs/anchors.json").read_text())
-    page = ROOT / "docs/results.md"
-    page.write_text(results_tables.fill(page.read_text(), store.data, anchors))
+    for page in (ROOT / "docs/results.md", ROOT / "README.md"):
+        page.write_text(results_tables.fill(page.read_text(), store.data, anchors))
 
 
 if __name__ == "__main__":

@@ -38,9 +38,8 @@ def quality(results, anchors):
     """One row per model and format: int8 activations as run, and the exact path beside them."""
     exact = {(r["model"], r["type"]): r for r in results["quality"] if r["activations"] == "f32"}
     rows = []
-    for row in results["quality"]:
-        if row["activations"] != "auto":
-            continue
+    shown = [r for r in results["quality"] if r["activations"] == "auto"]
+    for row in sorted(shown, key=lambda r: (r["model"], r["kld"])):
         anchor = anchor_of(anchors, row)
         best = exact.get((row["model"], row["type"]))
         kld = best["kld"] if best else row["kld"]
@@ -101,15 +100,48 @@ def speed(results, anchors):
             f"{theirs}")
 
 
-SECTIONS = {"perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
-            "stress": stress, "ablation": ablation, "speed": speed}
+def demo(results, _):
+    rows = [[r["type"], f"{r['bpw']:.3f}", f"{r['bytes'] / 2**20:.2f}", f"{r['ppl']:.3f}",
+             number(r["kld"]), f"{100 * r['top1']:.2f}"] for r in results.get("demo", [])]
+    return table(["type", "bits", "MiB", "perplexity", "KLD", "top-1 %"], rows)
+
+
+def summary(results, anchors):
+    """walsh-ref-27m beside llama.cpp, by size."""
+    ours = [r for r in results["quality"] if r["model"] == "walsh-ref-27m"
+            and r["activations"] == "auto" and ":" not in r["type"]]
+    theirs = [{**r, "type": "llama.cpp " + r["type"].removeprefix("pad_")}
+              for r in anchors["llama_cpp"] if r["type"] in (
+                  "Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S", "IQ3_XXS")]
+    rows = [[r["type"], f"{r['bpw']:.3f}", f"{r['ppl']:.2f}", number(r["kld"], 3),
+             f"{100 * r['top1']:.1f}"] for r in sorted(ours + theirs, key=lambda r: -r["bpw"])]
+    return table(["type", "bits per weight", "perplexity", "KLD", "top-1 %"], rows)
+
+
+def speed_summary(results, _):
+    rows = {}
+    for r in results.get("speed", []):
+        kind = "pp" if r["test"].startswith("pp") else "tg"
+        rows.setdefault(r["type"], {"bpw": r["bpw"]})[kind] = r
+    cells = [[t, f"{r['bpw']:.3f}", f"{r['tg']['tokens_per_s']:.1f}",
+              f"{100 * r['tg']['bandwidth_share']:.0f} %", f"{r['pp']['tokens_per_s']:.0f}",
+              f"{100 * r['pp']['int8_share']:.0f} %"] for t, r in rows.items()]
+    return table(["type", "bits per weight", "decode tokens/s", "of read bandwidth",
+                  "prompt tokens/s", "of int8 peak"], cells)
+
+
+SECTIONS = {"demo": demo, "summary": summary, "speed_summary": speed_summary,
+            "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
+            "stress": stress,
+            "ablation": ablation, "speed": speed}
 
 
 def fill(markdown, results, anchors):
     """Replaces what stands between the markers of every section that has results."""
     for name, make in SECTIONS.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        if begin not in markdown or (name != "llama_cpp" and not results.get(name)):
+        source = {"summary": "quality", "speed_summary": "speed"}.get(name, name)
+        if begin not in markdown or (name != "llama_cpp" and not results.get(source)):
             continue
         head, rest = markdown.split(begin, 1)
         tail = rest.split(end, 1)[1]

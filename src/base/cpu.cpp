@@ -56,7 +56,8 @@ bool isa_supported(Isa isa) {
   if (isa == Isa::ref) return true;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  static const bool f16c = has_f16c();  // CPUID costs microseconds in a virtual machine
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   if (isa == Isa::avx2) return avx2;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -97,11 +97,13 @@ struct Ops {
   void (*matmul_dense)(DType type, const void* w, int64_t cols, const float* x, int64_t ldx,
                        int64_t m, float* y, int64_t ldy, int64_t row_begin, int64_t row_end);
 
-  // out[n] = x[n] * gain[n] / sqrt(mean(x^2) + eps); out may be x.
+  // out[n] = x[n] * gain[n] / sqrt(mean(x^2) + eps), eps > 0; out may be x.
   void (*rms_norm)(const float* x, const float* gain, int64_t n, float eps, float* out);
   // out[n] = silu(gate[n]) * up[n]; out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
-  // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`.
+  // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`. Every
+  // instruction set gives the same bits. A group below 2^-100 has scale 0, one that is not finite
+  // has scale NaN; q is 0 then.
   void (*quantize_i8)(const float* x, ActivationsI8& out, int64_t t);
   // Rotates pairs (i, i + head_dim/2) of `heads` heads in place by cos/sin[head_dim/2].
   void (*rope)(float* x, int heads, int head_dim, const float* cos, const float* sin);
@@ -109,11 +111,10 @@ struct Ops {
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
   // Attention of `m` consecutive queries of the `heads` query heads that share one kv head, so that
   // the cache is read once for all of them. Query i stands at position `position + i` and sees
-  // positions max(0, position + i + 1 - window) .. position + i (window 0: all).
-  // Positions from position + m on are not read.
-  // Head h reads q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * head_dim + d]; out may
-  // not overlap q. `scale` multiplies the logits. head_dim is a multiple of 8, q and out need no
-  // alignment. A row's result does not depend on m or heads.
+  // positions max(0, position + i + 1 - window) .. position + i (window 0: all); positions from
+  // position + m on are not read. Head h reads q[i * ldq + h * head_dim + d] and writes
+  // out[i * ldo + h * head_dim + d]; out may not overlap q. `scale` multiplies the logits. head_dim
+  // is a multiple of 8; q and out need no alignment. A row's result does not depend on m or heads.
   // scratch: float[attention_scratch(m, position + m, head_dim)], any content.
   void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
                     int64_t m, int64_t position, int64_t window, float scale, float* out,

@@ -18,6 +18,7 @@ std::string word_character() {
   return "[" + std::string(kWordClass) + "\\x{200C}\\x{200D}]";
 }
 
+// Where the character that ends at `end` (> 0) begins.
 size_t previous_character(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) {
@@ -103,6 +104,8 @@ AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabu
     throw Error(ErrorCode::bad_input, std::string(where),
                 describe_json(value) + " where an array is expected");
   }
+  // The library numbers new tokens from the size of the model's vocabulary, whatever ids the file
+  // states; add() refuses files in which the two differ.
   int32_t next_id = vocabulary.count();
   size_t index = 0;
   for (const Json& entry : value) {
@@ -146,6 +149,7 @@ const std::string* AddedTokens::decoded_form(int32_t id) const {
   return place == rules_.end() ? nullptr : &place->second.decoded;
 }
 
+// True if neither neighbour of the match is a word character.
 bool AddedTokens::stands_alone(std::string_view text, Span span) const {
   if (span.begin > 0) {
     const size_t before = previous_character(text, span.begin);

@@ -71,6 +71,7 @@ class AddedTokens {
   const std::string* decoded_form(int32_t id) const;
 
  private:
+  // How one added token matches, and its text.
   struct Rule {
     bool single_word, lstrip, rstrip;
     std::string decoded;

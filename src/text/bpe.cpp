@@ -25,6 +25,7 @@ void append_symbol(BpeModel::Workspace& workspace, int32_t id) {
 
 }  // namespace
 
+// Id of the token that is this one character, -1 if there is none.
 int32_t BpeModel::character_id(char32_t code) const {
   if (code < low_characters_.size()) {
     return low_characters_[code];
@@ -80,6 +81,7 @@ void BpeModel::split_characters(std::string_view word, Workspace& workspace) con
   flush();
 }
 
+// Notes the merge of a symbol with its right neighbour, which must exist; the heap is not restored.
 void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
   const auto& symbols = workspace.symbols;
   const auto& symbol = symbols[static_cast<size_t>(left)];
@@ -90,6 +92,8 @@ void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
   }
 }
 
+// Candidates are never removed from the heap when a neighbour changes; one that no longer matches
+// is skipped when it comes up. Each merge adds at most two, so the whole takes O(n log n).
 void BpeModel::merge_symbols(Workspace& workspace) const {
   auto& symbols = workspace.symbols;
   auto& heap = workspace.heap;

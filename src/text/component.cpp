@@ -41,6 +41,7 @@ void check_keys(const Json& object, std::initializer_list<std::string_view> allo
   }
 }
 
+// A chain of components is the same for every nesting of the sequences around them.
 std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
                                           std::string_view where) {
   std::vector<const Json*> out;

@@ -26,6 +26,7 @@ class TokenStage : public DecodeStage {
   std::string token_;
 };
 
+// Its tokens are joined, so it ends the one token that it makes only when the stream ends.
 class ByteLevelStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
@@ -45,6 +46,7 @@ class ByteLevelStage final : public TokenStage {
   Utf8Assembler assembler_;
 };
 
+// -1 if `c` is no hexadecimal digit.
 int hex_value(char c) {
   if (c >= '0' && c <= '9') {
     return c - '0';
@@ -53,6 +55,7 @@ int hex_value(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
+// Keeps the bytes of the current run; every other token ends it.
 class ByteFallbackStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
@@ -122,6 +125,7 @@ class ReplaceStage final : public TokenStage {
   std::string content_;
 };
 
+// Counts instead of storing: all characters that it holds back are the same.
 class StripStage final : public DecodeStage {
  public:
   StripStage(char32_t character, size_t start, size_t stop) : start_(start), stop_(stop) {
@@ -197,6 +201,7 @@ class MetaspaceStage final : public DecodeStage {
   bool first_ = true;
 };
 
+// A space goes in front of every token but the first, also of an empty one.
 class JoinStage final : public DecodeStage {
  public:
   void text(std::string_view piece) override {

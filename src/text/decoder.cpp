@@ -37,6 +37,7 @@ Maker read_strip(const Json& step, std::string_view where) {
   return [=] { return detail::strip_stage(character, start, stop); };
 }
 
+// A stage has state, so what a step of the file gives is a function that makes fresh ones.
 Maker read_step(const Json& step, std::string_view where) {
   const std::string type = get_string(step, "type", where);
   if (type == "Replace") {

@@ -19,6 +19,7 @@ struct Normalizer::Step {
 
 namespace {
 
+// Bytes of white space at the start of a valid UTF-8 text.
 size_t leading_whitespace(std::string_view text) {
   size_t n = 0;
   while (n < text.size()) {
@@ -31,6 +32,7 @@ size_t leading_whitespace(std::string_view text) {
   return n;
 }
 
+// Bytes of white space at its end; steps back over continuation bytes.
 size_t trailing_whitespace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {

@@ -8,6 +8,7 @@
 namespace walsh {
 namespace {
 
+// A part of the text and whether it counts as a match.
 struct Piece {
   Span span;
   bool match;

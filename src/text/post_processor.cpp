@@ -52,6 +52,7 @@ PostProcessor::PostProcessor(const Json& value, const Vocabulary& vocabulary,
   }
 }
 
+// "pair" is not read: texts are encoded one at a time. "type_id" has no effect on ids.
 void PostProcessor::read_template(const Json& step, const Vocabulary& vocabulary,
                                   std::string_view where) {
   check_keys(step, {"single", "pair", "special_tokens"}, where);

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Hands the non-empty pieces on; a piece is at the start if nothing of the text precedes it.
 void emit(std::string_view text, const std::vector<Span>& pieces, bool at_start, WordSink sink) {
   for (const Span& piece : pieces) {
     if (piece.begin != piece.end) {
@@ -23,6 +24,7 @@ void emit(std::string_view text, const std::vector<Span>& pieces, bool at_start,
   }
 }
 
+// "Split", and "Whitespace" through a pattern of its own.
 class PatternSplitter final : public WordSplitter {
  public:
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool inverted)
@@ -63,6 +65,7 @@ class ClassSplitter final : public WordSplitter {
   SplitBehavior behavior_;
 };
 
+// Words of GPT-2 (unless a Split before it has made the words), their bytes as characters.
 class ByteLevelSplitter final : public WordSplitter {
  public:
   ByteLevelSplitter(const Json& step, std::string_view where) {
@@ -102,6 +105,7 @@ class ByteLevelSplitter final : public WordSplitter {
   std::optional<Regex> words_;
 };
 
+// Spaces become marks, and a mark begins each word.
 class MetaspaceSplitter final : public WordSplitter {
  public:
   explicit MetaspaceSplitter(Metaspace settings) : settings_(std::move(settings)) {}

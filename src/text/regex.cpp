@@ -23,6 +23,7 @@ struct Release {
 template <typename T>
 using Handle = std::unique_ptr<T, Release>;
 
+// PCRE2's text for an error code.
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(code, text, sizeof(text));
@@ -48,6 +49,7 @@ struct Regex::Program {
   Handle<pcre2_code> code;
   Handle<pcre2_match_context> context;
 
+  // Room for the bounds of one match; not shared, so that searches may run at the same time.
   Handle<pcre2_match_data> new_match() const {
     return allocated(pcre2_match_data_create(1, nullptr));
   }
@@ -106,6 +108,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   size_t start = 0;
   while (start <= text.size() && program_->match(text, start, data.get())) {
     const Span span{found[0], found[1]};
+    // An empty match right behind a match would split nothing off; look one character further.
     const bool touches = !matches.empty() && matches.back().end == span.end;
     if (span.begin == span.end && touches) {
       start += start < text.size() ? decode_utf8(text.substr(start)).size : 1;

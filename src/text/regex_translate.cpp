@@ -9,10 +9,12 @@
 namespace walsh {
 namespace {
 
+// Names that both dialects read as a general category.
 constexpr std::array<std::string_view, 38> kCategories = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "Any"};
+// Names that both dialects read as a binary property; all others are taken for scripts.
 constexpr std::array<std::string_view, 6> kBinaryProperties = {
     "Alphabetic", "White_Space", "Uppercase", "Lowercase", "Emoji", "Ideographic"};
 
@@ -29,6 +31,7 @@ bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
 }
 
+// One pass over the pattern, without recursion: groups need no matching up, PCRE2 checks them.
 class Translator {
  public:
   Translator(std::string_view pattern, std::string_view where) : in_(pattern), where_(where) {}
@@ -197,6 +200,7 @@ class Translator {
     }
   }
 
+  // A backslash and a letter, behind which pos_ already is.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';
@@ -231,6 +235,7 @@ class Translator {
     out_.push_back(c);
   }
 
+  // PCRE2's own \b would use PCRE2's \w.
   void boundary(bool in_class) {
     if (in_class) {
       out_ += "\\x{08}";

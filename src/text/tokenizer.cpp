@@ -12,6 +12,7 @@
 
 namespace walsh {
 
+// Built in the order of the members, which is the order in which they need each other.
 struct Tokenizer::Parts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
@@ -30,12 +31,14 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
+// The value of a key of the root; null if it is absent.
 const Json& member(const Json& root, const char* key) {
   static const Json kNull;
   const auto place = root.find(key);
   return place == root.end() ? kNull : *place;
 }
 
+// Refuses other versions of the file format and keys whose meaning is unknown.
 const Json& checked_root(const Json& root, const std::string& where) {
   const auto version = find_string(root, "version", where);
   if (version.value_or("1.0") != "1.0") {
@@ -124,6 +127,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
   const std::string text = to_valid_utf8(utf8);
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
+  // Added tokens of the raw text, normalization, added tokens of the normalized text, words,
+  // merges.
   for (const AddedSegment& raw : parts_->added.split_raw(text)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);

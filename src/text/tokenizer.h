@@ -1,4 +1,9 @@
 // Text to token ids and back, as the Hugging Face `tokenizers` library does it for tokenizer.json.
+//
+// Ids and texts equal those of the library, with two known exceptions. Characters that are newer
+// than the Unicode tables of the PCRE2 and utf8proc at hand (14 and later) have no category here,
+// while the library's own tables are partly newer and, for Punctuation, NFKC and NFKD, partly
+// older. A byte token <0xNN> has exactly two hexadecimal digits here.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +43,14 @@ class Tokenizer {
   // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  int32_t vocab_size() const;  // largest id + 1
+  // Largest id + 1: every id that encode() returns is smaller. Not the number of tokens if the
+  // vocabulary has holes, and often less than the rows of a model's embedding.
+  int32_t vocab_size() const;
+  // Exact lookup in the vocabulary and the added tokens; no normalization.
   std::optional<int32_t> token_id(std::string_view token) const;
   // The token as the vocabulary writes it; nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
+  // Whether "added_tokens" marks the id as special; false for an unknown id.
   bool is_special(int32_t id) const;
 
   // From tokenizer_config.json; without one, BOS is the token that the post-processor puts first.

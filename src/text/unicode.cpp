@@ -87,6 +87,7 @@ bool is_punctuation(char32_t c) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
+// The steps of Unicode 15, section 3.11: decompose, order, compose.
 std::string normalize(std::string_view text, NormalForm form) {
   if (is_ascii(text)) {
     return std::string(text);

@@ -20,6 +20,8 @@ constexpr size_t id_limit(size_t tokens) {
 
 }  // namespace
 
+// The size of the object bounds the memory: ids beyond id_limit() are refused before the table
+// grows.
 Vocabulary::Vocabulary(const Json& tokens, std::string_view where) {
   if (tokens.size() > kMaxTokens) {
     throw Error(

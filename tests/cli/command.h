@@ -1,6 +1,7 @@
 // Runs the real command in a shell and keeps what it says.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,10 +22,17 @@ struct CommandResult {
 };
 
 inline std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text)
-    result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
+  std::string result;
+  result += '\'';
+  for (const char c : text) {
+    if (c == '\'') {
+      result.append("'\\''");
+    } else {
+      result += c;
+    }
+  }
+  result += '\'';
+  return result;
 }
 
 inline std::string slurp(const std::string& path) {
@@ -54,10 +62,10 @@ class CommandTest : public testing::Test {
   // `before` is shell text in front of the command: variables, ulimit.
   CommandResult walsh(const std::vector<std::string>& arguments, const std::string& before = "",
                       const std::string& after = "< /dev/null") const {
-    std::string line = before + " " + quoted(WALSH_COMMAND);
+    std::string line = fmt::format("{} {}", before, quoted(WALSH_COMMAND));
     for (const std::string& a : arguments)
-      line += " " + quoted(a);
-    line += " " + after + " > " + quoted(file("stdout")) + " 2> " + quoted(file("stderr"));
+      line += fmt::format(" {}", quoted(a));
+    line += fmt::format(" {} > {} 2> {}", after, quoted(file("stdout")), quoted(file("stderr")));
     const int raw = std::system(line.c_str());
     CommandResult result;
     if (WIFEXITED(raw)) result.status = WEXITSTATUS(raw);

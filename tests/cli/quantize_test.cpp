@@ -49,7 +49,8 @@ TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
   const CommandResult r = walsh({"inspect", path, "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   std::map<std::string, std::string> types;
-  for (const auto& tensor : nlohmann::json::parse(r.out)["tensors"])
+  const auto json = nlohmann::json::parse(r.out);
+  for (const auto& tensor : json["tensors"])
     types[tensor["name"]] = tensor["type"];
   EXPECT_EQ(types["model.layers.0.mlp.down_proj.weight"], "bf16");
   EXPECT_EQ(types["model.layers.1.mlp.down_proj.weight"], "tq4");

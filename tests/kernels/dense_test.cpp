@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -72,9 +73,9 @@ void expect_product(const Problem& p, int64_t begin, int64_t end) {
           sum += product;
           magnitude += std::abs(product);
         }
-        // At most cols/8 + 4 roundings of 2^-24 in a chain, each of a part of the sum.
+        // A chain of cols/8 + 4 roundings of 2^-24 of a partial sum, which add like a random walk.
         const double steps = static_cast<double>(p.cols) / 8 + 4;
-        ASSERT_NEAR(got, sum, magnitude * std::min(steps, 40.0) * 0x1p-24)
+        ASSERT_NEAR(got, sum, magnitude * std::min(steps, 4 * std::sqrt(steps)) * 0x1p-24)
             << isa_name(isa) << " " << dtype_name(p.type) << " row " << r << " token " << t;
       }
     }

@@ -1,8 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/half.h"

@@ -1,3 +1,4 @@
+// The AVX2 instance of attention in kernels/simd.
 #include "kernels/simd/attention.h"
 
 #include <cstdint>

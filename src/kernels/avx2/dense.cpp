@@ -1,3 +1,4 @@
+// The AVX2 instance of the product with plain weights in kernels/simd.
 #include "kernels/simd/dense.h"
 
 #include <cstdint>

@@ -27,6 +27,8 @@ struct Lanes {
 
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set(float v) { return _mm256_set1_ps(v); }
+  // Memory needs no alignment. With n the first n lanes only: the others load as 0 and are not
+  // stored, and their memory is not touched.
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm256_maskload_ps(p, mask(n)); }
   static void store(float* p, Reg a) { _mm256_storeu_ps(p, a); }
@@ -40,6 +42,7 @@ struct Lanes {
   // Where a lane of one is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
+  // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
   static Reg round(Reg a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
@@ -58,6 +61,7 @@ struct Lanes {
     return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
   }
 
+  // Reductions to one number, in an order that is always the same.
   static float first(Reg a) { return _mm256_cvtss_f32(a); }
   // The sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
@@ -81,6 +85,7 @@ struct Lanes {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
   }
 
+  // 16-bit floats, addresses of any alignment; both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
@@ -115,6 +120,7 @@ struct Lanes {
     const __m128i t = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
   }
+  // Integers of one lane each, and their low bytes (values fit in int8).
   static Ints to_ints(Reg a) { return _mm256_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     const __m128i words =

@@ -1,3 +1,4 @@
+// The AVX2 instance of the element-wise operations in kernels/simd.
 #include <cstdint>
 
 #include "kernels/avx2/lanes.h"

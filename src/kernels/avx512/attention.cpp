@@ -1,3 +1,4 @@
+// The AVX-512 instance of attention in kernels/simd.
 #include "kernels/simd/attention.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The AVX-512 instance of the product with plain weights in kernels/simd.
 #include "kernels/simd/dense.h"
 
 #include <cstdint>

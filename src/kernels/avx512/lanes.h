@@ -22,6 +22,8 @@ struct Lanes {
 
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg set(float v) { return _mm512_set1_ps(v); }
+  // Memory needs no alignment. With n the first n lanes only: the others load as 0 and are not
+  // stored, and their memory is not touched.
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
@@ -35,6 +37,7 @@ struct Lanes {
   // Where a lane of one is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
+  // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
   static Reg round(Reg a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
   // a < limit ? 0 : b
   static Reg zero_below(Reg a, Reg limit, Reg b) {
@@ -47,6 +50,7 @@ struct Lanes {
   // a * 2^n for whole n in [-126, 127].
   static Reg scale_by_power(Reg a, Reg n) { return _mm512_scalef_ps(a, n); }
 
+  // Reductions to one number, in an order that is always the same.
   static float first(Reg a) { return _mm512_cvtss_f32(a); }
   // The sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
@@ -64,6 +68,7 @@ struct Lanes {
   static Double fma(Double a, Double b, Double c) { return _mm512_fmadd_pd(a, b, c); }
   static double sum(Double a) { return _mm512_reduce_add_pd(a); }
 
+  // 16-bit floats, addresses of any alignment; both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
@@ -93,6 +98,7 @@ struct Lanes {
   static int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a); }
   static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a); }
+  // Integers of one lane each, and their low bytes (values fit in int8).
   static Ints to_ints(Reg a) { return _mm512_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));

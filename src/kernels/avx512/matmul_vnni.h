@@ -106,8 +106,9 @@ class MatmulVnni {
   // ---- few vectors ----
 
   static constexpr int kMostDirect = 8;
-  // Codes are read once; asking for them this far ahead keeps memory busy across panels.
-  static constexpr int64_t kPrefetchWords = 1024;
+  // Codes are read once; asking for them this far ahead keeps memory busy across panels. Never past
+  // the end: a prefetch of an unmapped page walks the page table every time.
+  static constexpr int64_t kPrefetchWords = 256;
 
   // Panel times `Vectors` vectors from `v0`, decoded in registers.
   template <int Bits, int Vectors, int Planes>
@@ -119,6 +120,7 @@ class MatmulVnni {
     const int64_t step = call.step;
     const int64_t ldq = call.x.cols;
     const uint32_t* words = w.codes.data() + panel * panel_words(w, Bits);
+    const uint32_t* last_unit = w.codes.end() - Bits * kPanelRows;
     const int8_t* q = call.q(v0);
     __m512 total[Vectors / Planes];
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
@@ -138,9 +140,9 @@ class MatmulVnni {
         unroll<kChains - 1>([&](auto i) WALSH_INLINE { acc[v][i + 1] = _mm512_setzero_si512(); });
       });
       for (int64_t u = c; u < c + columns; u += kUnitColumns) {
+        const uint32_t* ahead = std::min(words + kPrefetchWords, last_unit);
         unroll<Bits>([&](auto line) WALSH_INLINE {
-          _mm_prefetch(reinterpret_cast<const char*>(words + kPrefetchWords + 16 * line),
-                       _MM_HINT_T0);
+          _mm_prefetch(reinterpret_cast<const char*>(ahead + kPanelRows * line), _MM_HINT_T0);
         });
         decoder.decode(words, [&](auto quad, __m512i weights) WALSH_INLINE {
           unroll<Vectors>([&](auto v) WALSH_INLINE {

@@ -1,3 +1,4 @@
+// The AVX-512 instance of the element-wise operations in kernels/simd.
 #include <cstdint>
 
 #include "kernels/avx512/lanes.h"

@@ -8,6 +8,7 @@
 namespace walsh::ref {
 namespace {
 
+// Weights may lie at any address: safetensors files do not align their tensors.
 template <typename Stored>
 Stored load(const std::byte* p, int64_t i) {
   Stored v;

@@ -33,6 +33,7 @@ void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_
 
 }  // namespace
 
+// The squares are summed in double: inputs of 1e30 are legal.
 void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* out) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -83,6 +84,8 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
   }
 }
 
+// The halves of a head are the real and imaginary parts (the convention of Hugging Face
+// checkpoints), not neighbouring elements as in the paper (Su et al. 2021).
 void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
   const int half = head_dim / 2;
   for (int h = 0; h < heads; ++h, x += head_dim) {

@@ -81,6 +81,7 @@ void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float
   }
 }
 
+// out[j * padded + d] = values[j * head_dim + d], zero from head_dim to the padded length.
 template <typename V>
 void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, float* out) {
   const int64_t padded = AttentionBlocks::padded(head_dim);
@@ -151,6 +152,7 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
     factors[r] = logits;
     const int64_t from = std::max<int64_t>(0, call.first(row + r) - block);
     const int64_t to = std::min(kKeys, call.end(row + r) - block);
+    // A row that sees nothing of this block may still have no largest logit: leave it alone.
     if (from >= to) {
       std::fill(logits, logits + kKeys, 0.0f);
       continue;

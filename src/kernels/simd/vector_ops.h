@@ -35,6 +35,7 @@ void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* ou
   }
 }
 
+// e^-gate is cut at e^88, so that very negative gates give a tiny result and never infinity.
 template <typename V>
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -49,6 +50,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
+// Multiplications and additions are rounded one by one, as in ref: the results are equal.
 template <typename V>
 void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
   constexpr int64_t kWidth = V::kWidth;
