@@ -53,7 +53,7 @@ for type in bf16 "${types[@]}"; do
 done
 echo "(bits: per weight of the linear layers; MiB: all weights, embedding in bf16 included)"
 
-prompt="The history of the city"
+prompt="In the early morning"
 echo
-echo "\$ walsh run $out/itq3_s.gguf -p \"$prompt\" -n 80 --temp 0.7 --seed 1"
-"$walsh" run "$out/itq3_s.gguf" -p "$prompt" -n 80 --temp 0.7 --seed 1
+echo "\$ walsh run $out/tq4.gguf -p \"$prompt\" -n 80 --temp 0.8 --seed 1"
+"$walsh" run "$out/tq4.gguf" -p "$prompt" -n 80 --temp 0.8 --seed 1

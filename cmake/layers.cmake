@@ -59,7 +59,8 @@ function(walsh_test name layers)
   target_compile_definitions(
     test_${name} PRIVATE WALSH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                          WALSH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_link_libraries(test_${name} PRIVATE GTest::gmock GTest::gtest_main nlohmann_json::nlohmann_json)
+  target_link_libraries(test_${name} PRIVATE GTest::gmock GTest::gtest_main
+                                             nlohmann_json::nlohmann_json)
   foreach(layer ${layers})
     target_link_libraries(test_${name} PRIVATE walsh_${layer})
   endforeach()
@@ -99,7 +100,7 @@ function(walsh_finish)
   endif()
   if(WALSH_TESTS AND cli_sources)
     add_test(NAME install.consumer COMMAND ${PROJECT_SOURCE_DIR}/tests/install/run.sh
-                                           ${PROJECT_BINARY_DIR})
+                                           ${PROJECT_BINARY_DIR} "${CMAKE_CXX_FLAGS}")
     set_tests_properties(install.consumer PROPERTIES TIMEOUT 300)
   endif()
   if(WALSH_FUZZ)

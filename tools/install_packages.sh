@@ -1,11 +1,13 @@
 # Sourced by demo.sh and test.sh: installs what is missing of the packages that walsh needs.
 # shellcheck shell=bash
 
-# Ubuntu 24.04 and Debian 12 use the same names.
+# Debian 12 and Ubuntu 24.04 use the same names.
+# shellcheck disable=SC2034
 WALSH_BUILD_PACKAGES=(
   build-essential cmake ninja-build pkg-config
   libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
 )
+# shellcheck disable=SC2034
 WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
 
 as_root() {

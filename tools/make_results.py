@@ -101,7 +101,7 @@ def perplexity(tool, store):
 
 
 def quality(tool, store):
-    for model in ("walsh-ref-27m", "walsh-qwen3-16m"):
+    for model in tool.args.quality_models.split(","):
         for kind in TYPES:
             for activations in ("auto", "f32"):
                 flags = ["--quantize", kind, "--activations", activations]
@@ -121,6 +121,15 @@ def stress(tool, store):
                 row.update(plain_kld=plain["kld"], plain_ppl=plain["ppl"])
                 return row
             store.measure("stress", tool.key("walsh-ref-27m", type=kind, balance=balance), both)
+
+
+def seeds(tool, store):
+    """How much of a difference between two rows is only the luck of the signs."""
+    for kind in ("tq3", "itq3_s"):
+        for seed in range(1, 5):
+            flags = ["--quantize", kind, "--rotation-seed", seed]
+            store.measure("seeds", tool.key("walsh-ref-27m", type=kind, seed=seed),
+                          lambda f=flags: tool.eval(tool.model("walsh-ref-27m"), f))
 
 
 def ablation(tool, store):
@@ -161,7 +170,8 @@ def main():
     parser.add_argument("--models", help="folder of the models")
     parser.add_argument("--texts", help="folder of the texts")
     parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
-    parser.add_argument("--sections", default="demo,perplexity,quality,stress,ablation,speed")
+    parser.add_argument("--sections", default="demo,perplexity,quality,seeds,stress,ablation,speed")
+    parser.add_argument("--quality-models", default="walsh-ref-27m,walsh-qwen3-16m")
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--again", action="store_true", help="measure rows that exist already")
@@ -172,7 +182,8 @@ def main():
     store = Store(ROOT / "docs/results.json", args.again)
     if not args.only_tables:
         tool = Tool(args)
-        measures = {f.__name__: f for f in (demo, perplexity, quality, stress, ablation, speed)}
+        measures = {f.__name__: f for f in (demo, perplexity, quality, seeds, stress, ablation,
+                                            speed)}
         for name in args.sections.split(","):
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()

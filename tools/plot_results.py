@@ -12,6 +12,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = "walsh-ref-27m"
 # Leaves out the profiles that only re-measure a paper's claim.
 HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper"}
+# Only files whose tensors all have the named type.
+LLAMA_CPP = {"Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S"}
+# Where labels go that would collide, in points.
+OFFSETS = {"tq3": (-5, -9), "tq3:full": (-5, -2), "itq3_s": (-5, 7), "itq3_s8": (-5, -9),
+           "tq4": (-5, -9), "q4_0": (-5, 5), "pad_Q3_K_M": (5, -7), "tq2": (8, -10)}
 
 
 def main():
@@ -21,18 +26,21 @@ def main():
             and r["type"] not in HIDDEN]
     figure, axes = plt.subplots(figsize=(8, 5), dpi=120)
     groups = [("walsh, rotated", "o", "#1f5fa8",
-               [r for r in rows if r["type"] not in ("q8_0", "q4_0")]),
+               [r for r in rows if r["type"] not in ("q8_0", "q4_0")], "right"),
               ("walsh, not rotated", "s", "#8a8a8a", [r for r in rows if r["type"] in
-                                                      ("q8_0", "q4_0")]),
+                                                      ("q8_0", "q4_0")], "right"),
               ("llama.cpp (--pure)", "^", "#c4622d",
-               [r for r in anchors["llama_cpp"] if "TQ1" not in r["type"]])]
-    for label, marker, color, points in groups:
+               [r for r in anchors["llama_cpp"] if r["type"] in LLAMA_CPP], "left")]
+    for label, marker, color, points, side in groups:
         axes.scatter([p["bpw"] for p in points], [p["kld"] for p in points], marker=marker,
                      color=color, label=label, zorder=3)
         for p in points:
-            axes.annotate(p["type"], (p["bpw"], p["kld"]), textcoords="offset points",
-                          xytext=(5, 4), fontsize=7, color=color)
+            name = p["type"].removeprefix("pad_").removesuffix("_M")
+            offset = OFFSETS.get(p["type"], (-5 if side == "right" else 5, 2))
+            axes.annotate(name, (p["bpw"], p["kld"]), textcoords="offset points", xytext=offset,
+                          fontsize=7, color=color, ha=side)
     axes.set_yscale("log")
+    axes.set_xlim(1.2, 9.2)
     axes.set_xlabel("bits per weight of the linear layers")
     axes.set_ylabel("mean KL divergence from the unquantized model")
     axes.set_title(f"{MODEL}, {rows[0]['text']}, {rows[0]['chunks']} windows of 512")

@@ -49,7 +49,7 @@ def quality(results, anchors):
         rows.append([row["model"], row["type"], f"{row['bpw']:.4f}", f"{row['ppl']:.3f}",
                      number(row["kld"]), number(row["p99"]), f"{100 * row['top1']:.2f}",
                      f"{100 * row['rms_dp']:.2f}", number(best and best["kld"]), added,
-                     ratio(kld, anchor.get("kld_balanced", anchor.get("kld")))])
+                     ratio(kld, anchor.get("kld"))])
     return table(["model", "type", "bpw", "PPL", "KLD", "KLD 99 %", "top-1 %", "RMS dp %",
                   "KLD, f32 activations", "added by int8", "anchor KLD (ratio of f32 path)"], rows)
 
@@ -69,6 +69,17 @@ def stress(results, anchors):
                      f"{100 * (row['kld'] / row['plain_kld'] - 1):+.2f} %", number(other)])
     return table(["type", "--balance", "KLD, model as it is", "KLD, channels rescaled", "change",
                   "anchor"], rows)
+
+
+def seeds(results, _):
+    rows = []
+    for kind in dict.fromkeys(r["type"] for r in results["seeds"]):
+        klds = [r["kld"] for r in results["seeds"] if r["type"] == kind]
+        mean = sum(klds) / len(klds)
+        spread = (sum((k - mean) ** 2 for k in klds) / max(1, len(klds) - 1)) ** 0.5
+        rows.append([kind, len(klds), number(mean), number(min(klds)), number(max(klds)),
+                     f"{100 * spread / mean:.1f} %"])
+    return table(["type", "seeds", "mean KLD", "least", "most", "standard deviation"], rows)
 
 
 def ablation(results, _):
@@ -132,8 +143,7 @@ def speed_summary(results, _):
 
 SECTIONS = {"demo": demo, "summary": summary, "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
-            "stress": stress,
-            "ablation": ablation, "speed": speed}
+            "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed}
 
 
 def fill(markdown, results, anchors):

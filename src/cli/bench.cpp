@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "base/random.h"
 #include "cli/interrupt.h"

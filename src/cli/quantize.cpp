@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -69,6 +69,16 @@ TEST_F(RunCommand, StopsAtTheModelsStopTokens) {
   EXPECT_EQ(r.out, "The city\n") << r.err;
 }
 
+TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
+  const CommandResult r =
+      walsh({"run", model(), "-p", "Once", "-n", "-1", "--ignore-eos", "--isa", "ref"},
+            "timeout --preserve-status --signal=INT 3");
+  EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_TRUE(r.out.starts_with("Once")) << r.out;
+  EXPECT_TRUE(r.out.ends_with("\n"));
+  EXPECT_NE(r.err.find("stopped"), std::string::npos) << r.err;
+}
+
 TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
   expect_error(walsh({"run", model(), "-p", "a", "--temp", "-1"}), 2, "temp");
   expect_error(walsh({"run", model(), "-p", "a", "--top-p", "2"}), 2, "top-p");

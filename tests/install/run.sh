@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the build in $1 into a temporary prefix, then builds and runs a program that uses it.
+# $2: the compiler flags of that build; a program must link what an instrumented library needs.
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +13,8 @@ for header in "$work"/prefix/include/walsh/*.h; do
     c++ -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only \
       -I "$work/prefix/include" -x c++ -
 done
-cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >>"$work/log"
+cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DCMAKE_CXX_FLAGS="${2:-}" >>"$work/log"
 cmake --build "$work/build" >>"$work/log" || { cat "$work/log"; exit 1; }
 "$work/build/consumer" | grep -q '^tq3 3.125'
 echo "the installed package works"

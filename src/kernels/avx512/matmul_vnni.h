@@ -78,6 +78,12 @@ class MatmulVnni {
         sum += s[i];
       return sum;
     }
+    // Asks for the same group's scales of the next panel: they are too few at a time for the
+    // hardware to see a stream.
+    WALSH_INLINE void prefetch_scale(int64_t panel, int64_t group) const {
+      const uint16_t* next = w.scales.data() + ((panel + 1) * w_groups + group) * kPanelRows;
+      _mm_prefetch(reinterpret_cast<const char*>(std::min(next, w.scales.end() - 1)), _MM_HINT_T0);
+    }
     WALSH_INLINE __m512 scale(int64_t panel, int64_t group) const {
       return _mm512_mul_ps(f16(w.scales, panel * w_groups + group), _mm512_set1_ps(w.code->unit));
     }
@@ -128,7 +134,8 @@ class MatmulVnni {
     int64_t scale_end = 0, group = 0;
     for (int64_t c = 0; c < w.cols; c += step) {
       if (c == scale_end) {
-        scale = call.scale(panel, group++);
+        scale = call.scale(panel, group);
+        call.prefetch_scale(panel, group++);
         scale_end += w.group;
       }
       const int64_t columns = std::min(step, w.cols - c);

@@ -1,0 +1,63 @@
+#include "base/aligned.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace walsh::detail {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kBlock = 4 * kHugePage;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kSmallestShared = kHugePage;  // own allocations, so that overruns are seen
+#else
+constexpr size_t kSmallestShared = size_t{16} << 10;
+#endif
+
+std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
+  size_t rounded;
+  if (__builtin_add_overflow(bytes, alignment - 1, &rounded)) {
+    throw Error(ErrorCode::limit, "memory", "allocation size overflows");
+  }
+  rounded = rounded / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
+  if (!memory) {
+    throw Error(ErrorCode::limit, "memory",
+                "cannot allocate " + std::to_string(rounded) + " bytes");
+  }
+  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: may be refused
+  return {memory, std::free};
+}
+
+// The next piece of the current block. A block lives as long as one of its arrays.
+std::shared_ptr<void> allocate_shared(size_t bytes) {
+  static std::mutex mutex;
+  static std::shared_ptr<void> block;
+  static size_t used = kBlock;
+  const std::lock_guard lock(mutex);
+  const size_t rounded = (bytes + 63) / 64 * 64;
+  if (kBlock - used < rounded) {
+    block = allocate(kBlock, kHugePage);
+    used = 0;
+  }
+  std::shared_ptr<void> piece(block, static_cast<char*>(block.get()) + used);
+  used += rounded;
+  return piece;
+}
+
+}  // namespace
+
+std::shared_ptr<void> allocate_zeroed(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  std::shared_ptr<void> memory = bytes >= kHugePage         ? allocate(bytes, kHugePage)
+                                 : bytes >= kSmallestShared ? allocate_shared(bytes)
+                                                            : allocate(bytes, 64);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+}  // namespace walsh::detail
