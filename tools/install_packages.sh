@@ -8,7 +8,7 @@ WALSH_BUILD_PACKAGES=(
   libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
 )
 # shellcheck disable=SC2034
-WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3)
+WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-venv)
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then

@@ -35,6 +35,7 @@ const Family& choose_family(ConfigReader& reader) {
   const auto type = reader.text("model_type");
   const Json* architectures = reader.value("architectures");
   const Family* family = type ? find_family(*type) : nullptr;
+  if (type && family == nullptr) reader.refuse("model_type", supported);
   if (architectures != nullptr) {
     if (!architectures->is_array() || architectures->size() != 1 ||
         !(*architectures)[0].is_string()) {
