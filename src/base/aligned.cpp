@@ -12,7 +12,12 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kBlock = 4 * kHugePage;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#define WALSH_HAS_FEATURE(x) __has_feature(x)
+#else
+#define WALSH_HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || WALSH_HAS_FEATURE(address_sanitizer)
 constexpr size_t kSmallestShared = kHugePage;  // own allocations, so that overruns are seen
 #else
 constexpr size_t kSmallestShared = size_t{16} << 10;

@@ -2,6 +2,11 @@
 
 #include <sched.h>
 
+#include <string>
+#include <system_error>
+
+#include "walsh/error.h"
+
 namespace walsh {
 namespace {
 

@@ -16,7 +16,8 @@ namespace walsh {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller; 0 means one per available core.
+  // `threads` >= 1 counts the caller; 0 means one per available core. Throws limit when the
+  // system refuses to start so many.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -58,6 +59,7 @@ class ThreadPool {
   }
 
  private:
+  void stop();
   void work(int thread);
   void run_one(int thread, FunctionRef<void(int, int)> task);
 
