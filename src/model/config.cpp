@@ -35,17 +35,19 @@ const Family& choose_family(ConfigReader& reader) {
   const auto type = reader.text("model_type");
   const Json* architectures = reader.value("architectures");
   const Family* family = type ? find_family(*type) : nullptr;
-  if (type && family == nullptr) reader.refuse("model_type", supported);
   if (architectures != nullptr) {
     if (!architectures->is_array() || architectures->size() != 1 ||
         !(*architectures)[0].is_string()) {
       reader.refuse("architectures", "expected a list of one name");
     }
     const auto name = (*architectures)[0].get<std::string>();
+    bool known = false;
     for (const Family& candidate : families()) {
-      if (!type && candidate.architecture == name) family = &candidate;
+      if (candidate.architecture != name) continue;
+      known = true;
+      if (!type) family = &candidate;
     }
-    if (family == nullptr || family->architecture != name) {
+    if (!known || (family != nullptr && family->architecture != name)) {
       throw Error(
           ErrorCode::bad_input, reader.where(),
           fmt::format("architecture {} is {}", describe_json((*architectures)[0]), supported));

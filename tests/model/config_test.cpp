@@ -199,6 +199,7 @@ TEST(Config, UnknownArchitectureIsRefusedWithTheSupportedOnes) {
   expect_refused(of_family("gemma", "GemmaForCausalLM"), "Qwen3ForCausalLM");
   expect_refused(of_family("llama", "LlamaForSequenceClassification"), "SequenceClassification");
   expect_refused(of_family("llama", "MistralForCausalLM"), "MistralForCausalLM");
+  expect_refused(of_family("gemma", "LlamaForCausalLM"), "model_type");
   Json json = llama();
   json["architectures"] = Json::array();
   expect_refused(json, "architectures");
