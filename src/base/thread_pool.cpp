@@ -32,11 +32,21 @@ int available_cores() {
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = available_cores();
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int t = 1; t < threads; ++t)
-    workers_.emplace_back([this, t] { work(t); });
+  try {
+    for (int t = 1; t < threads; ++t)
+      workers_.emplace_back([this, t] { work(t); });
+  } catch (const std::system_error& e) {
+    stop();
+    throw Error(ErrorCode::limit, "threads",
+                "cannot start " + std::to_string(threads) + " threads: " + e.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();

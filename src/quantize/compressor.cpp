@@ -1,8 +1,6 @@
 #include "quantize/compressor.h"
 
 #include <algorithm>
-#include <cstring>
-#include <set>
 
 #include "base/aligned.h"
 #include "quantize/balance.h"
