@@ -4,6 +4,7 @@
 #include <set>
 
 #include "model/model.h"
+#include "model/placement.h"
 #include "model/tensors.h"
 
 namespace walsh {
@@ -12,8 +13,12 @@ namespace walsh {
 class ModelLoader {
  public:
   ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
-      : source_(source), options_(options), names_(model_names(config)) {
+      : source_(source),
+        options_(options),
+        names_(model_names(config)),
+        placement_(make_placement(options.device)) {
     model_.config = config;
+    model_.device = options.device;
     model_.pool_ = options.pool;
   }
 
@@ -26,6 +31,7 @@ class ModelLoader {
     model_.head_input.gain = vector(names_.final_norm, c.hidden);
     matrix(model_.head, c.tied_head ? names_.embedding : names_.head, c.vocab, c.hidden,
            model_.head_input);
+    placement_->finish();
     return std::move(model_);
   }
 
@@ -108,14 +114,12 @@ class ModelLoader {
     linear.bias = vector(bias, rows);
     if (stored.format->dense) {
       linear.input[0] = add_form(input, {{nullptr, cols, cols}, 0, 0, 0});
-      linear.dense = std::move(stored);
-      return;
     }
-    for (int pass = 0; pass < stored.format->passes; ++pass) {
-      linear.passes.push_back(pack_panels(stored, pass));
+    for (int pass = 0; pass < stored.format->passes; ++pass)
       linear.input[pass] = add_form(input, coded_form(stored, pass));
-    }
-    if (name != names_.embedding) source_.release(name);
+    placement_->place(linear, std::move(stored));
+    const bool in_use = linear.is_dense() && !model_.device.cuda;
+    if (name != names_.embedding && !in_use) source_.release(name);
   }
 
   PreparedInput coded_form(const Tensor& stored, int pass) {
@@ -153,6 +157,7 @@ class ModelLoader {
 
   // Index of the form within the site, which it joins if it is new.
   int add_form(Input& input, PreparedInput form) {
+    placement_->check(form);
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {
       const PreparedInput& f = input.forms[i];
@@ -179,6 +184,7 @@ class ModelLoader {
   WeightSource& source_;
   const LoadOptions& options_;
   ModelNames names_;
+  std::unique_ptr<Placement> placement_;
   Model model_;
   size_t done_ = 0, total_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device.h"
 #include "base/thread_pool.h"
 #include "formats/weight_source.h"
 #include "kernels/ops.h"
@@ -20,16 +21,24 @@ namespace walsh {
 enum class ActivationMode : uint8_t { automatic, i8, i8x2, f32 };
 ActivationMode parse_activation_mode(std::string_view name);  // throws usage
 
-// A weight matrix [rows, cols]: plain and used in place, or one or two coded passes.
+// A matrix in the memory of another device than the CPU.
+struct DeviceWeights {
+  virtual ~DeviceWeights() = default;
+  virtual uint64_t bytes() const = 0;
+};
+
+// A weight matrix [rows, cols]: plain or one or two coded passes; on the CPU a plain one is used in
+// place.
 struct Linear {
   int64_t rows = 0, cols = 0;
   const Format* format = nullptr;
-  Tensor dense;                     // set when there are no passes
-  std::vector<PanelMatrix> passes;  // y = sum over passes of W_p x_p
-  std::vector<float> bias;          // [rows] or empty
-  int input[2] = {0, 0};            // per pass: index of the prepared input x_p of the site
+  Tensor dense;                     // on the CPU, if the format is dense
+  std::vector<PanelMatrix> passes;  // on the CPU otherwise: y = sum over passes of W_p x_p
+  std::shared_ptr<const DeviceWeights> device_weights;  // on another device
+  std::vector<float> bias;                              // [rows] or empty
+  int input[2] = {0, 0};  // per pass: index of the prepared input x_p of the site
 
-  bool is_dense() const { return passes.empty(); }
+  bool is_dense() const { return format->dense; }
   uint64_t bytes() const;  // read per product
 };
 
@@ -68,6 +77,7 @@ struct LoadOptions {
   ActivationMode activations = ActivationMode::automatic;
   // Called before each tensor: number done, number of all, name.
   std::function<void(size_t, size_t, const std::string&)> progress;
+  Device device = {};  // that computes
 };
 
 class Model {
@@ -94,6 +104,7 @@ class Model {
   std::string_view type_name() const;
 
   ModelConfig config;
+  Device device;
   std::vector<Layer> layers;
   Tensor embedding;
   Input head_input;  // with the final norm's gain

@@ -130,6 +130,34 @@ TEST_F(SmallSession, RefusesForeignTokensAndOverflowWithoutAChange) {
   EXPECT_EQ(test::all_logits(session, {1, 2, 3, 4, 5}).size(), 5u) << "the last positions fit";
 }
 
+TEST_F(SmallSession, SequencesDecodedTogetherEqualEachAlone) {
+  const std::vector<std::vector<int32_t>> texts = {{1, 2, 3}, {9}, {5, 4, 5, 4, 5, 4, 5}};
+  const auto sequences = static_cast<int64_t>(texts.size());
+  SessionOptions options;
+  options.max_positions = 32;
+  options.sequences = sequences;
+  Session together(model_, options);
+  for (int64_t s = 0; s < sequences; ++s)
+    together.forward(texts[static_cast<size_t>(s)], [](int64_t, std::span<const float>) {}, 0, s);
+  const std::vector<int32_t> next = {7, 8, 6};
+  std::vector<std::vector<float>> rows;
+  together.decode(next, [&](int64_t index, std::span<const float> logits) {
+    EXPECT_EQ(index, static_cast<int64_t>(rows.size()));
+    rows.emplace_back(logits.begin(), logits.end());
+  });
+  ASSERT_EQ(rows.size(), texts.size());
+  for (size_t s = 0; s < texts.size(); ++s) {
+    Session alone(model_, {32});
+    std::vector<int32_t> tokens = texts[s];
+    tokens.push_back(next[s]);
+    EXPECT_EQ(rows[s], test::all_logits(alone, tokens).back()) << "sequence " << s;
+    EXPECT_EQ(together.position(static_cast<int64_t>(s)), static_cast<int64_t>(tokens.size()));
+  }
+  EXPECT_THROW(together.decode(std::vector<int32_t>(4, 1), [](int64_t, std::span<const float>) {}),
+               Error);
+  EXPECT_THROW(together.position(3), Error);
+}
+
 TEST_F(SmallSession, RefusesContextsBeyondTheModelOrTheMemoryLimit) {
   EXPECT_THROW(Session(model_, {257}), Error);
   EXPECT_THROW(Session(model_, {-1}), Error);

@@ -1,0 +1,198 @@
+#include "base/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // sm_80: asynchronous copies, int8 mma with k = 32
+
+std::string error_text(int error) {
+  return cudaGetErrorString(static_cast<cudaError_t>(error));
+}
+
+DeviceInfo describe(int index) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index), "device properties");
+  DeviceInfo info;
+  info.index = index;
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.total_bytes = properties.totalGlobalMem;
+  info.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
+  info.shared_bytes = properties.sharedMemPerBlockOptin;
+  return info;
+}
+
+}  // namespace
+
+bool compiled() {
+  return true;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> found;
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // the error is sticky otherwise
+    return found;
+  }
+  int before = 0;
+  cudaGetDevice(&before);
+  for (int index = 0; index < count; ++index) {
+    try {
+      DeviceInfo info = describe(index);
+      if (info.major < kLeastMajor) continue;
+      size_t free = 0, total = 0;
+      if (cudaSetDevice(index) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) {
+        info.free_bytes = free;
+        found.push_back(std::move(info));
+      }
+    } catch (const Error&) {  // a device that cannot be asked is not usable
+    }
+    cudaGetLastError();
+  }
+  cudaSetDevice(before);
+  return found;
+}
+
+std::string unavailable_reason() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one that is too old";
+  if (error != cudaSuccess) return error_text(error);
+  if (count == 0) return "no CUDA device";
+  return fmt::format("no CUDA device of compute capability {}.0 or later", kLeastMajor);
+}
+
+DeviceInfo use_device(int index) {
+  const std::vector<DeviceInfo> all = devices();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const DeviceInfo& d) { return d.index == index; });
+  if (found == all.end()) {
+    throw Error(ErrorCode::usage, fmt::format("device cuda:{}", index),
+                all.empty() ? unavailable_reason() : "no such device, see 'walsh devices'");
+  }
+  check(cudaSetDevice(index), "device");
+  return *found;
+}
+
+void check(int error, std::string_view what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw Error(error == cudaErrorMemoryAllocation ? ErrorCode::limit : ErrorCode::internal,
+              fmt::format("CUDA {}", what), error_text(error));
+}
+
+void check_launch(std::string_view kernel) {
+  check(cudaGetLastError(), kernel);
+}
+
+Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw Error(ErrorCode::limit, "GPU memory",
+                fmt::format("{} MiB needed, {} of {} MiB are free", (bytes + 0xfffff) >> 20,
+                            free >> 20, total >> 20));
+  }
+  check(error, "allocation");
+  data_ = std::shared_ptr<void>(memory, [](void* p) { cudaFree(p); });
+  if (zeroed) check(cudaMemset(memory, 0, bytes), "memset");
+}
+
+PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes), "pinned memory");
+  data_ = std::shared_ptr<void>(memory, [](void* p) { cudaFreeHost(p); });
+}
+
+OwnedStream::OwnedStream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  stream_ = std::shared_ptr<CUstream_st>(stream, [](cudaStream_t s) { cudaStreamDestroy(s); });
+}
+
+void OwnedStream::synchronize() const {
+  cuda::synchronize(stream_.get());
+}
+
+void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to device");
+}
+
+void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copy to host");
+}
+
+void fill_zero(void* device, uint64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(device, 0, bytes, stream), "memset");
+}
+
+void synchronize(Stream stream) {
+  check(cudaStreamSynchronize(stream), "execution");
+}
+
+struct Uploader::Impl {
+  explicit Impl(uint64_t piece_bytes) : piece(piece_bytes) {
+    for (int i = 0; i < 2; ++i) {
+      staging[i] = PinnedBuffer(piece);
+      check(cudaEventCreateWithFlags(&sent[i], cudaEventDisableTiming), "event");
+    }
+  }
+  ~Impl() {
+    cudaStreamSynchronize(stream.get());  // the staging memory is still being read
+    for (cudaEvent_t event : sent)
+      cudaEventDestroy(event);
+  }
+
+  uint64_t piece;
+  OwnedStream stream;
+  PinnedBuffer staging[2];
+  cudaEvent_t sent[2] = {};
+  int next = 0;
+};
+
+Uploader::Uploader(uint64_t piece_bytes) : impl_(std::make_unique<Impl>(piece_bytes)) {}
+Uploader::~Uploader() = default;
+
+void Uploader::copy(void* device, const void* host, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t n = std::min(impl_->piece, bytes - done);
+    const int slot = impl_->next;
+    impl_->next = 1 - slot;
+    check(cudaEventSynchronize(impl_->sent[slot]), "copy to device");
+    std::memcpy(impl_->staging[slot].as(), static_cast<const std::byte*>(host) + done, n);
+    copy_to_device(static_cast<std::byte*>(device) + done, impl_->staging[slot].as(), n,
+                   impl_->stream.get());
+    check(cudaEventRecord(impl_->sent[slot], impl_->stream.get()), "copy to device");
+    done += n;
+  }
+}
+
+Stream Uploader::stream() const {
+  return impl_->stream.get();
+}
+
+void Uploader::synchronize() const {
+  impl_->stream.synchronize();
+}
+
+}  // namespace walsh::cuda

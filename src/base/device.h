@@ -1,0 +1,21 @@
+// The name of a device on which a model runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+struct Device {
+  bool cuda = false;
+  int index = 0;  // of the GPU
+
+  bool operator==(const Device&) const = default;
+  std::string name() const;  // "cpu", "cuda:0"
+};
+
+// "cpu", "cuda", "cuda:N", or "auto": the first usable GPU, the CPU without one. Throws usage for
+// another name and for a GPU that is not there.
+Device parse_device(std::string_view name);
+
+}  // namespace walsh

@@ -1,0 +1,32 @@
+// The same functions for a build without CUDA: there is no device, and nobody gets far enough to
+// need memory of one.
+#include "base/cuda/device.h"
+
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+[[noreturn]] void unavailable() {
+  throw Error(ErrorCode::usage, "CUDA", unavailable_reason());
+}
+
+}  // namespace
+
+bool compiled() {
+  return false;
+}
+
+std::vector<DeviceInfo> devices() {
+  return {};
+}
+
+std::string unavailable_reason() {
+  return "this walsh is built without CUDA";
+}
+
+DeviceInfo use_device(int) {
+  unavailable();
+}
+
+}  // namespace walsh::cuda

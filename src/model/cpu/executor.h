@@ -1,0 +1,78 @@
+// The steps of the forward pass on the CPU.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "base/aligned.h"
+#include "kernels/ops.h"
+#include "model/cpu/kv_cache.h"
+#include "model/executor.h"
+
+namespace walsh {
+
+class CpuExecutor : public Executor {
+ public:
+  CpuExecutor(const Model& model, int64_t positions, const SessionOptions& options);
+
+  int64_t max_rows() const override { return max_rows_; }
+  int64_t logit_rows() const override { return logit_rows_; }
+  void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
+           FunctionRef<void()> steps) override;
+  void embed() override;
+  void project(int64_t layer) override;
+  void attend(int64_t layer, int64_t skip) override;
+  void mlp(int64_t layer, int64_t skip) override;
+  void logits(int64_t row, int64_t rows) override;
+  std::span<const float> logit_row(int64_t index) override;
+
+ private:
+  // A prepared input of the current rows: int8 planes, or float32 rows of `stride`.
+  struct Workspace {
+    ActivationsI8 quantized;
+    AlignedArray<float> rows;
+    int64_t stride = 0;
+  };
+  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias.
+  struct Product {
+    const Linear* linear;
+    const Input* input;
+    float* y;
+    int64_t ldy;
+  };
+  // Where a row of the batch stands.
+  struct Place {
+    int64_t sequence, position;
+  };
+
+  void allocate(uint64_t max_bytes);
+  void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
+  void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
+  void multiply(std::initializer_list<Product> products, int64_t m);
+  void multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m);
+  void store_keys(const Layer& layer, int64_t index);
+  void attend_run(const Layer& layer, int64_t index, const Run& run, int64_t first, int64_t skip);
+  void add_rows(const float* branch, int64_t m, float* x);
+  template <typename Body>
+  void for_rows(int64_t m, Body&& body);
+
+  const Model& model_;
+  const Ops& ops_;
+  std::vector<KvCache> caches_;  // per sequence
+  int64_t max_rows_;             // tokens evaluated together
+  int64_t logit_rows_;           // rows of logits computed together
+  int64_t m_ = 0;                // rows of the current batch
+  std::span<const int32_t> tokens_;
+  std::span<const Run> runs_;
+  std::vector<Place> places_;          // per row
+  std::vector<Workspace> workspaces_;  // as Model::buffers
+  // [max_rows] rows, each row 64-byte aligned
+  AlignedArray<float> x_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
+  int64_t x_stride_, q_stride_, kv_stride_, mlp_stride_, logits_stride_;
+  std::vector<AlignedArray<float>> scratch_;  // per thread
+  std::vector<float> frequencies_;            // of rope, [head_dim / 2]
+  AlignedArray<float> cos_, sin_;             // [max_rows][head_dim / 2], of the current batch
+};
+
+}  // namespace walsh

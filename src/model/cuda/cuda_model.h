@@ -1,0 +1,15 @@
+// Models on a GPU. A build without CUDA has the same functions, which throw usage.
+#pragma once
+
+#include <memory>
+
+#include "model/executor.h"
+#include "model/placement.h"
+
+namespace walsh {
+
+std::unique_ptr<Placement> make_cuda_placement(const Device& device);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, int64_t positions,
+                                             const SessionOptions& options);
+
+}  // namespace walsh

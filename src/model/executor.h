@@ -1,0 +1,58 @@
+// What a device does for the forward pass: the few fused steps of a layer over a batch of tokens.
+// The order of the steps, chunks and positions are the business of Session, which knows no device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/function_ref.h"
+#include "model/model.h"
+
+namespace walsh {
+
+struct SessionOptions {
+  int64_t max_positions = 0;                // 0: the model's own maximum, at most 4096
+  uint64_t max_bytes = uint64_t{64} << 30;  // of KV cache and workspaces together, in host memory
+  int64_t sequences = 1;                    // that are decoded together, each with its own cache
+};
+
+// Consecutive tokens of one sequence within a batch.
+struct Run {
+  int64_t sequence = 0;
+  int64_t position = 0;  // of its first token
+  int64_t rows = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual int64_t max_rows() const = 0;    // tokens of one batch
+  virtual int64_t logit_rows() const = 0;  // rows of one call of logits()
+
+  // Evaluates a batch: the rows of `runs` one after the other, whose tokens are `tokens`. `steps`
+  // calls the functions below in the order of the model, the same ones for the same number of rows
+  // and the same `first_logit`: a device may record what they do and replay it next time.
+  virtual void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
+                   FunctionRef<void()> steps) = 0;
+
+  virtual void embed() = 0;
+  // Queries, keys and values of all rows; keys and values go to the cache.
+  virtual void project(int64_t layer) = 0;
+  // x += o(attention) of the rows from `skip` on; the others are not needed any more.
+  virtual void attend(int64_t layer, int64_t skip) = 0;
+  // x += down(silu(gate) * up) of the rows from `skip` on.
+  virtual void mlp(int64_t layer, int64_t skip) = 0;
+  // Logits of `rows` <= logit_rows() rows from `row` on.
+  virtual void logits(int64_t row, int64_t rows) = 0;
+  // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
+  virtual std::span<const float> logit_row(int64_t index) = 0;
+};
+
+// On the device where the model's weights are. Allocates all that run() needs for `positions`
+// positions; throws limit with the numbers if that is too much.
+std::unique_ptr<Executor> make_executor(const Model& model, int64_t positions,
+                                        const SessionOptions& options);
+
+}  // namespace walsh

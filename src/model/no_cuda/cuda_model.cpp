@@ -1,0 +1,22 @@
+#include "model/cuda/cuda_model.h"
+
+#include "base/cuda/device.h"
+
+namespace walsh {
+namespace {
+
+[[noreturn]] void refuse(const Device& device) {
+  throw Error(ErrorCode::usage, "device " + device.name(), cuda::unavailable_reason());
+}
+
+}  // namespace
+
+std::unique_ptr<Placement> make_cuda_placement(const Device& device) {
+  refuse(device);
+}
+
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, int64_t, const SessionOptions&) {
+  refuse(model.device);
+}
+
+}  // namespace walsh
