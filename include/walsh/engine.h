@@ -17,13 +17,14 @@ namespace walsh {
 struct EngineOptions {
   int threads = 0;                          // 0: one per core
   int64_t context = 0;                      // positions; 0: the model's maximum, at most 4096
-  std::string activations = "auto";         // "auto", "i8", "i8x2", "f32"
+  std::string activations = "auto";         // "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU)
+  std::string device = "auto";              // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it
 };
 
 // Defaults as in llama.cpp; temperature 0 is greedy.
 struct GenerationOptions {
-  int64_t max_tokens = 128;
+  int64_t max_tokens = 128;  // 0: until the context is full
   float temperature = 0.8f, top_p = 0.95f, min_p = 0.05f, repeat_penalty = 1;
   int top_k = 40;
   uint64_t seed = 42;

@@ -1,32 +1,19 @@
 #include "walsh/engine.h"
 
 #include "api/convert.h"
+#include "api/load.h"
 #include "eval/evaluator.h"
 #include "generate/generator.h"
 #include "model/session.h"
-#include "quantize/open.h"
-#include "text/tokenizer.h"
 #include "walsh/error.h"
 
 namespace walsh {
 
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
-  Model model;
-  Tokenizer tokenizer;
-  std::vector<int32_t> stops;
+  LoadedModel loaded;
   std::unique_ptr<Session> session;
 };
-
-namespace {
-
-Tokenizer read_tokenizer(const WeightSource& source) {
-  const std::string where = source.path() + ": tokenizer.json";
-  if (source.tokenizer_json().empty()) throw Error(ErrorCode::bad_input, where, "missing");
-  return Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json(), where);
-}
-
-}  // namespace
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
@@ -37,38 +24,34 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   auto pool = std::make_unique<ThreadPool>(options.threads);
   std::optional<Recipe> recipe;
   if (options.compress) recipe = to_recipe(*options.compress);
-  const auto source = open_source(path, recipe ? &*recipe : nullptr, plan_of_config, *pool);
-  const ModelConfig config = parse_config(source->config_json(), path + ": config.json");
   LoadOptions load;
   load.pool = pool.get();
   load.activations = parse_activation_mode(options.activations);
-  Model model = Model::load(*source, config, load);
-  std::vector<int32_t> stops =
-      stop_ids(config, source->generation_config_json(), path + ": generation_config.json");
-  auto impl = std::unique_ptr<Impl>(new Impl{std::move(pool), std::move(model),
-                                             read_tokenizer(*source), std::move(stops), nullptr});
+  load.device = parse_device(options.device);
+  LoadedModel loaded = load_model(path, recipe ? &*recipe : nullptr, load);
+  auto impl = std::unique_ptr<Impl>(new Impl{std::move(pool), std::move(loaded), nullptr});
   SessionOptions session;
   session.max_positions = options.context;
-  impl->session = std::make_unique<Session>(impl->model, session);
+  impl->session = std::make_unique<Session>(impl->loaded.model, session);
   return Engine(std::move(impl));
 }
 
 int64_t Engine::vocab_size() const {
-  return impl_->model.config.vocab;
+  return impl_->loaded.model.config.vocab;
 }
 int64_t Engine::context() const {
   return impl_->session->capacity();
 }
 double Engine::bits_per_weight() const {
-  return impl_->model.bits_per_weight();
+  return impl_->loaded.model.bits_per_weight();
 }
 
 std::vector<int32_t> Engine::encode(std::string_view text, bool add_special) const {
-  return impl_->tokenizer.encode(text, add_special);
+  return impl_->loaded.tokenizer.encode(text, add_special);
 }
 
 std::string Engine::decode(std::span<const int32_t> tokens, bool skip_special) const {
-  return impl_->tokenizer.decode(tokens, skip_special);
+  return impl_->loaded.tokenizer.decode(tokens, skip_special);
 }
 
 std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
@@ -91,8 +74,8 @@ std::string Engine::generate(std::string_view prompt, const GenerationOptions& o
   generation.sampler.repeat_penalty = options.repeat_penalty;
   generation.sampler.seed = options.seed;
   generation.max_tokens = options.max_tokens;
-  generation.stop_ids = impl_->stops;
-  StreamDecoder decoder(impl_->tokenizer, true);
+  generation.stop_ids = impl_->loaded.stop_tokens;
+  StreamDecoder decoder(impl_->loaded.tokenizer, true);
   std::string text;
   const auto emit = [&](const std::string& piece) {
     text += piece;
@@ -109,8 +92,8 @@ PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t 
   EvalOptions options;
   options.windows.ctx = ctx;
   options.windows.chunks = chunks;
-  options.bos = impl_->tokenizer.bos().value_or(-1);
-  const Evaluation result = evaluate(impl_->model, nullptr, encode(text, false), options);
+  options.bos = impl_->loaded.tokenizer.bos().value_or(-1);
+  const Evaluation result = evaluate(impl_->loaded.model, nullptr, encode(text, false), options);
   const Estimate perplexity = result.perplexity.perplexity();
   return {perplexity.value, perplexity.error, result.perplexity.count()};
 }

@@ -2,7 +2,6 @@
 
 #include "api/convert.h"
 #include "formats/tensor.h"
-#include "model/config.h"
 #include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/pipeline.h"
@@ -10,8 +9,6 @@
 
 namespace walsh {
 namespace {
-
-constexpr int64_t kLongRow = 4096;  // columns for the nominal bits per weight
 
 const Format* format_or_null(const std::string& name) {
   return name.empty() ? nullptr : &get_format(name);
@@ -35,18 +32,15 @@ Recipe to_recipe(const CompressOptions& options) {
   recipe.balance = options.balance;
   recipe.encode.effort = options.fast ? Effort::fast : Effort::full;
   recipe.encode.scale_rule = options.shape_gain ? ScaleRule::shape_gain : ScaleRule::search;
+  check_recipe(recipe);
   return recipe;
-}
-
-ModelPlan plan_of_config(std::string_view config_json, std::string_view where) {
-  return make_plan(parse_config(config_json, where));
 }
 
 CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads,
                         const CompressProgress& progress) {
   ThreadPool pool(threads);
-  const auto source = open_compressor(in, to_recipe(options), plan_of_config, pool);
+  const auto source = open_compressor(in, to_recipe(options), read_plan, pool);
   const QuantizeSummary summary = quantize_to_file(*source, out, [&](const QuantizeProgress& step) {
     if (progress && !progress(step.index, step.count)) {
       throw Error(ErrorCode::interrupted, out, "stopped by the caller");
@@ -58,8 +52,7 @@ CompressReport quantize(const std::string& in, const std::string& out,
 std::vector<FormatSummary> formats() {
   std::vector<FormatSummary> result;
   for (const Format& f : all_formats()) {
-    const double bits = 8.0 * static_cast<double>(tensor_bytes(f, 1, kLongRow)) / kLongRow;
-    result.push_back({std::string(f.name), bits, f.bound, std::string(f.note)});
+    result.push_back({std::string(f.name), nominal_bits(f), f.bound, std::string(f.note)});
   }
   return result;
 }

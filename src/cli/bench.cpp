@@ -205,7 +205,8 @@ Action add_bench(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::IsMember({"md", "csv", "json"}));
   command
-      .add_option("--synthetic", options->synthetic, "A random model of this shape: 1b, 8b, tiny")
+      .add_option("--synthetic", options->synthetic,
+                  "A random model of this shape: 1b, 8b, 70b, tiny")
       ->type_name("SHAPE");
   command.add_option("--type", options->type, "Format of the synthetic model")
       ->capture_default_str()

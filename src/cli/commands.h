@@ -16,5 +16,6 @@ Action add_run(CLI::App& command);
 Action add_bench(CLI::App& command);
 Action add_inspect(CLI::App& command);
 Action add_formats(CLI::App& command);
+Action add_devices(CLI::App& command);
 
 }  // namespace walsh::cli

@@ -25,7 +25,7 @@ constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 struct Options {
   ModelOptions model;
-  std::string text, reference;
+  std::string text, reference, reference_device;
   int64_t ctx = 512, chunks = 0, stride = 0;
   bool full = false, json = false, verbose = false;
 };
@@ -87,7 +87,9 @@ int evaluate_command(const Options& options) {
   const std::vector<int32_t> tokens = model.tokenizer.encode(text, false);
   std::optional<LoadedModel> reference;
   if (!options.reference.empty()) {
-    reference.emplace(ModelOptions::load_plain(options.reference, pool));
+    const Device device = options.reference_device.empty() ? options.model.chosen_device()
+                                                           : parse_device(options.reference_device);
+    reference.emplace(ModelOptions::load_plain(options.reference, device, pool));
     check_same_tokens(model, *reference, text, tokens);
   }
 
@@ -124,6 +126,10 @@ Action add_eval(CLI::App& command) {
       .add_option("--reference", options->reference,
                   "Model to diverge from, run as it is; a walsh file or a folder")
       ->type_name("MODEL");
+  command
+      .add_option("--reference-device", options->reference_device,
+                  "Where the reference runs (default: as the model)")
+      ->type_name("DEVICE");
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
   command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")
       ->check(CLI::NonNegativeNumber);

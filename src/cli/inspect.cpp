@@ -14,6 +14,7 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "io/json.h"
+#include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"

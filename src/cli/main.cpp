@@ -59,6 +59,7 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
       {"inspect", {"What is in a walsh file", add_inspect}},
       {"formats", {"The storage formats and their measured errors", add_formats}},
+      {"devices", {"What a model can run on", add_devices}},
   };
   std::vector<Command> commands;
   for (const auto& [name, entry] : table) {
@@ -69,7 +70,7 @@ std::vector<Command> add_commands(CLI::App& app) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("Quantizes language models in a rotated domain and runs them on the CPU.", "walsh");
+  CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
   app.footer(type_list());
   app.set_version_flag("--version", version_text());
   app.require_subcommand(0, 1);

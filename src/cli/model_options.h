@@ -3,16 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
+#include "api/load.h"
 #include "base/thread_pool.h"
 #include "cli/recipe_options.h"
 #include "formats/weight_source.h"
 #include "model/model.h"
-#include "rotate/plan.h"
-#include "text/tokenizer.h"
 
 namespace walsh::cli {
 
@@ -25,23 +23,11 @@ struct MachineOptions {
   void apply() const;  // chooses the instruction set; throws usage
 };
 
-// The plan that the quantizer asks the model layer for.
-ModelPlan read_plan(std::string_view config_json, std::string_view where);
-
-// A model ready to run, with the texts that say how to use it.
-struct LoadedModel {
-  std::string path;
-  Model model;
-  Tokenizer tokenizer;
-  std::vector<int32_t> stop_tokens;  // of generation_config.json, else of the config
-  std::string generation_config;     // JSON text, may be empty
-  double load_seconds = 0;
-};
-
 // MODEL, --activations, and --quantize with its refinements.
 struct ModelOptions {
   std::string path;
   std::string activations = "auto";
+  std::string device = "auto";
   RecipeOptions recipe;
   MachineOptions machine;
 
@@ -53,8 +39,14 @@ struct ModelOptions {
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, ThreadPool& pool) const;
-  // Loads another folder or file as it is: a reference, in exact arithmetic.
-  static LoadedModel load_plain(const std::string& path, ThreadPool& pool);
+  // Loads another folder or file as it is: a reference.
+  static LoadedModel load_plain(const std::string& path, const Device& device, ThreadPool& pool);
+  // --device; auto is the first GPU, the CPU without one and for f32 activations.
+  Device chosen_device() const;
+
+ private:
+  // The recipe that --quantize asks for, none without it; throws usage.
+  std::optional<Recipe> wanted_recipe() const;
 };
 
 }  // namespace walsh::cli

@@ -12,6 +12,7 @@
 #include "cli/model_options.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
+#include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/pipeline.h"
 #include "walsh/error.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "api/convert.h"
 #include "formats/tensor.h"
 #include "walsh/error.h"
 
@@ -72,31 +73,22 @@ void RecipeOptions::refuse_without_type() const {
 }
 
 Recipe RecipeOptions::recipe() const {
-  Recipe recipe;
-  const auto named = [](const std::string& name) {
-    return name.empty() ? nullptr : &get_format(name);
-  };
-  std::string type = type_;
-  if (group_ == "full") type += ":full";
-  if (!levels_.empty() && levels_ != "full") type += ":" + levels_;
-  recipe.type = named(type);
-  recipe.embed_type = named(embed_type_);
-  recipe.head_type = named(head_type_);
-  recipe.rules = rules();
-  recipe.rotation = parse_rotation_kind(rotation_);
-  recipe.block = block_;
-  recipe.signs = !no_signs_;
-  recipe.seed = seed_;
-  recipe.balance = balance_ == "on";
-  recipe.encode.effort = effort_ == "full" ? Effort::full : Effort::fast;
-  recipe.encode.scale_rule = scale_ == "search" ? ScaleRule::search : ScaleRule::shape_gain;
-  check_recipe(recipe);
+  CompressOptions options;
+  options.type = type_;
+  if (group_ == "full") options.type += ":full";
+  if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;
+  options.embed_type = embed_type_;
+  options.head_type = head_type_;
+  options.rotation = rotation_;
+  options.block = block_;
+  options.signs = !no_signs_;
+  options.seed = seed_;
+  options.balance = balance_ == "on";
+  options.fast = effort_ == "fast";
+  options.shape_gain = scale_ == "shape-gain";
+  Recipe recipe = to_recipe(options);
+  recipe.rules = rules();  // overrides and ignores in the order in which they were given
   return recipe;
-}
-
-double nominal_bits(const Format& format) {
-  constexpr int64_t kCols = 1 << 16;
-  return 8.0 * static_cast<double>(tensor_bytes(format, 1, kCols)) / static_cast<double>(kCols);
 }
 
 std::string type_list() {

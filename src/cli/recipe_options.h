@@ -36,9 +36,6 @@ class RecipeOptions {
   uint32_t seed_ = 42;
 };
 
-// Storage bits per weight of a format on long rows.
-double nominal_bits(const Format& format);
-
 // One line per format: name, bits per weight, error bound, note; for --help.
 std::string type_list();
 

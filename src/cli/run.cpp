@@ -74,8 +74,11 @@ void write_text(const std::string& text) {
 // One model that completes one prompt after the other.
 class Completer {
  public:
-  Completer(const LoadedModel& model, const Options& options)
-      : model_(model), options_(options), session_(model.model, {.max_positions = options.ctx}) {
+  Completer(const LoadedModel& model, const Options& options, double load_seconds)
+      : model_(model),
+        options_(options),
+        load_seconds_(load_seconds),
+        session_(model.model, {.max_positions = options.ctx}) {
     generate_.sampler = sampler_options(options, model);
     generate_.max_tokens = std::max<int64_t>(options.tokens, 0);
     if (!options.ignore_eos) generate_.stop_ids = model.stop_tokens;
@@ -110,7 +113,7 @@ class Completer {
         stderr,
         "\nload {:.2f} s | prompt {} tokens, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
         " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
-        model_.load_seconds, r.prompt_tokens, r.prompt_seconds, r.prompt_tokens_per_second(),
+        load_seconds_, r.prompt_tokens, r.prompt_seconds, r.prompt_tokens_per_second(),
         r.tokens.size(), r.decode_seconds, r.decode_tokens_per_second(),
         reasons[static_cast<size_t>(r.reason)], generate_.sampler.seed);
   }
@@ -125,6 +128,7 @@ class Completer {
 
   const LoadedModel& model_;
   const Options& options_;
+  const double load_seconds_;
   GenerateOptions generate_;
   Session session_;
 };
@@ -151,8 +155,9 @@ int run(const Options& options) {
   std::string prompt = options.prompt;
   if (given(options.file_option)) prompt = read_text_file(options.prompt_file, kMaxPromptBytes);
   ThreadPool pool(options.model.machine.threads);
+  const Stopwatch watch;
   const LoadedModel model = options.model.load(pool);
-  Completer completer(model, options);
+  Completer completer(model, options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
   completer.print_footer(completer.complete(prompt));
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;

@@ -82,4 +82,9 @@ uint64_t tensor_bytes(const Format& format, int64_t rows, int64_t cols) {
   return total;
 }
 
+double nominal_bits(const Format& format) {
+  constexpr int64_t kCols = 1 << 16;
+  return 8.0 * static_cast<double>(tensor_bytes(format, 1, kCols)) / static_cast<double>(kCols);
+}
+
 }  // namespace walsh

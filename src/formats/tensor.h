@@ -45,6 +45,8 @@ std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t c
 void bind_arrays(Tensor& tensor, std::span<const std::span<const std::byte>> arrays);
 
 uint64_t tensor_bytes(const Format& format, int64_t rows, int64_t cols);
+// Storage bits per weight, scales included, of a format on long rows.
+double nominal_bits(const Format& format);
 
 // Codes [padded] of one row and pass.
 void unpack_codes(const ScalarCode& code, const std::byte* row, int64_t padded, uint8_t* codes);

@@ -24,6 +24,8 @@ class WeightSource {
   virtual bool contains(const std::string& name) const = 0;
   // Every tensor name, in file order.
   virtual std::vector<std::string> names() const = 0;
+  // The format that load() will give, without loading. Throws bad_input for a missing tensor.
+  virtual const Format& format_of(const std::string& name) const = 0;
   // Throws bad_input naming file and tensor if it is missing or its content is not usable.
   virtual Tensor load(const std::string& name) = 0;
   // Tells that the tensor's file pages are not needed again soon.

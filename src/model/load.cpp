@@ -19,6 +19,7 @@ class ModelLoader {
         placement_(make_placement(options.device)) {
     model_.config = config;
     model_.device = options.device;
+    model_.activations = options.activations;
     model_.pool_ = options.pool;
   }
 
@@ -86,6 +87,7 @@ class ModelLoader {
       model_.embedding_rotators_.push_back(
           rotator(model_.embedding.rotation[pass], model_.embedding_scratch()));
     }
+    model_.device_embedding = placement_->place_embedding(model_.embedding);
   }
 
   void load_layer(const LayerNames& names, int64_t window) {
@@ -136,6 +138,7 @@ class ModelLoader {
       case ActivationMode::i8x2:
         form.planes = 2;
         break;
+      case ActivationMode::f16:
       case ActivationMode::f32:
         break;
     }
@@ -157,7 +160,7 @@ class ModelLoader {
 
   // Index of the form within the site, which it joins if it is new.
   int add_form(Input& input, PreparedInput form) {
-    placement_->check(form);
+    if (form.transform.rotator != nullptr) placement_->check(form, options_.activations);
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {
       const PreparedInput& f = input.forms[i];

@@ -16,9 +16,10 @@ ActivationMode parse_activation_mode(std::string_view name) {
   if (name == "auto") return ActivationMode::automatic;
   if (name == "i8") return ActivationMode::i8;
   if (name == "i8x2") return ActivationMode::i8x2;
+  if (name == "f16") return ActivationMode::f16;
   if (name == "f32") return ActivationMode::f32;
   throw Error(ErrorCode::usage, std::string(name),
-              "unknown activation type, expected auto, i8, i8x2 or f32");
+              "unknown activation type, expected auto, i8, i8x2, f16 or f32");
 }
 
 uint64_t Linear::bytes() const {

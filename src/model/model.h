@@ -17,8 +17,9 @@
 
 namespace walsh {
 
-// What coded weights are multiplied with. automatic: the int8 planes that each format asks for.
-enum class ActivationMode : uint8_t { automatic, i8, i8x2, f32 };
+// What coded weights are multiplied with. automatic: the int8 planes that each format asks for; f32
+// exists on the CPU, f16 (16-bit floats) on the GPU.
+enum class ActivationMode : uint8_t { automatic, i8, i8x2, f16, f32 };
 ActivationMode parse_activation_mode(std::string_view name);  // throws usage
 
 // A matrix in the memory of another device than the CPU.
@@ -105,9 +106,11 @@ class Model {
 
   ModelConfig config;
   Device device;
+  ActivationMode activations = ActivationMode::automatic;
   std::vector<Layer> layers;
   Tensor embedding;
-  Input head_input;  // with the final norm's gain
+  std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU
+  Input head_input;                                       // with the final norm's gain
   Linear head;
   std::vector<BufferShape> buffers;
 

@@ -8,6 +8,12 @@ namespace {
 
 class CpuPlacement : public Placement {
  public:
+  void check(const PreparedInput&, ActivationMode activations) const override {
+    if (activations != ActivationMode::f16) return;
+    throw Error(ErrorCode::usage, "device cpu",
+                "activations f16 exist on the GPU only: use auto, i8, i8x2 or f32");
+  }
+
   void place(Linear& linear, Tensor stored) override {
     if (stored.format->dense) {
       linear.dense = std::move(stored);

@@ -11,11 +11,14 @@ class Placement {
  public:
   virtual ~Placement() = default;
 
-  // Refuses a form of input that the device cannot make.
-  virtual void check(const PreparedInput&) const {}
+  // Refuses a form of rotated input that the device cannot make.
+  virtual void check(const PreparedInput& form, ActivationMode activations) const = 0;
   // Fills in what the device multiplies with: Linear::dense, passes or device_weights. format,
   // rows, cols and bias are set.
   virtual void place(Linear& linear, Tensor stored) = 0;
+  // The token embedding, placed before a head that may share its memory; null on the CPU, which
+  // uses the tensor itself.
+  virtual std::shared_ptr<const DeviceWeights> place_embedding(const Tensor&) { return nullptr; }
   // All matrices are placed.
   virtual void finish() {}
 };

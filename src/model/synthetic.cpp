@@ -19,10 +19,13 @@ struct Shape {
   std::string_view rope;
 };
 
-constexpr std::array<Shape, 3> kShapes = {{
+constexpr std::array<Shape, 4> kShapes = {{
     {"tiny", 2, 256, 344, 4, 2, 500, R"({"rope_type": "default", "rope_theta": 10000.0})"},
     {"1b", 22, 2048, 5632, 32, 4, 32000, R"({"rope_type": "default", "rope_theta": 10000.0})"},
     {"8b", 32, 4096, 14336, 32, 8, 128256,
+     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
+    {"70b", 80, 8192, 28672, 64, 8, 128256,
      R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
 }};
@@ -38,7 +41,7 @@ std::string config_of(std::string_view name) {
             "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}}})",
         s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads, s.vocab, s.rope);
   }
-  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected 1b, 8b or tiny");
+  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected 1b, 8b, 70b or tiny");
 }
 
 // Writes `count` values drawn from a table of 256.
@@ -139,10 +142,18 @@ std::vector<std::string> SyntheticSource::names() const {
   return names_;
 }
 
-Tensor SyntheticSource::load(const std::string& name) {
+const SyntheticSource::Entry& SyntheticSource::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) throw Error(ErrorCode::bad_input, path(), "no tensor " + name);
-  const Entry& entry = found->second;
+  return found->second;
+}
+
+const Format& SyntheticSource::format_of(const std::string& name) const {
+  return *find(name).format;
+}
+
+Tensor SyntheticSource::load(const std::string& name) {
+  const Entry& entry = find(name);
   const Format& format = *entry.format;
   const bool vector = entry.shape.rows == 1;
   const double sigma = vector ? 0 : 1 / std::sqrt(static_cast<double>(entry.shape.cols));

@@ -21,7 +21,8 @@ struct SyntheticTypes {
 // loaded; the same shape, types and seed give the same bytes.
 class SyntheticSource : public WeightSource {
  public:
-  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" (as Llama 3.1 8B) or "tiny" (for tests).
+  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" and "70b" (as Llama 3.1) or "tiny" (for
+  // tests).
   // Throws usage for another one.
   SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
 
@@ -32,6 +33,7 @@ class SyntheticSource : public WeightSource {
   std::string_view tokenizer_config_json() const override { return {}; }
   bool contains(const std::string& name) const override { return tensors_.contains(name); }
   std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
   void release(const std::string&) override {}
 
@@ -42,6 +44,8 @@ class SyntheticSource : public WeightSource {
     int site;  // whose seed its rotation has
     uint64_t seed;
   };
+
+  const Entry& find(const std::string& name) const;
 
   std::string shape_, config_json_;
   uint32_t seed_;

@@ -125,4 +125,8 @@ ModelPlan make_plan(const ModelConfig& c) {
   return plan;
 }
 
+ModelPlan read_plan(std::string_view config_json, std::string_view where) {
+  return make_plan(parse_config(config_json, where));
+}
+
 }  // namespace walsh

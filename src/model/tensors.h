@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/config.h"
@@ -37,5 +38,7 @@ std::vector<TensorShape> model_tensors(const ModelConfig& config);
 
 // Sites per layer in this order: attention input, o input, MLP input, down input.
 ModelPlan make_plan(const ModelConfig& config);
+// The same from config.json's text: the PlanReader of quantize/open.h. Throws as parse_config.
+ModelPlan read_plan(std::string_view config_json, std::string_view where);
 
 }  // namespace walsh

@@ -18,24 +18,30 @@ std::vector<std::string> CheckpointSource::names() const {
   return result;
 }
 
+const TensorInfo& CheckpointSource::find(const std::string& name) const {
+  if (const TensorInfo* info = checkpoint_->find(name)) return *info;
+  throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+              "the checkpoint lacks this tensor");
+}
+
+const Format& CheckpointSource::format_of(const std::string& name) const {
+  return dense_format(find(name).dtype());
+}
+
 Tensor CheckpointSource::load(const std::string& name) {
-  const TensorInfo* info = checkpoint_->find(name);
-  if (!info) {
-    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
-                "the checkpoint lacks this tensor");
-  }
-  const auto& shape = info->shape;
-  if ((shape.size() != 1 && shape.size() != 2) || info->elements() == 0) {
-    throw Error(ErrorCode::bad_input, info->where(),
+  const TensorInfo& info = find(name);
+  const auto& shape = info.shape;
+  if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
+    throw Error(ErrorCode::bad_input, info.where(),
                 "rank " + std::to_string(shape.size()) + " with " +
-                    std::to_string(info->elements()) +
+                    std::to_string(info.elements()) +
                     " elements, expected a vector or a matrix that is not empty");
   }
   Tensor tensor;
-  tensor.format = &dense_format(info->dtype());
+  tensor.format = &dense_format(info.dtype());
   tensor.rows = shape.size() == 2 ? shape[0] : 1;
   tensor.cols = shape.back();
-  tensor.data = checkpoint_->data(*info);
+  tensor.data = checkpoint_->data(info);
   tensor.owner = checkpoint_;
   return tensor;
 }

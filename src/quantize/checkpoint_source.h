@@ -23,11 +23,14 @@ class CheckpointSource : public WeightSource {
   }
   bool contains(const std::string& name) const override;
   std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
   // A matrix, or a vector as one row. Throws bad_input for another rank or element type.
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
 
  private:
+  const TensorInfo& find(const std::string& name) const;
+
   std::shared_ptr<Checkpoint> checkpoint_;
 };
 

@@ -145,6 +145,15 @@ std::vector<std::string> Compressor::names() const {
   return result;
 }
 
+const Format& Compressor::format_of(const std::string& name) const {
+  const auto it = index_.find(name);
+  if (it == index_.end()) {
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+                "the checkpoint lacks this tensor");
+  }
+  return *tensors_[it->second].format;
+}
+
 double Compressor::nmse(const std::string& name) const {
   const auto it = nmse_.find(name);
   return it == nmse_.end() ? 0.0 : it->second;

@@ -50,6 +50,7 @@ class Compressor : public WeightSource {
   }
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override { source_.release(name); }
 

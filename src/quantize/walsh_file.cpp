@@ -146,9 +146,18 @@ void WalshFile::verify(const StoredTensor& tensor) const {
                                                  tensor.checksum.hex() + ": the file is damaged");
 }
 
-Tensor WalshFile::load(const std::string& name) {
+const StoredTensor& WalshFile::require(const std::string& name) const {
   const StoredTensor* stored = find(name);
   if (!stored) refuse(path() + ": tensor " + name, "the file lacks this tensor");
+  return *stored;
+}
+
+const Format& WalshFile::format_of(const std::string& name) const {
+  return *require(name).format;
+}
+
+Tensor WalshFile::load(const std::string& name) {
+  const StoredTensor* stored = &require(name);
   verify(*stored);
   Tensor tensor;
   tensor.format = stored->format;

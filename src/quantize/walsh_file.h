@@ -68,12 +68,14 @@ class WalshFile : public WeightSource {
   std::string_view tokenizer_config_json() const override { return tokenizer_config_; }
   bool contains(const std::string& name) const override { return find(name) != nullptr; }
   std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
   // Verifies the checksum: reading every byte once costs little beside packing it.
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
 
  private:
   WalshFile() = default;
+  const StoredTensor& require(const std::string& name) const;
   void read_texts(const GgufContent& content);
   void read_tensors(const GgufContent& content);
   void bind(const GgufContent& content, StoredTensor& tensor) const;

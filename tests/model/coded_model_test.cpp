@@ -31,6 +31,10 @@ class TestSource : public WeightSource {
     return list;
   }
   void release(const std::string&) override {}
+  const Format& format_of(const std::string& name) const override {
+    const bool use_b = b_ != nullptr && name.find(b_part_) != std::string::npos;
+    return decode ? dense_format(DType::f32) : (use_b ? *b_ : a_).format_of(name);
+  }
 
   Tensor load(const std::string& name) override {
     const bool use_b = b_ != nullptr && name.find(b_part_) != std::string::npos;
@@ -243,6 +247,13 @@ TEST(Load, ReportsProgressPerTensor) {
   };
   Model::load(source, parse_config(source.config_json(), "test"), options);
   EXPECT_EQ(calls, 21u);
+}
+
+TEST(Load, FormatsAreKnownBeforeLoading) {
+  SyntheticSource source = synthetic(get_format("tq4+2"), dense_format(DType::bf16));
+  for (const std::string& name : source.names())
+    EXPECT_EQ(&source.format_of(name), source.load(name).format) << name;
+  EXPECT_THROW(source.format_of("none"), Error);
 }
 
 TEST(Synthetic, SameSeedSameBytesAndUnknownShapeIsRefused) {

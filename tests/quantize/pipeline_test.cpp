@@ -71,7 +71,10 @@ TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
     EXPECT_EQ(std::filesystem::file_size(path), predicted);
     auto file = WalshFile::open(path);
     EXPECT_EQ(file->names(), source->names());
+    EXPECT_THROW(file->format_of("none"), Error);
+    EXPECT_THROW(source->format_of("none"), Error);
     for (const std::string& name : source->names()) {
+      EXPECT_EQ(&file->format_of(name), &source->format_of(name)) << name;
       EXPECT_EQ(decode(*file, name), decode(*source, name)) << format.name << " " << name;
     }
   }

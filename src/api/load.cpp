@@ -1,0 +1,47 @@
+#include "api/load.h"
+
+#include "generate/generator.h"
+#include "model/config.h"
+#include "model/tensors.h"
+#include "quantize/open.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+ModelConfig read_config(const WeightSource& source) {
+  return parse_config(source.config_json(), source.path() + ": config.json");
+}
+
+Tokenizer read_tokenizer(const WeightSource& source) {
+  if (source.tokenizer_json().empty()) {
+    throw Error(ErrorCode::bad_input, source.path(), "there is no tokenizer.json");
+  }
+  return Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json(),
+                              source.path() + ": tokenizer");
+}
+
+}  // namespace
+
+LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options) {
+  const auto source = open_weights(path, recipe, *options.pool);
+  const ModelConfig config = read_config(*source);
+  // The small files first: what is wrong with them is told before the weights take their time.
+  Tokenizer tokenizer = read_tokenizer(*source);
+  std::vector<int32_t> stops =
+      stop_ids(config, source->generation_config_json(), path + ": generation_config.json");
+  Model model = Model::load(*source, config, options);
+  return {path, std::move(model), std::move(tokenizer), std::move(stops),
+          std::string(source->generation_config_json())};
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
+                                           ThreadPool& pool) {
+  return open_source(path, recipe, read_plan, pool);
+}
+
+Model load_weights(WeightSource& source, const LoadOptions& options) {
+  return Model::load(source, read_config(source), options);
+}
+
+}  // namespace walsh

@@ -1,0 +1,34 @@
+// From a path to a model that is ready to run: what Engine and the commands have in common.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/weight_source.h"
+#include "model/model.h"
+#include "quantize/recipe.h"
+#include "text/tokenizer.h"
+
+namespace walsh {
+
+// A model with the texts that say how to use it.
+struct LoadedModel {
+  std::string path;
+  Model model;
+  Tokenizer tokenizer;
+  std::vector<int32_t> stop_tokens;  // of generation_config.json, else of the config
+  std::string generation_config;     // JSON text, may be empty
+};
+
+// Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the
+// way if `recipe` is given. Throws bad_input, also for a model without a tokenizer, io or limit.
+LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options);
+
+// The two steps of it for those who need no tokenizer.
+std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
+                                           ThreadPool& pool);
+Model load_weights(WeightSource& source, const LoadOptions& options);
+
+}  // namespace walsh

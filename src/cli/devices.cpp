@@ -1,0 +1,60 @@
+// `walsh devices`: what a model can run on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/cpu.h"
+#include "base/cuda/device.h"
+#include "cli/commands.h"
+#include "io/json.h"
+
+namespace walsh::cli {
+namespace {
+
+double gib(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+unsigned cores() {
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+int list_devices(bool json) {
+  const std::vector<cuda::DeviceInfo> gpus = cuda::devices();
+  if (json) {
+    Json list = Json::array();
+    list.push_back({{"device", "cpu"}, {"isa", isa_name(current_isa())}, {"cores", cores()}});
+    for (const cuda::DeviceInfo& d : gpus) {
+      list.push_back({{"device", fmt::format("cuda:{}", d.index)},
+                      {"name", d.name},
+                      {"capability", fmt::format("{}.{}", d.major, d.minor)},
+                      {"multiprocessors", d.multiprocessors},
+                      {"memory", d.total_bytes},
+                      {"free", d.free_bytes}});
+    }
+    fmt::print("{}\n", list.dump(2));
+    return 0;
+  }
+  fmt::print("{:<8} {} cores, {}\n", "cpu", cores(), isa_name(current_isa()));
+  for (const cuda::DeviceInfo& d : gpus) {
+    fmt::print(
+        "{:<8} {}, compute capability {}.{}, {} multiprocessors, {:.1f} of {:.1f} GiB free\n",
+        fmt::format("cuda:{}", d.index), d.name, d.major, d.minor, d.multiprocessors,
+        gib(d.free_bytes), gib(d.total_bytes));
+  }
+  if (gpus.empty()) fmt::print("no GPU: {}\n", cuda::unavailable_reason());
+  return 0;
+}
+
+}  // namespace
+
+Action add_devices(CLI::App& command) {
+  const auto json = std::make_shared<bool>(false);
+  command.add_flag("--json", *json, "As JSON");
+  return [json] { return list_devices(*json); };
+}
+
+}  // namespace walsh::cli

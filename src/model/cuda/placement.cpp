@@ -1,0 +1,102 @@
+// Loading into GPU memory, tensor by tensor: stored arrays go through pinned buffers to the device
+// and are repacked there.
+#include <fmt/format.h>
+
+#include "model/cuda/cuda_model.h"
+#include "model/cuda/weights.h"
+
+namespace walsh {
+namespace {
+
+class CudaPlacement : public Placement {
+ public:
+  explicit CudaPlacement(const Device& device) : device_(device) {
+    cuda::use_device(device.index);
+    uploader_ = std::make_unique<cuda::Uploader>();
+  }
+
+  void check(const PreparedInput& form, ActivationMode activations) const override {
+    if (form.transform.rotator->rotation().kind == RotationKind::qr) {
+      throw Error(ErrorCode::usage, "device " + device_.name(),
+                  "rotation qr exists on the CPU only: use --device cpu");
+    }
+    if (activations == ActivationMode::f32) {
+      throw Error(ErrorCode::usage, "device " + device_.name(),
+                  "activations f32 exist on the CPU only: use auto, i8, i8x2 or f16");
+    }
+  }
+
+  void place(Linear& linear, Tensor stored) override {
+    auto weights = std::make_shared<CudaWeights>();
+    weights->padded = padded_cols(*stored.format, stored.cols);
+    if (stored.format->dense) {
+      const bool tied = embedding_ && stored.data.data() == embedding_data_;
+      weights->dense = tied ? cuda::DenseMatrix{stored.format->dtype, stored.rows, stored.cols,
+                                                embedding_->arrays[0]}
+                            : cuda::upload_dense(stored, *uploader_);
+    }
+    for (int pass = 0; pass < stored.format->passes; ++pass) {
+      weights->rotation[pass] = stored.rotation[pass];
+      weights->pass.push_back(cuda::upload_matrix(stored, pass, *uploader_, staging_));
+    }
+    if (!linear.bias.empty()) {
+      weights->bias = cuda::Buffer(linear.bias.size() * sizeof(float));
+      uploader_->copy(weights->bias.as(), linear.bias.data(), weights->bias.bytes());
+    }
+    linear.device_weights = std::move(weights);
+  }
+
+  std::shared_ptr<const DeviceWeights> place_embedding(const Tensor& stored) override {
+    auto embedding = std::make_shared<CudaEmbedding>();
+    embedding->format = stored.format;
+    embedding->rows = stored.rows;
+    embedding->cols = stored.cols;
+    const auto keep = [&](std::span<const std::byte> array) {
+      cuda::Buffer& copy = embedding->arrays.emplace_back(array.size());
+      uploader_->copy(copy.as(), array.data(), array.size());
+    };
+    if (stored.format->dense) keep(stored.data);
+    for (int pass = 0; pass < stored.format->passes; ++pass) {
+      const ScalarCode& code = stored.format->code[pass];
+      embedding->rotation[pass] = stored.rotation[pass];
+      keep(stored.pass[pass].codes);
+      keep(stored.pass[pass].scales);
+      if (code.has_offset) keep(stored.pass[pass].offsets);
+      if (code.sub_group != 0) keep(stored.pass[pass].sub_scales);
+    }
+    embedding_data_ = stored.data.data();
+    embedding_ = embedding;
+    return embedding;
+  }
+
+  void finish() override { uploader_->synchronize(); }
+
+ private:
+  Device device_;
+  std::unique_ptr<cuda::Uploader> uploader_;
+  cuda::Buffer staging_;
+  std::shared_ptr<CudaEmbedding> embedding_;
+  const std::byte* embedding_data_ = nullptr;
+};
+
+}  // namespace
+
+uint64_t CudaWeights::bytes() const {
+  uint64_t sum = dense.data.bytes();
+  for (const cuda::Matrix& matrix : pass)
+    sum += matrix.bytes();
+  return sum;
+}
+
+uint64_t CudaEmbedding::bytes() const {
+  uint64_t sum = 0;
+  for (const cuda::Buffer& array : arrays)
+    sum += array.bytes();
+  return sum;
+}
+
+std::unique_ptr<Placement> make_cuda_placement(const Device& device) {
+  return std::make_unique<CudaPlacement>(device);
+}
+
+}  // namespace walsh

@@ -1,0 +1,220 @@
+#include "model/cuda/sites.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace walsh {
+namespace {
+
+using cuda::InputForm;
+using cuda::InputSource;
+using cuda::kMaxVectors;
+
+constexpr int64_t kRowAlignment = 64;                // elements: 128 bytes of 16 bits
+constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
+constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
+
+std::vector<const Linear*> all_linears(const Model& model) {
+  std::vector<const Linear*> all = {&model.head};
+  for (const Layer& layer : model.layers)
+    for (const Linear* linear : linears(layer))
+      all.push_back(linear);
+  return all;
+}
+
+// The rows of later tokens of a batch: every pointer moved by `first` rows.
+InputSource from_row(const InputSource& source, int64_t first) {
+  InputSource moved = source;
+  moved.x += first * source.ldx;
+  if (moved.up != nullptr) moved.up += first * source.ldx;
+  return moved;
+}
+
+CudaItem from_row(const CudaItem& item, int64_t first) {
+  CudaItem moved = item;
+  moved.y += first * item.ldy;
+  return moved;
+}
+
+const float* bias_of(const CudaWeights& weights) {
+  return weights.bias.empty() ? nullptr : weights.bias.as<float>();
+}
+
+}  // namespace
+
+CudaSites::Extent CudaSites::extent(const Model& model, int64_t max_rows) {
+  Extent extent;
+  const bool exact = model.activations == ActivationMode::f16;
+  const bool library = cuda::PromptProducts::unavailable_reason().empty();
+  bool dense = false;
+  for (const Linear* linear : all_linears(model)) {
+    const int64_t cols = padded_cols(*linear->format, linear->cols);
+    extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
+    if (linear->is_dense()) {
+      dense = true;
+      if (linear->format->dtype == DType::f32) extent.row_bytes = 4;
+    } else if (linear != &model.head) {
+      extent.scratch =
+          std::max(extent.scratch, cuda::PromptProducts::scratch_for(linear->rows, cols));
+    }
+  }
+  extent.scratch = std::min(extent.scratch, kMaxScratch);
+  const bool long_prompts = max_rows >= cuda::kRowsFrom || (dense && max_rows > kMaxVectors);
+  extent.prompts = exact || (library && long_prompts);
+  if (!extent.prompts) extent.scratch = 0;
+  extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kRowsFrom) : max_rows;
+  if (exact) extent.quantized_rows = 0;
+  return extent;
+}
+
+uint64_t CudaSites::bytes(const Model& model, int64_t max_rows) {
+  const Extent e = extent(model, max_rows);
+  uint64_t sum = static_cast<uint64_t>(kMaxVectors * e.stride) * sizeof(float);
+  if (e.prompts) {
+    sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
+    sum += cuda::PromptProducts::device_bytes(e.scratch);
+  }
+  for (const BufferShape& shape : model.buffers) {
+    const int64_t cols = round_up(shape.cols, kActivationBlock);
+    const int64_t group = std::max(shape.group, 1);
+    sum += static_cast<uint64_t>(e.quantized_rows * shape.planes *
+                                 (cols + cols / group * 4 + cols / cuda::kChunkColumns * 4));
+  }
+  return sum;
+}
+
+CudaSites::CudaSites(const Model& model, int64_t max_rows)
+    : extent_(extent(model, max_rows)),
+      exact_(model.activations == ActivationMode::f16),
+      float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
+  for (const BufferShape& shape : model.buffers) {
+    cuda::Activations& buffer = quantized_.emplace_back();
+    if (shape.planes == 0 || extent_.quantized_rows == 0) continue;
+    buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),
+                               shape.group, shape.planes);
+  }
+  if (!extent_.prompts) return;
+  rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
+  prompt_ = std::make_unique<cuda::PromptProducts>(extent_.scratch);
+}
+
+void CudaSites::multiply(const Input& input, const InputSource& source,
+                         std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream) {
+  std::vector<CudaItem> coded_items, dense_items, row_items;
+  for (const CudaItem& item : items) {
+    const bool is_dense = item.linear->is_dense();
+    const bool many = is_dense ? m > kMaxVectors : exact_ || m >= cuda::kRowsFrom;
+    (many && prompt_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
+  }
+  if (!coded_items.empty()) coded(input, source, coded_items, m, stream);
+  for (int64_t row = 0; !dense_items.empty() && row < m; row += kMaxVectors) {
+    std::vector<CudaItem> slice;
+    for (const CudaItem& item : dense_items)
+      slice.push_back(from_row(item, row));
+    dense(from_row(source, row), slice, std::min(kMaxVectors, m - row), stream);
+  }
+  if (!row_items.empty()) rows(source, row_items, m, stream);
+}
+
+// int8 inputs: the forms that the items read are made once, two per launch.
+void CudaSites::coded(const Input& input, const InputSource& source,
+                      std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
+  std::vector<InputForm> forms;
+  std::vector<cuda::Product> products;
+  std::vector<bool> made(input.forms.size());
+  for (const CudaItem& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    cuda::Product& product = products.emplace_back();
+    for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+      const auto index = static_cast<size_t>(item.linear->input[pass]);
+      const PreparedInput& form = input.forms[index];
+      cuda::Activations& buffer = quantized_[static_cast<size_t>(form.buffer)];
+      product.pass[pass] = &weights.pass[pass];
+      product.input[pass] = &buffer;
+      if (made[index]) continue;
+      made[index] = true;
+      InputForm& to = forms.emplace_back();
+      to.rotation = weights.rotation[pass];
+      to.padded = form.transform.cols;
+      to.out = &buffer;
+    }
+    product.bias = bias_of(weights);
+    product.y = item.y;
+    product.ldy = item.ldy;
+    product.add = item.add;
+  }
+  if (m == 1 && cuda::can_fuse(source, forms, products)) {
+    cuda::prepare_and_multiply(source, forms, products, stream);
+    return;
+  }
+  const std::span<const InputForm> all(forms);
+  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
+    cuda::prepare(source, all.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
+                  stream);
+  if (m <= kMaxVectors) {
+    cuda::multiply(std::span<const cuda::Product>(products), m, stream);
+  } else {
+    cuda::multiply_many(products, m, stream);
+  }
+}
+
+void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items, int64_t m,
+                      cuda::Stream stream) {
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.padded = source.width;
+  form.rows = float_rows_.as();
+  form.stride = extent_.stride;
+  cuda::prepare(source, {&form, 1}, m, stream);
+  std::vector<cuda::DenseProduct> products;
+  for (const CudaItem& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    products.push_back({&weights.dense, float_rows_.as<float>(), extent_.stride, bias_of(weights),
+                        item.y, item.ldy, item.add});
+  }
+  cuda::multiply(std::span<const cuda::DenseProduct>(products), m, stream);
+}
+
+// Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
+void CudaSites::rows(const InputSource& source, std::span<const CudaItem> items, int64_t m,
+                     cuda::Stream stream) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<CudaItem> chosen;
+    for (const CudaItem& item : items) {
+      const DType coded = source.gain != nullptr ? DType::f16 : DType::bf16;
+      const DType wanted = item.linear->is_dense() ? item.linear->format->dtype : coded;
+      if (wanted == type) chosen.push_back(item);
+    }
+    if (!chosen.empty()) rows_of_type(type, source, chosen, m, stream);
+  }
+}
+
+void CudaSites::rows_of_type(DType type, const InputSource& source, std::span<const CudaItem> items,
+                             int64_t m, cuda::Stream stream) {
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.rows = rows_.as();
+  form.stride = extent_.stride;
+  form.row_type = type;
+  std::vector<cuda::RowProduct> products;
+  for (const CudaItem& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    cuda::RowProduct& product = products.emplace_back();
+    if (item.linear->is_dense()) product.dense = &weights.dense;
+    for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+      product.pass[pass] = &weights.pass[pass];
+      product.rotation[pass] = weights.rotation[pass];
+    }
+    product.cols = weights.padded;
+    product.bias = bias_of(weights);
+    product.y = item.y;
+    product.ldy = item.ldy;
+    product.add = item.add;
+    form.padded = std::max(form.padded, weights.padded);
+  }
+  cuda::prepare(source, {&form, 1}, m, stream);
+  prompt_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
+}
+
+}  // namespace walsh

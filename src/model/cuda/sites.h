@@ -1,0 +1,63 @@
+// The products of one activation site on the GPU: chooses how the input is prepared and which
+// kernels multiply it, by the number of rows and the formats of the matrices.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/prompt.h"
+#include "model/cuda/weights.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// One product of a site: y[m][ldy] (+)= linear(input) + bias.
+struct CudaItem {
+  const Linear* linear = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+};
+
+class CudaSites {
+ public:
+  // Takes workspaces for up to max_rows rows of every site of the model.
+  CudaSites(const Model& model, int64_t max_rows);
+  // Bytes of device memory that this is.
+  static uint64_t bytes(const Model& model, int64_t max_rows);
+
+  void multiply(const Input& input, const cuda::InputSource& source,
+                std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream);
+
+ private:
+  // What the workspaces are sized by.
+  struct Extent {
+    int64_t stride = 0;          // of float and 16-bit rows
+    int64_t quantized_rows = 0;  // that int8 inputs are made of at once
+    int64_t row_bytes = 2;       // per value of rows for long prompts
+    uint64_t scratch = 0;        // for reconstructed weights
+    bool prompts = false;        // cuBLASLt is used
+  };
+  static Extent extent(const Model& model, int64_t max_rows);
+
+  void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaItem> items,
+             int64_t m, cuda::Stream stream);
+  void dense(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+             cuda::Stream stream);
+  void rows(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+            cuda::Stream stream);
+  void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaItem> items,
+                    int64_t m, cuda::Stream stream);
+
+  Extent extent_;
+  bool exact_;                                // 16-bit rows for coded weights whatever m is
+  std::vector<cuda::Activations> quantized_;  // as Model::buffers
+  cuda::Buffer float_rows_;                   // [16][stride], for plain weights
+  cuda::Buffer rows_;                         // [max_rows][stride]
+  std::unique_ptr<cuda::PromptProducts> prompt_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,36 @@
+// A model's matrices in GPU memory.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cuda/matrix.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// What the GPU multiplies with: either the passes or the plain matrix.
+struct CudaWeights : DeviceWeights {
+  std::vector<cuda::Matrix> pass;
+  cuda::DenseMatrix dense;
+  Rotation rotation[2];  // of the passes
+  int64_t padded = 0;    // row length in storage
+  cuda::Buffer bias;     // float [rows], or empty; counted by the Linear
+
+  uint64_t bytes() const override;
+};
+
+// The token embedding as it is stored, so that single rows can be decoded.
+struct CudaEmbedding : DeviceWeights {
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  Rotation rotation[2];
+  std::vector<cuda::Buffer> arrays;  // in the order of array_specs
+
+  uint64_t bytes() const override;
+};
+
+inline const CudaWeights& cuda_weights(const Linear& linear) {
+  return static_cast<const CudaWeights&>(*linear.device_weights);
+}
+
+}  // namespace walsh
