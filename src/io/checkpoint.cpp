@@ -78,10 +78,10 @@ DType TensorInfo::dtype() const {
 }
 
 int64_t TensorInfo::elements() const {
-  int64_t result = 1;
+  uint64_t result = 1;  // unsigned: an empty shape may pass 2^63 before its 0
   for (const int64_t dim : shape)
-    result *= dim;
-  return result;
+    result *= static_cast<uint64_t>(dim);
+  return static_cast<int64_t>(result);
 }
 
 std::string TensorInfo::where() const {

@@ -84,6 +84,13 @@ TEST(Quantizer, TellsWhatIsWrong) {
   EXPECT_THROW(quantize(kModel, "/dev/null/x", options), Error);
   options.type = "tq3";
   EXPECT_THROW(quantize("/nonexistent", "/tmp/x", options), Error);
+  options.block = 33;
+  try {
+    quantize("/nonexistent", "/tmp/x", options);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage) << "the options are checked before any file";
+  }
   EXPECT_THROW(Engine::open("/nonexistent"), Error);
   const auto all = formats();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const FormatSummary& f) {

@@ -1,16 +1,13 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 
 #include "base/aligned.h"
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "base/thread_pool.h"
 
 namespace walsh {
 namespace {
@@ -51,34 +48,6 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(f32_to_bf16(1.00390625f), 0x3f80);  // a tie goes to even
   EXPECT_EQ(f32_to_bf16(1.01171875f), 0x3f82);
   EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(std::nanf("")))));
-}
-
-TEST(ThreadPool, CoversEveryIndexOnceForAnyThreadCount) {
-  for (int threads : {1, 2, 3, 7}) {
-    ThreadPool pool(threads);
-    for (int round = 0; round < 50; ++round) {
-      std::vector<std::atomic<int>> hits(101);
-      pool.for_ranges(101, 8, [&](int64_t b, int64_t e) {
-        EXPECT_EQ(b % 8, 0);
-        for (; b < e; ++b)
-          hits[static_cast<size_t>(b)]++;
-      });
-      pool.for_each(101, [&](int64_t i) { hits[static_cast<size_t>(i)]++; });
-      for (auto& h : hits)
-        ASSERT_EQ(h.load(), 2);
-    }
-  }
-}
-
-TEST(ThreadPool, RethrowsAndStaysUsable) {
-  ThreadPool pool(3);
-  EXPECT_THROW(pool.run([](int t, int) {
-    if (t == 2) throw std::runtime_error("x");
-  }),
-               std::runtime_error);
-  std::atomic<int> n{0};
-  pool.run([&](int, int) { n++; });
-  EXPECT_EQ(n.load(), 3);
 }
 
 TEST(Cpu, RefIsAlwaysThereAndUnknownNamesAreRefused) {

@@ -54,6 +54,19 @@ TEST(Checkpoint, OpensASingleFile) {
   EXPECT_EQ(checkpoint.generation_config_json(), "");
 }
 
+TEST(Checkpoint, CountsTheElementsOfAHugeEmptyShape) {
+  TemporaryFolder folder;
+  folder.write("config.json", "{}");
+  const std::string header =
+      R"({"x":{"dtype":"F32","shape":[4611686018427387904,3,0],"data_offsets":[0,0]}})";
+  std::string file;
+  testing::append_number<uint64_t>(file, header.size());
+  folder.write("model.safetensors", file + header);
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  ASSERT_NE(checkpoint.find("x"), nullptr);
+  EXPECT_EQ(checkpoint.find("x")->elements(), 0);
+}
+
 TEST(Checkpoint, OpensShardsInTheOrderOfTheirNames) {
   TemporaryFolder folder;
   folder.write("config.json", "{}");

@@ -24,8 +24,7 @@ size_t checked_elements(const ModelConfig& c, int64_t capacity, uint64_t max_byt
 }  // namespace
 
 KvCache::KvCache(const ModelConfig& config, int64_t capacity, uint64_t max_bytes)
-    : layers_(config.layers),
-      kv_heads_(config.kv_heads),
+    : kv_heads_(config.kv_heads),
       head_dim_(config.head_dim),
       capacity_(capacity),
       keys_(checked_elements(config, capacity, max_bytes)),

@@ -25,7 +25,7 @@ class KvCache {
              const float* value);
 
  private:
-  int64_t layers_, kv_heads_, head_dim_, capacity_;
+  int64_t kv_heads_, head_dim_, capacity_;
   AlignedArray<uint16_t> keys_, values_;  // [layers][kv_heads][capacity][head_dim]
 };
 

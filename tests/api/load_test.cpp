@@ -1,0 +1,86 @@
+#include "api/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+const std::string kModel = std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m";
+
+// The model's files as links, without its tokenizer.json.
+class WithoutTokenizer {
+ public:
+  WithoutTokenizer() {
+    std::filesystem::create_directory(path_);
+    for (const auto& file : std::filesystem::directory_iterator(kModel)) {
+      if (file.path().filename() == "tokenizer.json") continue;
+      std::filesystem::create_symlink(file.path(), path_ / file.path().filename());
+    }
+  }
+  ~WithoutTokenizer() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("walsh_load_" + std::to_string(getpid()));
+};
+
+class Load : public testing::Test {
+ protected:
+  Load() { options_.pool = &pool_; }
+
+  ThreadPool pool_{2};
+  LoadOptions options_;
+};
+
+TEST_F(Load, GivesTheModelWithTheTextsBesideIt) {
+  const LoadedModel loaded = load_model(kModel, nullptr, options_);
+  EXPECT_EQ(loaded.path, kModel);
+  EXPECT_EQ(loaded.model.type_name(), "bf16");
+  EXPECT_LE(loaded.tokenizer.vocab_size(), loaded.model.config.vocab);
+  EXPECT_EQ(loaded.stop_tokens, loaded.model.config.eos);
+  EXPECT_THAT(loaded.generation_config, testing::HasSubstr("eos_token_id"));
+}
+
+TEST_F(Load, CompressesAFolderOnTheWay) {
+  Recipe recipe;
+  recipe.type = &get_format("tq3");
+  recipe.encode.effort = Effort::fast;
+  const auto source = open_weights(kModel, &recipe, pool_);
+  EXPECT_EQ(load_weights(*source, options_).type_name(), "tq3");
+}
+
+TEST_F(Load, AModelWithoutTokenizerIsRefusedBeforeItsWeightsAreRead) {
+  const WithoutTokenizer folder;
+  int tensors = 0;
+  options_.progress = [&](size_t, size_t, const std::string&) { ++tensors; };
+  try {
+    load_model(folder.path(), nullptr, options_);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_EQ(e.where(), folder.path());
+    EXPECT_EQ(e.reason(), "there is no tokenizer.json");
+  }
+  EXPECT_EQ(tensors, 0);
+  const auto source = open_weights(folder.path(), nullptr, pool_);
+  EXPECT_EQ(load_weights(*source, options_).type_name(), "bf16") << "weights need no tokenizer";
+  EXPECT_GT(tensors, 0);
+}
+
+TEST_F(Load, ProgressMayStopIt) {
+  options_.progress = [](size_t done, size_t, const std::string&) {
+    if (done == 3) throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(load_model(kModel, nullptr, options_), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace walsh
