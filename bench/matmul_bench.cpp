@@ -5,6 +5,7 @@
 // `peak` share of the int8 multiply-add peak, both measured when the program starts.
 #include <benchmark/benchmark.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,30 @@ constexpr int64_t kCols = 2048;
 constexpr int64_t kCachedRows = 512;
 constexpr uint64_t kRotatedBytes = uint64_t{520} << 20;
 
+PanelMatrix random_trellis(const Format& format, int64_t rows, int64_t cols, Random& random) {
+  Tensor tensor;
+  tensor.format = &format;
+  tensor.rows = rows;
+  tensor.cols = cols;
+  std::vector<std::vector<uint16_t>> arrays;
+  std::vector<std::span<const std::byte>> spans;
+  for (const ArraySpec& spec : array_specs(format, rows, cols)) {
+    auto& array = arrays.emplace_back(spec.bytes / 2);
+    for (uint16_t& v : array) {
+      v = spec.suffix == "codes" ? static_cast<uint16_t>(random.next())
+                                 : f32_to_f16(static_cast<float>(0.01 + 0.01 * random.uniform()));
+    }
+    spans.push_back(std::as_bytes(std::span(array)));
+  }
+  bind_arrays(tensor, spans);
+  return pack_panels(tensor, 0);
+}
+
 // Random codes and scales in the packed layout.
-PanelMatrix random_matrix(const ScalarCode& code, int64_t rows, int64_t cols, uint64_t seed) {
+PanelMatrix random_matrix(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
   Random random(seed);
+  if (format.kind == CodeKind::trellis) return random_trellis(format, rows, cols, random);
+  const ScalarCode& code = format.code[0];
   PanelMatrix w;
   w.code = &code;
   w.rows = rows;
@@ -75,7 +97,7 @@ void report(benchmark::State& state, uint64_t bytes, int64_t weights, int64_t m,
 
 void bench_cached(benchmark::State& state, const Format* format) {
   const int64_t m = state.range(0);
-  const PanelMatrix w = random_matrix(format->code[0], kCachedRows, kCols, 1);
+  const PanelMatrix w = random_matrix(*format, kCachedRows, kCols, 1);
   const ActivationsI8 x(m, kCols, kActivationGroup, 1);
   AlignedArray<float> y(static_cast<size_t>(m * kCachedRows));
   for ([[maybe_unused]] auto _ : state) {
@@ -90,7 +112,7 @@ void bench_memory(benchmark::State& state, const Format* format) {
   std::vector<PanelMatrix> all;
   uint64_t bytes = 0;
   while (bytes < kRotatedBytes) {
-    all.push_back(random_matrix(format->code[0], kRows, kCols, all.size()));
+    all.push_back(random_matrix(*format, kRows, kCols, all.size()));
     bytes += all.back().bytes();
   }
   const ActivationsI8 x(m, kCols, kActivationGroup, 1);
@@ -108,7 +130,7 @@ void bench_memory(benchmark::State& state, const Format* format) {
 
 void bench_exact(benchmark::State& state, const Format* format) {
   const int64_t m = state.range(0);
-  const PanelMatrix w = random_matrix(format->code[0], kCachedRows, kCols, 1);
+  const PanelMatrix w = random_matrix(*format, kCachedRows, kCols, 1);
   AlignedArray<float> x(static_cast<size_t>(m * kCols));
   AlignedArray<float> y(static_cast<size_t>(m * kCachedRows));
   for ([[maybe_unused]] auto _ : state) {
@@ -120,7 +142,7 @@ void bench_exact(benchmark::State& state, const Format* format) {
 }
 
 void register_all() {
-  for (const char* name : {"tq2", "itq3_s", "tq3", "tq4", "q8_0"}) {
+  for (const char* name : {"tq2", "itq3_s", "tq3", "tq4", "q8_0", "tc2", "tc3", "tc4"}) {
     const Format& format = get_format(name);
     const std::string text = name;
     auto* cached = benchmark::RegisterBenchmark(("cached/" + text).c_str(), bench_cached, &format);

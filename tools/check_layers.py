@@ -15,7 +15,8 @@ def violations(root):
     for folder in sorted(p.name for p in src.iterdir() if p.is_dir()):
         if folder not in LAYERS and any((src / folder).rglob("*.*")):
             yield f"src/{folder}: not a layer, expected one of {', '.join(LAYERS)}"
-    for path in sorted([*src.rglob("*.h"), *src.rglob("*.cpp"), *src.rglob("*.inc")]):
+    sources = [p for kind in ("h", "cpp", "inc", "cu", "cuh") for p in src.rglob(f"*.{kind}")]
+    for path in sorted(sources):
         layer = path.relative_to(src).parts[0]
         if layer not in LAYERS:
             continue

@@ -60,6 +60,16 @@ def gguf_seeds() -> list[bytes]:
     pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
     pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
     pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
+    formats = ["tc3", "tc2:L8:blocks", "tc4:L16"]
+    table = [
+        text("walsh.tensor.format")
+        + struct.pack("<IIQ", 9, 8, len(formats))
+        + b"".join(text(f) for f in formats),
+        text("walsh.tensor.shape")
+        + struct.pack("<IIQ6Q", 9, 10, 6, 16, 32, 17, 320, 1, 33),
+    ]
+    trellis = [("w.codes", [192, 1], 24, 0, 192), ("w.scales", [2, 16], 24, 192, 32),
+               ("w.col_scales", [2, 1], 24, 256, 2)]  # fmt: skip
     aligned = [text("general.alignment") + struct.pack("<II", 4, 64)]
     tensors = [("a.weight", [8, 2], 0, 0, 64), ("b", [32, 2], 8, 64, 68), ("c", [3], 24, 192, 3)]
     return [
@@ -68,6 +78,7 @@ def gguf_seeds() -> list[bytes]:
         gguf(3, pairs, tensors[:1], 32),
         gguf(3, aligned, tensors, 64),
         gguf(3, aligned + pairs, tensors, 64),
+        gguf(3, aligned + table, trellis, 64),
     ]
 
 

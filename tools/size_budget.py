@@ -6,7 +6,7 @@ import sys
 MEDIAN, P90, MAXIMUM = 220, 600, 1000  # lines of a hand-written file
 COLUMNS = 100
 COMMENT_SHARE = (0.10, 0.18)  # of the lines that are not empty, src/ and include/
-CODE = {".h", ".cpp", ".inc", ".py", ".sh", ".cmake"}
+CODE = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
 # Tables and golden data: not hand-written.
 GENERATED = ("tests/data/", "src/text/unicode_table", "src/formats/codebook_table")
 

@@ -15,6 +15,7 @@ struct CompressOptions {
   std::vector<std::string> overrides;  // "re:PATTERN=TYPE" or "NAME=TYPE", the first match wins
   std::vector<std::string> ignore;     // "re:PATTERN" or "NAME": keep the checkpoint's type
   std::string rotation = "hadamard";   // "hadamard", "qr", "none"
+  std::string rotate = "input";        // at run time; "residual": in the weights; "both"
   int block = 0;                       // rotation block, 32 to 1024; 0: the type's own
   bool signs = true;                   // random signs before the Hadamard transform
   uint32_t seed = 42;

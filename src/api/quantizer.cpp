@@ -26,6 +26,7 @@ Recipe to_recipe(const CompressOptions& options) {
   for (const std::string& text : options.ignore)
     recipe.rules.push_back(parse_ignore(text));
   recipe.rotation = parse_rotation_kind(options.rotation);
+  recipe.rotate = parse_rotate_at(options.rotate);
   recipe.block = options.block;
   recipe.signs = options.signs;
   recipe.seed = options.seed;

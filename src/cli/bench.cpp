@@ -8,14 +8,17 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/cuda/device.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "cli/bench_count.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
+#include "kernels/cuda/probe.h"
 #include "kernels/machine_probe.h"
 #include "model/session.h"
 #include "model/synthetic.h"
@@ -26,11 +29,11 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::vector<int64_t> prompts = {512}, generations = {128};
+  std::vector<int64_t> prompts = {512}, generations = {128}, parallel = {1};
   std::vector<int> threads;
-  std::string synthetic, type = "tq3", output = "md";
+  std::string synthetic, type = "tq3", end_type, output = "md";
   int repetitions = 5;
-  bool kernels = false;
+  bool kernels = false, count = false;
   std::vector<std::string> types, shapes = {"2048x5632", "4096x14336"};
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
@@ -49,11 +52,30 @@ void process_prompt(Session& session, const std::vector<int32_t>& tokens) {
       tokens, [](int64_t, std::span<const float>) {}, static_cast<int64_t>(tokens.size()) - 1);
 }
 
-// Evaluates the tokens one by one, as generation does.
-void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
-  for (const int32_t token : tokens) {
+// The device chooses its own next tokens, one step ahead of the host, as generate() does.
+void generate_on_device(Session& session, std::span<const int32_t> first, size_t steps) {
+  for (int64_t s = 0; s < session.sequences(); ++s)
+    session.start_sampling({}, {}, s);
+  session.submit_decode(first);
+  for (size_t i = 1; i < steps; ++i) {
     InterruptGuard::check();
-    session.forward({&token, 1}, [](int64_t, std::span<const float>) {});
+    session.submit_chosen();
+    session.take();
+  }
+  session.take();
+}
+
+// Evaluates one token of every sequence after the other, as generation does.
+void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
+  const auto count = static_cast<size_t>(session.sequences());
+  const std::span<const int32_t> all(tokens);
+  if (session.can_sample()) {
+    generate_on_device(session, all.first(count), tokens.size() / count);
+    return;
+  }
+  for (size_t i = 0; i < tokens.size(); i += count) {
+    InterruptGuard::check();
+    session.decode(all.subspan(i, count), [](int64_t, std::span<const float>) {});
   }
 }
 
@@ -64,29 +86,40 @@ class ModelBench {
 
   void run(std::vector<BenchResult>& results) {
     for (const int64_t n : options_.prompts) {
-      if (n > 0) results.push_back(measure(fmt::format("pp{}", n), n, process_prompt));
+      if (n > 0) results.push_back(measure(fmt::format("pp{}", n), n, 1, process_prompt));
       // The weights are read once for the whole prompt.
       if (n > 0) results.back().bytes_per_token /= static_cast<double>(n);
     }
     for (const int64_t n : options_.generations) {
-      if (n > 0) results.push_back(measure(fmt::format("tg{}", n), n, generate_tokens));
+      for (const int64_t sequences : options_.parallel) {
+        if (n == 0) continue;
+        const std::string name =
+            sequences == 1 ? fmt::format("tg{}", n) : fmt::format("tg{}@{}", n, sequences);
+        results.push_back(measure(name, n, sequences, generate_tokens));
+        results.back().bytes_per_token /= static_cast<double>(sequences);
+      }
     }
   }
 
  private:
   using Work = void (*)(Session&, const std::vector<int32_t>&);
 
-  BenchResult measure(const std::string& test, int64_t n, Work work) {
+  BenchResult measure(const std::string& test, int64_t n, int64_t sequences, Work work) {
     BenchResult result = common_;
     result.test = test;
-    Session session(model_, {.max_positions = n});
+    SessionOptions session_options;
+    session_options.max_positions = n;
+    session_options.sequences = sequences;
+    Session session(model_, session_options);
     for (int r = -1; r < options_.repetitions; ++r) {  // the first one warms up
       InterruptGuard::check();
       session.reset();
-      const auto tokens = random_tokens(n, model_.config.vocab, static_cast<uint64_t>(r + 2));
+      const auto tokens =
+          random_tokens(n * sequences, model_.config.vocab, static_cast<uint64_t>(r + 2));
       const Stopwatch watch;
       work(session, tokens);
-      if (r >= 0) result.tokens_per_s.push_back(static_cast<double>(n) / watch.seconds());
+      const auto count = static_cast<double>(tokens.size());
+      if (r >= 0) result.tokens_per_s.push_back(count / watch.seconds());
     }
     return result;
   }
@@ -115,7 +148,23 @@ uint64_t all_weights(const Model& model) {
 std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
   if (options.synthetic.empty()) return options.model.open(pool);
   const Format& type = get_format(options.type);
-  return std::make_unique<SyntheticSource>(options.synthetic, SyntheticTypes{&type, &type, &type});
+  const Format& ends = options.end_type.empty() ? type : get_format(options.end_type);
+  return std::make_unique<SyntheticSource>(options.synthetic, SyntheticTypes{&type, &ends, &ends});
+}
+
+// What the model's device can do at most.
+void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) {
+  if (model.device.cuda) {
+    const cuda::DeviceInfo info = cuda::use_device(model.device.index);
+    result.device = fmt::format("{} {}", model.device.name(), info.name);
+    result.bandwidth = cuda::measure_read_bandwidth();
+    result.peak = cuda::measure_bf16_peak();
+    result.peak_kind = "bf16";
+    return;
+  }
+  result.device = fmt::format("CPU {}", isa_name(current_isa()));
+  result.bandwidth = measure_read_bandwidth(pool);
+  result.peak = measure_int8_peak(pool);
 }
 
 void bench_threads(const Options& options, int threads, std::vector<BenchResult>& results) {
@@ -125,21 +174,33 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   BenchResult common;
   common.model = source->path();
   common.type = model.type_name();
-  common.device = fmt::format("CPU {}", isa_name(current_isa()));
   common.bytes = model.model_bytes();
   common.params = all_weights(model);
   common.bpw = model.bits_per_weight();
   common.threads = pool.size();
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
   common.macs_per_token = static_cast<double>(multiplied_weights(model));
-  common.bandwidth = measure_read_bandwidth(pool);
-  common.int8_peak = measure_int8_peak(pool);
+  measure_machine(model, pool, common);
   ModelBench(model, options, std::move(common)).run(results);
+}
+
+// Nothing is timed: the arithmetic of a model's layers, or of single matrices.
+std::string count(const Options& options) {
+  if (options.model.path.empty() && options.synthetic.empty()) {
+    return count_matrices(options.types, options.shapes, options.output);
+  }
+  ThreadPool pool(options.threads.empty() ? 0 : options.threads.front());
+  const std::unique_ptr<WeightSource> source = open(options, pool);
+  return count_model(options.model.load_weights_only(*source, pool), options.output);
 }
 
 int bench(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
+  if (options.count) {
+    fmt::print("{}", count(options));
+    return 0;
+  }
   const std::vector<int> threads = options.threads.empty() ? std::vector<int>{0} : options.threads;
   if (options.kernels) {
     ThreadPool pool(threads.front());
@@ -194,6 +255,11 @@ Action add_bench(CLI::App& command) {
       ->allow_extra_args(false)
       ->capture_default_str()
       ->check(tokens);
+  command.add_option("--parallel", options->parallel, "Sequences generated together, by comma")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   command.add_option("-t,--threads", options->threads, "Numbers of threads, by comma")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -211,6 +277,13 @@ Action add_bench(CLI::App& command) {
   command.add_option("--type", options->type, "Format of the synthetic model")
       ->capture_default_str()
       ->type_name("TYPE");
+  command
+      .add_option("--end-type", options->end_type,
+                  "Format of its embedding and head (default: as --type)")
+      ->type_name("TYPE");
+  command.add_flag("--count", options->count,
+                   "Multiplications, additions, look-ups and rotations per token of each layer "
+                   "instead of times; without a model those of --types and --shapes");
   add_kernel_options(command, *options);
   return [options] { return bench(*options); };
 }

@@ -24,13 +24,9 @@ constexpr uint64_t kColdBytes = uint64_t{192} << 20;  // more than the last-leve
 constexpr double kMinSeconds = 0.05;                  // per repetition
 constexpr uint16_t kScale = 0x2400;                   // fp16 1/64
 
-struct Shape {
-  int64_t cols, rows;
-};
-
 struct KernelResult {
   std::string type;
-  Shape shape;
+  MatrixShape shape;
   int64_t batch;
   double seconds;  // per product
   uint64_t bytes;  // of the weights
@@ -42,25 +38,10 @@ struct KernelResult {
   }
 };
 
-Shape parse_shape(const std::string& text) {
-  Shape shape{};
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, shape.cols);
-  if (first.ec == std::errc() && first.ptr < end && *first.ptr == 'x') {
-    const auto second = std::from_chars(first.ptr + 1, end, shape.rows);
-    const auto sane = [](int64_t n) { return n >= 32 && n <= 1 << 20 && n % 32 == 0; };
-    if (second.ec == std::errc() && second.ptr == end && sane(shape.cols) && sane(shape.rows)) {
-      return shape;
-    }
-  }
-  throw Error(ErrorCode::usage, "--shapes",
-              "'" + text + "', expected KxN, both multiples of 32 up to 1048576");
-}
-
 // A matrix of random codes, packed for the kernels: one or two passes, or dense.
 class RandomMatrix {
  public:
-  RandomMatrix(const Format& format, const Shape& shape, uint64_t seed) {
+  RandomMatrix(const Format& format, const MatrixShape& shape, uint64_t seed) {
     tensor_.format = &format;
     tensor_.rows = shape.rows;
     tensor_.cols = shape.cols;
@@ -104,7 +85,7 @@ class RandomMatrix {
 // One (type, shape): several copies of the weights, so that each product reads them from memory.
 class KernelBench {
  public:
-  KernelBench(const Format& format, const Shape& shape, int64_t max_batch, ThreadPool& pool)
+  KernelBench(const Format& format, const MatrixShape& shape, int64_t max_batch, ThreadPool& pool)
       : format_(format), shape_(shape), pool_(pool), ops_(ops()) {
     copies_.emplace_back(format, shape, 1);
     const uint64_t count = std::clamp<uint64_t>(kColdBytes / copies_[0].bytes(), 1, 64);
@@ -162,7 +143,7 @@ class KernelBench {
   }
 
   const Format& format_;
-  Shape shape_;
+  MatrixShape shape_;
   ThreadPool& pool_;
   const Ops& ops_;
   std::vector<RandomMatrix> copies_;
@@ -209,6 +190,21 @@ std::string show(const std::vector<KernelResult>& results, const std::string& ou
 
 }  // namespace
 
+MatrixShape parse_shape(const std::string& text) {
+  MatrixShape shape{};
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, shape.cols);
+  if (first.ec == std::errc() && first.ptr < end && *first.ptr == 'x') {
+    const auto second = std::from_chars(first.ptr + 1, end, shape.rows);
+    const auto sane = [](int64_t n) { return n >= 32 && n <= 1 << 20 && n % 32 == 0; };
+    if (second.ec == std::errc() && second.ptr == end && sane(shape.cols) && sane(shape.rows)) {
+      return shape;
+    }
+  }
+  throw Error(ErrorCode::usage, "--shapes",
+              "'" + text + "', expected KxN, both multiples of 32 up to 1048576");
+}
+
 std::string bench_kernels(const KernelBenchOptions& options, ThreadPool& pool) {
   std::vector<std::string> types = options.types;
   if (types.empty()) types = {"itq3_s", "tq2", "tq3", "tq4", "tq4+4", "q8_0", "q4_0", "bf16"};
@@ -219,7 +215,7 @@ std::string bench_kernels(const KernelBenchOptions& options, ThreadPool& pool) {
   for (const std::string& type : types) {
     const Format& format = get_format(type);
     for (const std::string& shape_text : options.shapes) {
-      const Shape shape = parse_shape(shape_text);
+      const MatrixShape shape = parse_shape(shape_text);
       KernelBench bench(format, shape, max_batch, pool);
       for (const int64_t batch : options.batches) {
         KernelResult r{type,          shape, batch, bench.measure(batch, options.repetitions),

@@ -9,9 +9,15 @@
 
 namespace walsh::cli {
 
+struct MatrixShape {
+  int64_t cols, rows;
+};
+// "KxN": K columns (inputs), N rows (outputs). Throws usage naming --shapes.
+MatrixShape parse_shape(const std::string& text);
+
 struct KernelBenchOptions {
   std::vector<std::string> types;   // empty: a selection
-  std::vector<std::string> shapes;  // "KxN": K columns (inputs), N rows (outputs)
+  std::vector<std::string> shapes;  // for parse_shape
   std::vector<int64_t> batches;
   int repetitions = 5;
   std::string output = "md";  // md, csv or json

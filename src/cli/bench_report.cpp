@@ -26,7 +26,7 @@ std::string markdown(const std::vector<BenchResult>& results) {
                     fmt::format("{:.1f}", r.bytes_per_token / 1e6),
                     fmt::format("{:.2f}", r.bytes_per_s() / 1e9),
                     r.test.starts_with("pp")
-                        ? fmt::format("{:.0f} % of int8 peak", 100 * r.int8_share())
+                        ? fmt::format("{:.0f} % of {} peak", 100 * r.peak_share(), r.peak_kind)
                         : fmt::format("{:.0f} % of bandwidth", 100 * r.bandwidth_share())});
   }
   Row::size_type widths[kColumns] = {};
@@ -46,10 +46,10 @@ std::string markdown(const std::vector<BenchResult>& results) {
   }
   if (!results.empty()) {
     text += fmt::format(
-        "\nmeasured in this run: read bandwidth {:.1f} GB/s, int8 peak {:.0f} GMAC/s"
+        "\nmeasured in this run: read bandwidth {:.1f} GB/s, {} peak {:.0f} GMAC/s"
         " ({} threads, {})\n",
-        results.back().bandwidth / 1e9, results.back().int8_peak / 1e9, results.back().threads,
-        results.back().device);
+        results.back().bandwidth / 1e9, results.back().peak_kind, results.back().peak / 1e9,
+        results.back().threads, results.back().device);
   }
   return text;
 }
@@ -57,12 +57,12 @@ std::string markdown(const std::vector<BenchResult>& results) {
 std::string csv(const std::vector<BenchResult>& results) {
   std::string text =
       "model,type,bpw,threads,device,test,tokens_per_s,stddev,bytes_per_token,gb_per_s,"
-      "bandwidth_share,int8_share\n";
+      "bandwidth_share,peak_share\n";
   for (const BenchResult& r : results) {
     text +=
         fmt::format("\"{}\",{},{:.4f},{},{},{},{:.4f},{:.4f},{:.0f},{:.4f},{:.4f},{:.4f}\n",
                     r.model, r.type, r.bpw, r.threads, r.device, r.test, r.mean(), r.stddev(),
-                    r.bytes_per_token, r.bytes_per_s() / 1e9, r.bandwidth_share(), r.int8_share());
+                    r.bytes_per_token, r.bytes_per_s() / 1e9, r.bandwidth_share(), r.peak_share());
   }
   return text;
 }
@@ -83,8 +83,8 @@ std::string json(const std::vector<BenchResult>& results) {
                     {"bandwidth_share", r.bandwidth_share()},
                     {"bandwidth_gb_per_s", r.bandwidth / 1e9},
                     {"macs_per_token", r.macs_per_token},
-                    {"int8_peak_macs_per_s", r.int8_peak},
-                    {"int8_share", r.int8_share()},
+                    {r.peak_kind + "_peak_macs_per_s", r.peak},
+                    {r.peak_kind + "_share", r.peak_share()},
                     {"bytes", r.bytes},
                     {"params", r.params},
                     {"samples", r.tokens_per_s}});

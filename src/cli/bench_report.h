@@ -16,13 +16,14 @@ struct BenchResult {
   double bytes_per_token = 0;        // weights read, shared by the tokens of one pass
   double bandwidth = 0;              // bytes/s, measured in the same run
   double macs_per_token = 0;         // multiply-accumulates with weights
-  double int8_peak = 0;              // multiply-accumulates/s, measured in the same run
+  double peak = 0;                   // multiply-accumulates/s, measured in the same run
+  std::string peak_kind = "int8";    // of what numbers; bf16 on a GPU
 
   double mean() const;
   double stddev() const;
   double bytes_per_s() const { return mean() * bytes_per_token; }
   double bandwidth_share() const { return bandwidth > 0 ? bytes_per_s() / bandwidth : 0; }
-  double int8_share() const { return int8_peak > 0 ? mean() * macs_per_token / int8_peak : 0; }
+  double peak_share() const { return peak > 0 ? mean() * macs_per_token / peak : 0; }
 };
 
 // `format` is md, csv or json.

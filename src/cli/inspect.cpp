@@ -87,7 +87,7 @@ void measure_errors(WalshFile& file, const Options& options, std::vector<Row>& r
                     ProgressBar& bar) {
   ThreadPool pool(options.machine.threads);
   const auto checkpoint = open_source(options.source, nullptr, read_plan, pool);
-  const ModelPlan plan = read_plan(file.config_json(), options.file);
+  const ModelPlan plan = read_plan(checkpoint->config_json(), options.source);
   uint64_t done = 0;
   for (Row& row : rows) {
     InterruptGuard::check();
@@ -114,12 +114,13 @@ void print_json(const WalshFile& file, const std::vector<Row>& rows, bool checke
     tensors.push_back(std::move(entry));
   }
   const Totals totals(rows);
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"file", file.path()},          {"bytes", file.file_bytes()},
       {"producer", file.producer()},  {"recipe", parse_json(file.recipe(), file.path())},
       {"weights", totals.weights},    {"bpw", totals.bits()},
       {"checked", checked},           {"suspicious", totals.suspicious},
       {"tensors", std::move(tensors)}};
+  if (file.fold()) json["folded"] = rotation_text(*file.fold());
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -133,7 +134,9 @@ std::string error_text(const Row& row) {
 void print_table(const WalshFile& file, const std::vector<Row>& rows) {
   fmt::print("file      {} ({}, written by {})\n", file.path(), human_bytes(file.file_bytes()),
              file.producer());
-  fmt::print("recipe    {}\n\n", file.recipe());
+  fmt::print("recipe    {}\n", file.recipe());
+  if (file.fold()) fmt::print("folded    {} in the residual stream\n", rotation_text(*file.fold()));
+  fmt::print("\n");
   fmt::print("{:<46} {:>14} {:<10} {:>8} {:>12}  {:<26} {}\n", "tensor", "shape", "type", "bits",
              "bytes", "rotation", "NMSE");
   for (const Row& row : rows) {

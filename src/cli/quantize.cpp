@@ -42,6 +42,17 @@ std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, do
   return line;
 }
 
+// "", or ", 3 min left": the effort ahead at the speed of the effort behind.
+std::string time_left(const QuantizeProgress& p, double seconds) {
+  constexpr double kWorthTelling = 10;
+  if (p.work_done <= 0) return "";
+  const double left = seconds * p.work_left / p.work_done;
+  if (left < kWorthTelling) return "";
+  if (left < 120) return fmt::format(", {:.0f} s left", left);
+  if (left < 7200) return fmt::format(", {:.0f} min left", left / 60);
+  return fmt::format(", {:.1f} h left", left / 3600);
+}
+
 // Weight-averaged NMSE of the linear layers.
 class LinearError {
  public:
@@ -107,9 +118,10 @@ int quantize(const Options& options) {
     InterruptGuard::check();
     error.add(*p.tensor, p.nmse);
     if (bar_wanted) {
-      bar.update(p.index, p.count, p.tensor->name);
+      bar.update(p.index, p.count, p.tensor->name + time_left(p, watch.seconds()));
     } else {
-      fmt::print(stderr, "{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse));
+      fmt::print(stderr, "{}{}{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse),
+                 p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
     }
   };
   const QuantizeSummary summary = quantize_to_file(*source, options.output, progress);

@@ -38,6 +38,9 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
                        ->allow_extra_args(false);
   add("--rotation", rotation_, "hadamard, qr (random orthogonal) or none")
       ->check(CLI::IsMember({"hadamard", "qr", "none"}));
+  add("--rotate", rotate_,
+      "input: at run time; residual: folded into the weights; both: outputs too, at run time")
+      ->check(CLI::IsMember({"input", "residual", "both"}));
   add("--block", block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
   refinements_.push_back(
       command.add_flag("--no-signs", no_signs_, "Leave out the random signs, to show their worth")
@@ -80,6 +83,7 @@ Recipe RecipeOptions::recipe() const {
   options.embed_type = embed_type_;
   options.head_type = head_type_;
   options.rotation = rotation_;
+  options.rotate = rotate_;
   options.block = block_;
   options.signs = !no_signs_;
   options.seed = seed_;

@@ -29,7 +29,8 @@ class RecipeOptions {
   const CLI::Option* ignore_option_ = nullptr;
   std::vector<const CLI::Option*> refinements_;  // meaningless without a type
   std::string type_, type_flag_, group_, levels_, embed_type_, head_type_;
-  std::string rotation_ = "hadamard", balance_ = "on", effort_ = "full", scale_ = "search";
+  std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";
+  std::string scale_ = "search";
   std::vector<std::string> overrides_, ignores_;
   bool no_signs_ = false;
   int block_ = 0;

@@ -11,7 +11,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
-constexpr uint32_t kSeed = 42;  // of the rotations
+constexpr int64_t kTrellisRows = 256;  // the search takes a thousand times as long there
+constexpr uint32_t kSeed = 42;         // of the rotations
 
 using Matrix = std::vector<float>;
 
@@ -54,6 +55,7 @@ Matrix outlier_matrix() {
 
 // Encodes, then decodes from the stored arrays alone.
 double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
+  const int64_t rows = format.kind == CodeKind::trellis ? kTrellisRows : kRows;
   Rotation rotation[2];
   for (int pass = 0; pass < 2; ++pass) {
     rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
@@ -64,9 +66,9 @@ double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
     std::copy(w.begin() + begin * kCols, w.begin() + end * kCols, out);
   };
   const Tensor tensor =
-      encode_tensor(format, rotation, {}, kRows, kCols, read_rows, pool, nullptr, nullptr);
-  std::vector<double> errors(kRows), norms(kRows);
-  pool.for_ranges(kRows, 16, [&](int64_t begin, int64_t end) {
+      encode_tensor(format, rotation, {}, rows, kCols, read_rows, pool, nullptr, nullptr);
+  std::vector<double> errors(kRows), norms(kRows);  // 0 for rows that are not measured
+  pool.for_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     std::vector<float> decoded(static_cast<size_t>((end - begin) * kCols));
     decode_rows(tensor, begin, end, decoded.data());
     for (int64_t row = begin; row < end; ++row) {

@@ -4,6 +4,7 @@
 
 #include "base/half.h"
 #include "formats/tensor.h"
+#include "formats/trellis.h"
 
 namespace walsh {
 namespace {
@@ -28,9 +29,7 @@ void decode_dense(const Tensor& t, int64_t row, float* out) {
   }
 }
 
-}  // namespace
-
-void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
+void decode_scalar_row(const Tensor& tensor, int pass, int64_t row, float* out) {
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];
   const int64_t padded = padded_cols(*tensor.format, tensor.cols);
@@ -55,6 +54,36 @@ void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
       out[i] = scale * level + z;
     }
     begin = end;
+  }
+}
+
+void decode_trellis_row(const Tensor& tensor, int64_t row, float* out) {
+  const TrellisCode& code = tensor.format->trellis;
+  const PassArrays& arrays = tensor.pass[0];
+  const int64_t padded = padded_cols(*tensor.format, tensor.cols);
+  const int64_t blocks = column_blocks(padded);
+  const std::byte* tiles =
+      arrays.codes.data() + row / kTileRows * (padded / kTileCols) * tile_bytes(code);
+  for (int64_t col = 0; col < padded; ++col) {
+    const std::byte* tile = tiles + col / kTileCols * tile_bytes(code);
+    const int t =
+        tile_position(static_cast<int>(row % kTileRows), static_cast<int>(col % kTileCols));
+    const uint32_t state = trellis_state(code, tile, t / code.values);
+    const int64_t block = column_block(col, padded);
+    const float scale = code.block_scales
+                            ? half_at(arrays.scales, row * blocks + block)
+                            : half_at(arrays.scales, row) * half_at(arrays.col_scales, block);
+    out[col] = scale * trellis_level(code, state, t % code.values);
+  }
+}
+
+}  // namespace
+
+void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
+  if (tensor.format->kind == CodeKind::trellis) {
+    decode_trellis_row(tensor, row, out);
+  } else {
+    decode_scalar_row(tensor, pass, row, out);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "formats/format.h"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 
 #include "base/checked.h"
@@ -73,6 +74,7 @@ constexpr Format coded(FormatId id, std::string_view name, ScalarCode code, int 
   Format format;
   format.id = id;
   format.name = name;
+  format.kind = CodeKind::scalar;
   format.passes = 1;
   format.code[0] = code;
   format.rotation_block = rotation_block;
@@ -87,6 +89,34 @@ constexpr Format residual(FormatId id, std::string_view name, int bits, int resi
   format.passes = 2;
   format.code[1] = lloyd_max(residual_bits, 128);
   format.activation_planes = planes;
+  return format;
+}
+
+// Multipliers whose Weyl sequence s -> frac(s M / 2^32) spreads successors and predecessors of
+// every state evenly, found by search (docs/formats/tc.md).
+constexpr TrellisCode weyl(int bits, uint32_t multiplier, float prescale) {
+  TrellisCode code;
+  code.step_bits = bits;
+  code.state_bits = 12;
+  code.table_bits = 8;
+  code.multiplier = multiplier;
+  code.table = detail::kNormalQuantilesI8;
+  code.unit = detail::kNormalQuantilesUnit;
+  code.prescale = prescale;
+  return code;
+}
+
+constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, double bound,
+                         std::string_view note) {
+  Format format;
+  format.id = id;
+  format.name = name;
+  format.kind = CodeKind::trellis;
+  format.passes = 1;
+  format.trellis = code;
+  format.rotation_block = 256;
+  format.bound = bound;
+  format.note = note;
   return format;
 }
 
@@ -147,7 +177,63 @@ constexpr Format kFormats[] = {
     residual(FormatId::tq4_4, "tq4+4", 4, 4, 7.4e-5, 2, "4 bits and a 4-bit residual"),
     residual(FormatId::tq4_2, "tq4+2", 4, 2, 9.9e-4, 1, "4 bits and a 2-bit residual"),
     residual(FormatId::tq3_2, "tq3+2", 3, 2, 3.7e-3, 1, "3 bits and a 2-bit residual"),
+    trellis(FormatId::tc2, "tc2", weyl(2, 0xc4ce39dfu, 1.03f), 0.0707,
+            "trellis, 2 bits; tc2:L8 to tc2:L16 set the bits of the state"),
+    trellis(FormatId::tc3, "tc3", weyl(3, 0x9f9d064du, 1.08f), 0.0181, "trellis, 3 bits"),
+    trellis(FormatId::tc4, "tc4", weyl(4, 0x7722a07fu, 1.10f), 0.0048, "trellis, 4 bits"),
 };
+
+constexpr int kStateBits[] = {8, 10, 12, 14, 16};
+
+// The profiles of the trellis formats that are not the default.
+class TrellisProfiles {
+ public:
+  TrellisProfiles() {
+    for (const Format& format : kFormats) {
+      if (format.kind != CodeKind::trellis) continue;
+      for (const int bits : kStateBits) {
+        for (const bool blocks : {false, true})
+          add(format, bits, blocks);
+      }
+    }
+  }
+
+  const Format* find(std::string_view name) const {
+    for (const Format& format : formats_)
+      if (format.name == name) return &format;
+    return nullptr;
+  }
+  const Format* find(FormatId id, int state_bits, bool block_scales) const {
+    for (const Format& format : formats_) {
+      if (format.id == id && format.trellis.state_bits == state_bits &&
+          format.trellis.block_scales == block_scales) {
+        return &format;
+      }
+    }
+    return nullptr;
+  }
+
+ private:
+  void add(const Format& format, int state_bits, bool blocks) {
+    if (state_bits == format.trellis.state_bits && !blocks) return;
+    std::string& name = names_.emplace_back(format.name);
+    if (state_bits != format.trellis.state_bits) name += ":L" + std::to_string(state_bits);
+    if (blocks) name += ":blocks";
+    Format& profile = formats_.emplace_back(format);
+    profile.name = name;
+    profile.trellis.state_bits = state_bits;
+    profile.trellis.block_scales = blocks;
+    if (state_bits < format.trellis.state_bits) profile.bound = 0;
+  }
+
+  std::deque<std::string> names_;
+  std::deque<Format> formats_;
+};
+
+const TrellisProfiles& trellis_profiles() {
+  static const TrellisProfiles profiles;
+  return profiles;
+}
 
 }  // namespace
 
@@ -161,8 +247,24 @@ const Format& get_format(std::string_view name) {
     if (format.name == name) return format;
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
+  if (const Format* profile = trellis_profiles().find(name)) return *profile;
   throw Error(ErrorCode::usage, "format",
               "unknown format '" + std::string(name) + "', expected one of " + known);
+}
+
+const Format& trellis_profile(const Format& format, int state_bits, bool block_scales) {
+  for (const Format& base : kFormats) {
+    if (base.kind == CodeKind::trellis && base.id == format.id &&
+        base.trellis.state_bits == state_bits && !block_scales) {
+      return base;
+    }
+  }
+  if (const Format* found = trellis_profiles().find(format.id, state_bits, block_scales)) {
+    return *found;
+  }
+  throw Error(ErrorCode::usage, "format",
+              std::string(format.name) + " has no profile with " + std::to_string(state_bits) +
+                  " state bits");
 }
 
 const Format& dense_format(DType dtype) {

@@ -1,5 +1,6 @@
 // The registry of weight storage formats. A format is a layout plus a codebook (design.md, decision
-// 2): all scalar formats share one decoder, `value = scale * level[code] (+ offset)`.
+// 2). Its kind says how codes become weights. All scalar formats share one decoder,
+// `value = scale * level[code] (+ offset)`, all trellis formats another (formats/trellis.h).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,16 @@ enum class FormatId : uint8_t {
   tq4,
   tq4_4,
   tq4_2,
-  tq3_2
+  tq3_2,
+  tc2,
+  tc3,
+  tc4
+};
+
+enum class CodeKind : uint8_t {
+  none,    // dense
+  scalar,  // ScalarCode, one or two passes
+  trellis  // TrellisCode, one pass
 };
 
 // How the encoder finds a group's scale.
@@ -48,24 +58,46 @@ struct ScalarCode {
   float start = 1;  // scale of the levels that suits N(0,1): the search starts at start * rms
 };
 
+// A bit-shift trellis code (formats/trellis.h): each step appends `step_bits` bits to a state of
+// `state_bits` bits, and the state gives `values` consecutive weights of a tile:
+//   level v of state s = unit * table[index * values + v],
+//   index = (s * multiplier mod 2^32) >> (32 - table_bits)
+struct TrellisCode {
+  int step_bits = 0;        // k
+  int state_bits = 0;       // L
+  int values = 1;           // V; 256 / V steps make a tile
+  int table_bits = 0;       // log2 of the table's entries
+  uint32_t multiplier = 0;  // 2^(32 - L) with table_bits = L reads a table by the state itself
+  const int8_t* table = nullptr;  // [2^table_bits][values]
+  float unit = 1;
+  float prescale = 1;         // the encoder's targets are x / (prescale * scale)
+  bool block_scales = false;  // an fp16 scale per row and column block, not per row and per block
+};
+
 struct Format {
   FormatId id;
-  std::string_view name;      // with its profile: "tq3", "tq3:full", "itq3_s:strict"
+  std::string_view name;  // with its profile: "tq3", "tq3:full", "itq3_s:strict"
+  CodeKind kind = CodeKind::none;
   bool dense = false;         // f32, f16, bf16: no codes
   DType dtype = DType::f32;   // of dense formats
   int passes = 0;             // 1, or 2 for residual formats; 0 for dense ones
-  ScalarCode code[2];         // per pass
+  ScalarCode code[2];         // per pass, of scalar formats
+  TrellisCode trellis;        // of trellis formats
   int rotation_block = 0;     // default Hadamard block; 0: not rotated (q8_0, q4_0, dense)
   int activation_planes = 1;  // int8 planes of the activation (1: 8 bits, 2: about 15 bits)
   double bound = 0;           // NMSE on N(0,1) that the format must reach (0: none)
   std::string_view note;      // one line for listings
 };
 
-// All formats, in the order of listings.
+// All formats, in the order of listings. Trellis formats have further profiles, which only
+// get_format and trellis_profile give.
 std::span<const Format> all_formats();
 // By name with profile; throws usage naming the known ones.
 const Format& get_format(std::string_view name);
 const Format& dense_format(DType dtype);
+// The profile of a trellis format with other state bits (8, 10, 12, 14, 16) and scales:
+// "tc3:L10:blocks". Throws usage for other state bits.
+const Format& trellis_profile(const Format& format, int state_bits, bool block_scales);
 
 // Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.
 int64_t padded_cols(const Format& format, int64_t cols);

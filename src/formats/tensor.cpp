@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "formats/trellis.h"
 
 namespace walsh {
 namespace {
@@ -16,32 +17,56 @@ void check_shape(int64_t rows, int64_t cols) {
   }
 }
 
-uint64_t array_bytes(int64_t rows, int64_t per_row, uint64_t element) {
-  const uint64_t row = checked_mul(static_cast<uint64_t>(per_row), element, "shape");
-  return checked_mul(static_cast<uint64_t>(rows), row, "shape");
+uint64_t bytes_of(int64_t count, uint64_t element) {
+  return checked_mul(static_cast<uint64_t>(count), element, "shape");
+}
+
+std::vector<PassField> scalar_fields(const ScalarCode& code, int64_t rows, int64_t padded) {
+  const uint64_t groups = bytes_of(groups_per_row(code, padded), 2);
+  std::vector<PassField> fields = {
+      {"codes", &PassArrays::codes, rows, bytes_of(code_bytes_per_row(code, padded), 1)},
+      {"scales", &PassArrays::scales, rows, groups}};
+  if (code.has_offset) fields.push_back({"offsets", &PassArrays::offsets, rows, groups});
+  if (code.sub_group != 0) {
+    fields.push_back({"sub_scales", &PassArrays::sub_scales, rows,
+                      bytes_of(sub_groups_per_row(code, padded), 2)});
+  }
+  return fields;
+}
+
+std::vector<PassField> trellis_fields(const TrellisCode& code, int64_t rows, int64_t padded) {
+  const int64_t blocks = column_blocks(padded);
+  std::vector<PassField> fields = {
+      {"codes", &PassArrays::codes, tile_rows(rows),
+       bytes_of(padded / kTileCols, static_cast<uint64_t>(tile_bytes(code)))},
+      {"scales", &PassArrays::scales, rows, bytes_of(code.block_scales ? blocks : 1, 2)}};
+  if (!code.block_scales) {
+    fields.push_back({"col_scales", &PassArrays::col_scales, 1, bytes_of(blocks, 2)});
+  }
+  return fields;
 }
 
 }  // namespace
 
-std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t cols) {
+std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols) {
   check_shape(rows, cols);
   const int64_t padded = padded_cols(format, cols);
+  if (format.kind == CodeKind::trellis) return trellis_fields(format.trellis, rows, padded);
+  return scalar_fields(format.code[pass], rows, padded);
+}
+
+std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t cols) {
+  check_shape(rows, cols);
   std::vector<ArraySpec> specs;
   if (format.dense) {
-    const uint64_t size = static_cast<uint64_t>(dtype_size(format.dtype));
-    specs.push_back({"", array_bytes(rows, cols, size)});
+    const uint64_t row = bytes_of(cols, static_cast<uint64_t>(dtype_size(format.dtype)));
+    specs.push_back({"", bytes_of(rows, row), static_cast<uint64_t>(rows)});
     return specs;
   }
   for (int pass = 0; pass < format.passes; ++pass) {
-    const ScalarCode& code = format.code[pass];
-    const std::string suffix = pass == 0 ? "" : "2";
-    const int64_t groups = groups_per_row(code, padded);
-    specs.push_back({"codes" + suffix, array_bytes(rows, code_bytes_per_row(code, padded), 1)});
-    specs.push_back({"scales" + suffix, array_bytes(rows, groups, 2)});
-    if (code.has_offset) specs.push_back({"offsets" + suffix, array_bytes(rows, groups, 2)});
-    if (code.sub_group != 0) {
-      specs.push_back(
-          {"sub_scales" + suffix, array_bytes(rows, sub_groups_per_row(code, padded), 2)});
+    for (const PassField& field : pass_fields(format, pass, rows, cols)) {
+      specs.push_back({std::string(field.suffix) + (pass == 0 ? "" : "2"),
+                       bytes_of(field.rows, field.row_bytes), static_cast<uint64_t>(field.rows)});
     }
   }
   return specs;
@@ -66,12 +91,8 @@ void bind_arrays(Tensor& tensor, std::span<const std::span<const std::byte>> arr
   }
   size_t next = 0;
   for (int pass = 0; pass < tensor.format->passes; ++pass) {
-    const ScalarCode& code = tensor.format->code[pass];
-    PassArrays& out = tensor.pass[pass];
-    out.codes = arrays[next++];
-    out.scales = arrays[next++];
-    if (code.has_offset) out.offsets = arrays[next++];
-    if (code.sub_group != 0) out.sub_scales = arrays[next++];
+    for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
+      tensor.pass[pass].*field.array = arrays[next++];
   }
 }
 
@@ -83,8 +104,9 @@ uint64_t tensor_bytes(const Format& format, int64_t rows, int64_t cols) {
 }
 
 double nominal_bits(const Format& format) {
-  constexpr int64_t kCols = 1 << 16;
-  return 8.0 * static_cast<double>(tensor_bytes(format, 1, kCols)) / static_cast<double>(kCols);
+  constexpr int64_t kRows = 1 << 12, kCols = 1 << 16;
+  return 8.0 * static_cast<double>(tensor_bytes(format, kRows, kCols)) /
+         static_cast<double>(kRows * kCols);
 }
 
 }  // namespace walsh

@@ -13,13 +13,25 @@
 
 namespace walsh {
 
-// The stored arrays of one pass, row-major, each 64-byte aligned in files and in memory.
+// The stored arrays of one pass, row-major, each 64-byte aligned in files and in memory. Shapes of
+// scalar codes; those of trellis codes are in formats/trellis.h.
 struct PassArrays {
   std::span<const std::byte> codes;       // [rows][code_bytes_per_row]
   std::span<const std::byte> scales;      // fp16 [rows][groups]
   std::span<const std::byte> offsets;     // fp16 [rows][groups], if has_offset
   std::span<const std::byte> sub_scales;  // fp16 [rows][sub_groups], if sub_group
+  std::span<const std::byte> col_scales;  // fp16 [column blocks], trellis only
 };
+
+// One stored array of a pass: `rows` rows of `row_bytes` bytes.
+struct PassField {
+  const char* suffix;
+  std::span<const std::byte> PassArrays::*array;
+  int64_t rows;
+  uint64_t row_bytes;
+};
+// Those that pass `pass` of a coded format has, in file order. Throws on overflow.
+std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols);
 
 // A view of a [rows, cols] tensor (a vector has rows = 1). `owner` keeps the memory alive.
 struct Tensor {
@@ -32,11 +44,12 @@ struct Tensor {
 };
 
 // Name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense formats
-// have one array with an empty suffix. Coded ones: "codes", "scales", "offsets", "sub_scales", and
-// with suffix "2" for the residual pass. Throws on overflow.
+// have one array with an empty suffix. Coded ones: the pass_fields, with suffix "2" for the
+// residual pass. Throws on overflow.
 struct ArraySpec {
   std::string suffix;
   uint64_t bytes;
+  uint64_t rows;  // of bytes / rows bytes each
 };
 std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t cols);
 

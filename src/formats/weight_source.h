@@ -10,6 +10,9 @@
 
 namespace walsh {
 
+// What is stored for something that is not rotated.
+inline constexpr Rotation kNoRotation = {RotationKind::none, 32, 0, false};
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -30,6 +33,11 @@ class WeightSource {
   virtual Tensor load(const std::string& name) = 0;
   // Tells that the tensor's file pages are not needed again soon.
   virtual void release(const std::string& name) = 0;
+  // True if a rotation is folded into the residual stream (quantize/fold.h): an input that a coded
+  // matrix does not rotate stands in a rotated basis already.
+  virtual bool folded() const { return false; }
+  // How the rows of a coded matrix are rotated: its product is R y and has to be rotated back.
+  virtual Rotation output_rotation(const std::string&) const { return kNoRotation; }
 };
 
 }  // namespace walsh

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 
 #include "io/json.h"
 
@@ -16,13 +17,96 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Evaluates tokens and samples from the logits of the last one.
-int32_t next_token(Session& session, std::span<const int32_t> tokens, Sampler& sampler) {
-  int32_t next = 0;
-  const int64_t last = static_cast<int64_t>(tokens.size()) - 1;
-  session.forward(
-      tokens, [&](int64_t, std::span<const float> logits) { next = sampler.sample(logits); }, last);
-  return next;
+// Where the next tokens come from.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual int32_t first(std::span<const int32_t> prompt) = 0;
+  // Whether the context has room for the token that came last.
+  virtual bool can_continue() const = 0;
+  // The token after `token`, which came last.
+  virtual int32_t next(int32_t token) = 0;
+};
+
+// Logits come to the host, which samples.
+class HostTokens : public TokenSource {
+ public:
+  HostTokens(Session& session, const SamplerOptions& options)
+      : session_(session), sampler_(options) {}
+
+  int32_t first(std::span<const int32_t> prompt) override {
+    for (const int32_t token : prompt)
+      sampler_.accept(token);
+    return evaluate(prompt);
+  }
+  bool can_continue() const override { return session_.position() < session_.capacity(); }
+  int32_t next(int32_t token) override {
+    sampler_.accept(token);
+    return evaluate({&token, 1});
+  }
+
+ private:
+  int32_t evaluate(std::span<const int32_t> tokens) {
+    int32_t chosen = 0;
+    const int64_t last = static_cast<int64_t>(tokens.size()) - 1;
+    session_.forward(
+        tokens, [&](int64_t, std::span<const float> logits) { chosen = sampler_.sample(logits); },
+        last);
+    return chosen;
+  }
+
+  Session& session_;
+  Sampler sampler_;
+};
+
+// The device samples, and goes on with its own token while the host looks at it.
+class DeviceTokens : public TokenSource {
+ public:
+  // `max_tokens` as in GenerateOptions.
+  DeviceTokens(Session& session, const SamplerOptions& options, int64_t max_tokens)
+      : session_(session), options_(options), max_tokens_(max_tokens) {
+    check_sampler_options(options);
+  }
+  // A step that nobody asked for any more is taken back.
+  ~DeviceTokens() override {
+    if (!ahead_) return;
+    session_.take();
+    session_.truncate(session_.position() - 1);
+  }
+
+  int32_t first(std::span<const int32_t> prompt) override {
+    session_.start_sampling(options_, prompt);
+    session_.submit(prompt);
+    return take();
+  }
+  bool can_continue() const override { return ahead_; }
+  int32_t next(int32_t) override {
+    ahead_ = false;
+    return take();
+  }
+
+ private:
+  int32_t take() {
+    ++given_;
+    if (given_ != max_tokens_ && session_.position() < session_.capacity()) {
+      session_.submit_chosen();
+      ahead_ = true;
+    }
+    const int32_t token = session_.take()[0];
+    if (token >= 0) return token;
+    throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
+  }
+
+  Session& session_;
+  SamplerOptions options_;
+  int64_t max_tokens_, given_ = 0;
+  bool ahead_ = false;
+};
+
+std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
+  if (session.can_sample())
+    return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
+  return std::make_unique<HostTokens>(session, options.sampler);
 }
 
 }  // namespace
@@ -30,13 +114,11 @@ int32_t next_token(Session& session, std::span<const int32_t> tokens, Sampler& s
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback) {
   if (prompt.empty()) throw Error(ErrorCode::usage, "prompt", "has no tokens");
-  Sampler sampler(options.sampler);
-  for (int32_t token : prompt)
-    sampler.accept(token);
+  const std::unique_ptr<TokenSource> source = token_source(session, options);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   auto start = Clock::now();
-  int32_t token = next_token(session, prompt, sampler);
+  int32_t token = source->first(prompt);
   result.prompt_seconds = seconds_since(start);
   for (;;) {
     const auto& stops = options.stop_ids;
@@ -45,18 +127,17 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
       return result;
     }
     result.tokens.push_back(token);
-    sampler.accept(token);
     if (callback && !callback(token)) {
       result.reason = StopReason::callback;
       return result;
     }
     if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) return result;
-    if (session.position() == session.capacity()) {
+    if (!source->can_continue()) {
       result.reason = StopReason::context_full;
       return result;
     }
     start = Clock::now();
-    token = next_token(session, {&token, 1}, sampler);
+    token = source->next(token);
     result.decode_seconds += seconds_since(start);
     ++result.decoded_tokens;
   }

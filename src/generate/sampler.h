@@ -7,18 +7,9 @@
 #include <vector>
 
 #include "base/random.h"
+#include "model/sampler_options.h"
 
 namespace walsh {
-
-struct SamplerOptions {
-  float temperature = 0.8f;  // 0: always the best token, of equals the lowest id
-  int top_k = 40;            // the k best; 0: all
-  float top_p = 0.95f;       // the fewest best with this probability together; 1: all
-  float min_p = 0.05f;       // at least this share of the best one's probability; 0: all
-  float repeat_penalty = 1;  // divides the positive logits of recent tokens; 1: none
-  int repeat_last_n = 64;    // tokens that count as recent; 0: none, -1: all
-  uint64_t seed = 42;
-};
 
 // Throws usage naming the option that is out of range.
 void check_sampler_options(const SamplerOptions& options);

@@ -28,8 +28,13 @@ inline constexpr int kPlainGroup = 32;        // the same for inputs that are no
 //   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
 //   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
 //                 group then being sub_group.
+// Trellis formats (code is null): codes[panel][tile of 16 columns] as stored, a row of tiles being
+// a panel, then 64 bytes that may be read but mean nothing. Lane 2g + h of a vector is row g + 8h,
+// the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
+// [panel][column block][lane] with block_scales. A group is a column block (formats/trellis.h).
 struct PanelMatrix {
   const ScalarCode* code = nullptr;
+  const TrellisCode* trellis = nullptr;
   int64_t rows = 0;          // logical
   int64_t cols = 0;          // padded, a multiple of 32
   int64_t group = 0;         // columns per scale (cols when one per row)
@@ -37,9 +42,12 @@ struct PanelMatrix {
   AlignedArray<uint32_t> codes;
   AlignedArray<uint16_t> scales;
   AlignedArray<uint16_t> offsets;
+  AlignedArray<float> col_factors;  // trellis without block_scales: [column block]
 
   int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
-  uint64_t bytes() const { return codes.size() * 4 + (scales.size() + offsets.size()) * 2; }
+  uint64_t bytes() const {
+    return (codes.size() + col_factors.size()) * 4 + (scales.size() + offsets.size()) * 2;
+  }
 };
 
 // Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
@@ -85,6 +93,9 @@ struct Ops {
   // those of a token do not depend on m: with i = the integer sum over the columns of one scale
   // group of both, in column order,
   //   y = fma(i, (scale * unit) * x_scale, y), then y = fma(offset, sum(q) * x_scale, y).
+  // Trellis: y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale of
+  // row and block), i over at most 128 columns of one block; in the end y = y * (scale of the row *
+  // unit) (or y * unit).
   void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate);
   // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path. Products of

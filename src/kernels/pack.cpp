@@ -61,9 +61,55 @@ AlignedArray<uint16_t> pack_groups(int64_t rows, int64_t groups, const Value& va
   return out;
 }
 
+// The decoders of the kernels know one weight per step and symmetric tables of 256 levels.
+void require_known_trellis(const TrellisCode& code) {
+  bool known = code.values == 1 && code.table_bits == 8 && code.step_bits >= 2 &&
+               code.step_bits <= 4 && code.state_bits <= 16;
+  for (int i = 0; known && i < 128; ++i)
+    known = code.table[i] == -code.table[255 - i];
+  if (known) return;
+  throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
+}
+
+PanelMatrix pack_trellis(const Tensor& tensor) {
+  const TrellisCode& code = tensor.format->trellis;
+  const PassArrays& arrays = tensor.pass[0];
+  require_known_trellis(code);
+  PanelMatrix w;
+  w.trellis = &code;
+  w.rows = tensor.rows;
+  w.cols = ceil_div(tensor.cols, kUnitColumns) * kUnitColumns;
+  w.group = kColumnBlock;
+  const int64_t blocks = column_blocks(w.cols);
+  const int64_t groups = code.block_scales ? blocks : 1;
+  const uint64_t bytes =
+      elements(w.panels(), w.cols / kTileCols, static_cast<uint64_t>(tile_bytes(code)));
+  require_bytes(arrays.codes, bytes, "codes");
+  require_bytes(arrays.scales, elements(w.rows, groups, 2), "scales");
+  if (!code.block_scales) require_bytes(arrays.col_scales, elements(blocks, 2, 1), "col_scales");
+
+  constexpr uint64_t kSlack = 64;
+  w.codes = AlignedArray<uint32_t>((bytes + kSlack) / 4);
+  std::memcpy(w.codes.data(), arrays.codes.data(), bytes);
+  w.scales = AlignedArray<uint16_t>(elements(w.panels(), groups, kPanelRows));
+  for (int64_t row = 0; row < w.rows; ++row) {
+    const int lane = detail::trellis_lane(static_cast<int>(row % kPanelRows));
+    for (int64_t g = 0; g < groups; ++g) {
+      w.scales.data()[(row / kPanelRows * groups + g) * kPanelRows + lane] =
+          load_u16(arrays.scales, row * groups + g);
+    }
+  }
+  if (code.block_scales) return w;
+  w.col_factors = AlignedArray<float>(static_cast<size_t>(blocks));
+  for (int64_t b = 0; b < blocks; ++b)
+    w.col_factors.data()[b] = f16_to_f32(load_u16(arrays.col_scales, b));
+  return w;
+}
+
 }  // namespace
 
 PanelMatrix pack_panels(const Tensor& tensor, int pass) {
+  if (tensor.format->kind == CodeKind::trellis) return pack_trellis(tensor);
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];
   PanelMatrix w;

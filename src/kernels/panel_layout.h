@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
+#include "formats/trellis.h"
 #include "kernels/ops.h"
 
 namespace walsh::detail {
@@ -25,6 +27,25 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 // Columns between two flushes of the integer accumulators.
 constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
+}
+
+// The same for a trellis from column c on: at most 128 columns, never across a column block.
+constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationsI8& x, int64_t c) {
+  const uint64_t rest = static_cast<uint64_t>(std::min<int64_t>(w.cols - c, kF32Block));
+  return std::min<int64_t>(x.group, static_cast<int64_t>(std::bit_floor(rest)));
+}
+
+// Lane of a row of a panel in a trellis, and back.
+constexpr int trellis_lane(int row) {
+  return 2 * (row % 8) + row / 8;
+}
+constexpr int trellis_row(int lane) {
+  return lane / 2 + 8 * (lane % 2);
+}
+
+inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_t col) {
+  const int64_t tile = panel * (w.cols / kTileCols) + col / kTileCols;
+  return reinterpret_cast<const std::byte*>(w.codes.data()) + tile * tile_bytes(*w.trellis);
 }
 
 // Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.

@@ -8,6 +8,7 @@
 
 #include "base/function_ref.h"
 #include "model/model.h"
+#include "model/sampler_options.h"
 
 namespace walsh {
 
@@ -31,7 +32,8 @@ class Executor {
   virtual int64_t max_rows() const = 0;    // tokens of one batch
   virtual int64_t logit_rows() const = 0;  // rows of one call of logits()
 
-  // Evaluates a batch: the rows of `runs` one after the other, whose tokens are `tokens`. `steps`
+  // Evaluates a batch: the rows of `runs` one after the other, whose tokens are `tokens`; without
+  // tokens, those that the last batch chose (see sample) and of the same sequences. `steps`
   // calls the functions below in the order of the model, the same ones for the same number of rows
   // and the same `first_logit`: a device may record what they do and replay it next time.
   virtual void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
@@ -48,6 +50,18 @@ class Executor {
   virtual void logits(int64_t row, int64_t rows) = 0;
   // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
+
+  // A device may choose the next tokens itself, by the rules of generate/sampler.h; the others
+  // below are called only if it does.
+  virtual bool can_sample() const { return false; }
+  // From now on `sequence` is continued so; `history` is what the repeat penalty knows. All
+  // sequences have the same options but the seed.
+  virtual void start_sampling(int64_t, const SamplerOptions&, std::span<const int32_t>) {}
+  // Chooses from the rows of the last logits(), of which row i belongs to sequence `first` + i.
+  virtual void sample(int64_t) {}
+  // What the oldest batch chose that was not asked yet, -1 where no logit was finite; waits until
+  // it is there. At most two batches may be open, so that the device need not wait for the host.
+  virtual std::span<const int32_t> sampled() { return {}; }
 };
 
 // On the device where the model's weights are. Allocates all that run() needs for `positions`

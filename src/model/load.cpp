@@ -25,6 +25,7 @@ class ModelLoader {
 
   Model load() {
     check_names();
+    placement_->plan(source_, model_.config, options_);
     const ModelConfig& c = model_.config;
     load_embedding();
     for (size_t i = 0; i < names_.layers.size(); ++i)
@@ -114,6 +115,7 @@ class ModelLoader {
     linear.cols = cols;
     linear.format = stored.format;
     linear.bias = vector(bias, rows);
+    linear.output = output_rotator(name, rows);
     if (stored.format->dense) {
       linear.input[0] = add_form(input, {{nullptr, cols, cols}, 0, 0, 0});
     }
@@ -143,9 +145,20 @@ class ModelLoader {
         break;
     }
     if (form.planes > 0) {
-      form.group = form.transform.rotator != nullptr ? kActivationGroup : kPlainGroup;
+      const bool rotated = form.transform.rotator != nullptr ||
+                           (source_.folded() && stored.format->rotation_block > 0);
+      form.group = rotated ? kActivationGroup : kPlainGroup;
     }
     return form;
+  }
+
+  const Rotator* output_rotator(const std::string& name, int64_t rows) {
+    const Rotation rotation = source_.output_rotation(name);
+    if (rotation.kind != RotationKind::none && options_.device.cuda) {
+      throw Error(ErrorCode::usage, "device " + options_.device.name(),
+                  "rotated outputs (--rotate both) exist on the CPU only: use --device cpu");
+    }
+    return rotator(rotation, rows);
   }
 
   // The one rotator for equal rotations of equal length; null for none.

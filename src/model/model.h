@@ -37,6 +37,7 @@ struct Linear {
   std::vector<PanelMatrix> passes;  // on the CPU otherwise: y = sum over passes of W_p x_p
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device
   std::vector<float> bias;                              // [rows] or empty
+  const Rotator* output = nullptr;                      // the products give R y; null: y itself
   int input[2] = {0, 0};  // per pass: index of the prepared input x_p of the site
 
   bool is_dense() const { return format->dense; }
@@ -79,6 +80,11 @@ struct LoadOptions {
   // Called before each tensor: number done, number of all, name.
   std::function<void(size_t, size_t, const std::string&)> progress;
   Device device = {};  // that computes
+  // What the model will be used for, so that a GPU whose memory it exceeds refuses it before
+  // loading.
+  int64_t positions = 0;  // of the cache; 0: as SessionOptions
+  int64_t sequences = 1;
+  uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
 };
 
 class Model {

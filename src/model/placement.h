@@ -11,6 +11,8 @@ class Placement {
  public:
   virtual ~Placement() = default;
 
+  // Before the first tensor: throws limit with the numbers if the model will not fit.
+  virtual void plan(const WeightSource&, const ModelConfig&, const LoadOptions&) {}
   // Refuses a form of rotated input that the device cannot make.
   virtual void check(const PreparedInput& form, ActivationMode activations) const = 0;
   // Fills in what the device multiplies with: Linear::dense, passes or device_weights. format,

@@ -63,7 +63,7 @@ void Session::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t f
   }
 }
 
-void Session::decode(std::span<const int32_t> tokens, LogitSink sink) {
+void Session::check_decode(std::span<const int32_t> tokens) const {
   const auto count = static_cast<int64_t>(tokens.size());
   if (count > sequences()) {
     throw Error(ErrorCode::usage, "sequences",
@@ -71,15 +71,75 @@ void Session::decode(std::span<const int32_t> tokens, LogitSink sink) {
   }
   for (int64_t s = 0; s < count; ++s)
     check(tokens.subspan(static_cast<size_t>(s), 1), 1, s);
+}
+
+// runs_[0..count) become the next positions of the sequences from `begin` on.
+void Session::place_decode(int64_t begin, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t& position = positions_[static_cast<size_t>(begin + i)];
+    runs_[static_cast<size_t>(i)] = {begin + i, position++, 1};
+  }
+}
+
+void Session::decode(std::span<const int32_t> tokens, LogitSink sink) {
+  check_decode(tokens);
+  const auto count = static_cast<int64_t>(tokens.size());
   for (int64_t begin = 0; begin < count; begin += executor_->max_rows()) {
     const int64_t m = std::min(executor_->max_rows(), count - begin);
-    for (int64_t i = 0; i < m; ++i)
-      runs_[static_cast<size_t>(i)] = {begin + i, position(begin + i), 1};
+    place_decode(begin, m);
     batch(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)),
           {runs_.data(), static_cast<size_t>(m)}, sink, begin, 0);
-    for (int64_t i = 0; i < m; ++i)
-      ++positions_[static_cast<size_t>(begin + i)];
   }
+}
+
+void Session::start_sampling(const SamplerOptions& options, std::span<const int32_t> history,
+                             int64_t sequence) {
+  position(sequence);  // refuses one that is not there
+  executor_->start_sampling(sequence, options, history);
+}
+
+void Session::submit(std::span<const int32_t> tokens, int64_t sequence) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  check(tokens, count, sequence);
+  if (count == 0) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+  const int64_t chunk = executor_->max_rows();
+  for (int64_t begin = 0; begin < count; begin += chunk) {
+    const int64_t m = std::min(chunk, count - begin);
+    const bool last = begin + m == count;
+    int64_t& position = positions_[static_cast<size_t>(sequence)];
+    runs_[0] = {sequence, position, m};
+    steps(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)), {runs_.data(), 1}, m,
+          last ? m - 1 : m, last);
+    position += m;
+  }
+  chosen_runs_ = 1;
+}
+
+void Session::submit_decode(std::span<const int32_t> tokens) {
+  check_decode(tokens);
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (count > std::min(executor_->max_rows(), executor_->logit_rows())) {
+    throw Error(ErrorCode::usage, "sequences",
+                fmt::format("{} are more than can be sampled together", count));
+  }
+  place_decode(0, count);
+  chosen_runs_ = count;
+  steps(tokens, {runs_.data(), static_cast<size_t>(count)}, count, 0, true);
+}
+
+void Session::submit_chosen() {
+  for (int64_t i = 0; i < chosen_runs_; ++i)
+    check({}, 1, runs_[static_cast<size_t>(i)].sequence);
+  for (int64_t i = 0; i < chosen_runs_; ++i) {
+    Run& run = runs_[static_cast<size_t>(i)];
+    run.position = positions_[static_cast<size_t>(run.sequence)]++;
+    run.rows = 1;
+  }
+  steps({}, {runs_.data(), static_cast<size_t>(chosen_runs_)}, chosen_runs_, 0, true);
+}
+
+std::span<const int32_t> Session::take() {
+  return executor_->sampled();
 }
 
 void Session::reset() {
@@ -102,26 +162,35 @@ int64_t Session::position(int64_t sequence) const {
   return positions_[static_cast<size_t>(sequence)];
 }
 
-// The forward pass. `first_index` is the index of the batch's first token among those of the
-// caller, who wants logits from index `first_logit` on.
-void Session::batch(std::span<const int32_t> tokens, std::span<const Run> runs, LogitSink sink,
-                    int64_t first_index, int64_t first_logit) {
-  const auto m = static_cast<int64_t>(tokens.size());
-  // The last layer need not be finished for rows whose logits nobody wants.
-  const int64_t first_row = std::clamp(first_logit - first_index, int64_t{0}, m);
+// The forward pass. Logits of the rows from `first_row` on, as many as fit at once; a token chosen
+// from each if `sample`.
+void Session::steps(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t m,
+                    int64_t first_row, bool sample) {
   const int64_t layers = model_.config.layers;
-  const int64_t step = executor_->logit_rows();
   executor_->run(tokens, runs, first_row, [&] {
     executor_->embed();
     for (int64_t layer = 0; layer < layers; ++layer) {
+      // The last layer need not be finished for rows whose logits nobody wants.
       const int64_t skip = layer == layers - 1 ? first_row : 0;
       executor_->project(layer);
       if (skip == m) continue;
       executor_->attend(layer, skip);
       executor_->mlp(layer, skip);
     }
-    if (first_row < m) executor_->logits(first_row, std::min(step, m - first_row));
+    if (first_row < m)
+      executor_->logits(first_row, std::min(executor_->logit_rows(), m - first_row));
+    if (sample) executor_->sample(runs[0].sequence);
   });
+}
+
+// `first_index` is the index of the batch's first token among those of the caller, who wants logits
+// from index `first_logit` on.
+void Session::batch(std::span<const int32_t> tokens, std::span<const Run> runs, LogitSink sink,
+                    int64_t first_index, int64_t first_logit) {
+  const auto m = static_cast<int64_t>(tokens.size());
+  const int64_t first_row = std::clamp(first_logit - first_index, int64_t{0}, m);
+  const int64_t step = executor_->logit_rows();
+  steps(tokens, runs, m, first_row, false);
   for (int64_t row = first_row; row < m; row += step) {
     const int64_t n = std::min(step, m - row);
     if (row > first_row) executor_->logits(row, n);

@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "formats/trellis.h"
 
 namespace walsh {
 namespace {
@@ -55,10 +56,29 @@ void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Rando
   }
 }
 
+constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
+
+// Random bytes, drawn once and copied from different places: a model of 70 billion weights takes
+// seconds instead of minutes.
+const std::vector<uint64_t>& random_pool() {
+  static const std::vector<uint64_t> pool = [] {
+    Random random(7);
+    std::vector<uint64_t> words(kPoolBytes / 8);
+    for (uint64_t& word : words)
+      word = random.next();
+    return words;
+  }();
+  return pool;
+}
+
 void fill_random_bytes(std::byte* out, uint64_t count, Random& random) {
-  for (uint64_t i = 0; i < count; i += 8) {
-    const uint64_t bits = random.next();
-    std::memcpy(out + i, &bits, std::min<uint64_t>(8, count - i));
+  const auto* pool = reinterpret_cast<const std::byte*>(random_pool().data());
+  while (count > 0) {
+    const uint64_t offset = random.below(kPoolBytes / 2);
+    const uint64_t n = std::min(count, kPoolBytes - offset);
+    std::memcpy(out, pool + offset, n);
+    out += n;
+    count -= n;
   }
 }
 
@@ -85,6 +105,13 @@ void fill_halves(std::byte* out, uint64_t bytes, double center, Random& random) 
 }
 
 // Root mean square of the levels, all codes being equally frequent.
+double level_rms(const TrellisCode& code) {
+  const int states = 1 << code.state_bits;
+  double sum = 0;
+  for (int s = 0; s < states; ++s)
+    sum += std::pow(trellis_level(code, static_cast<uint32_t>(s), 0), 2);
+  return std::sqrt(sum / states);
+}
 double level_rms(const ScalarCode& code) {
   const int count = 1 << code.bits;
   double sum = 0;
@@ -104,8 +131,10 @@ void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, dou
     for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric
       if (out[i] == std::byte{0x80}) out[i] = std::byte{0};
   } else if (spec.suffix.starts_with("scales")) {
-    fill_halves(out, spec.bytes, sigma / level_rms(code) * (pass == 0 ? 1.0 : 0.1), random);
-  } else if (spec.suffix.starts_with("sub_scales")) {
+    const double rms =
+        format.kind == CodeKind::trellis ? level_rms(format.trellis) : level_rms(code);
+    fill_halves(out, spec.bytes, sigma / rms * (pass == 0 ? 1.0 : 0.1), random);
+  } else if (spec.suffix.starts_with("sub_scales") || spec.suffix.starts_with("col_scales")) {
     fill_halves(out, spec.bytes, 1.0, random);
   }  // offsets stay zero
 }

@@ -5,6 +5,9 @@
 namespace walsh {
 namespace {
 
+constexpr size_t kLayerSites = 4;  // of make_plan, the input of o being the second
+constexpr size_t kOutputSite = 1;
+
 LayerNames layer_names(const TensorNames& names, const ModelConfig& config, int64_t index) {
   const std::string prefix = std::string(names.layers) + std::to_string(index) + ".";
   const auto weight = [&](std::string_view name) { return prefix + std::string(name) + ".weight"; };
@@ -59,6 +62,49 @@ void add_rotary_buffers(const ModelConfig& c, std::vector<std::string>& list) {
   list.push_back("model.rotary_emb.inv_freq");
   for (int64_t i = 0; i < c.layers; ++i)
     list.push_back(prefix + std::to_string(i) + ".self_attn.rotary_emb.inv_freq");
+}
+
+// Blocks of the rotation reach down to 32 columns, and a padded residual stream would change its
+// norm.
+std::string residual_refusal(const ModelConfig& c) {
+  constexpr int64_t kSmallestBlock = 32;
+  if (c.hidden % kSmallestBlock == 0) return "";
+  return "the hidden size " + std::to_string(c.hidden) + " is not a multiple of 32";
+}
+
+void add_folded_layer(const LayerNames& layer, int o_site, ResidualPlan& plan) {
+  const auto add = [&](const std::string& name, const std::string& gain, Basis rows, Basis cols) {
+    if (!name.empty()) plan.tensors.push_back({name, name, gain, rows, cols, o_site});
+  };
+  for (const std::string* name : {&layer.q, &layer.k})
+    add(*name, layer.attention_norm, Basis::own, Basis::residual);
+  add(layer.v, layer.attention_norm, Basis::heads, Basis::residual);
+  add(layer.v_bias, "", Basis::own, Basis::heads);
+  add(layer.o, "", Basis::residual, Basis::heads);
+  add(layer.o_bias, "", Basis::own, Basis::residual);
+  for (const std::string* name : {&layer.gate, &layer.up})
+    add(*name, layer.mlp_norm, Basis::own, Basis::residual);
+  add(layer.down, "", Basis::residual, Basis::own);
+  add(layer.down_bias, "", Basis::own, Basis::residual);
+  plan.norms.insert(plan.norms.end(), {layer.attention_norm, layer.mlp_norm});
+}
+
+// Every family here has RMSNorms in front of its blocks and nothing but the blocks' outputs added
+// to the stream, so the rotation passes through. A norm behind a block would not let it.
+ResidualPlan residual_plan(const ModelConfig& c, const ModelNames& names) {
+  ResidualPlan plan;
+  plan.refusal = residual_refusal(c);
+  plan.hidden = c.hidden;
+  plan.head_dim = c.head_dim;
+  plan.kv_heads = c.kv_heads;
+  plan.head = names.head;
+  plan.tensors.push_back({names.embedding, names.embedding, "", Basis::own, Basis::residual, -1});
+  plan.tensors.push_back({names.head, c.tied_head ? names.embedding : names.head, names.final_norm,
+                          Basis::own, Basis::residual, -1});
+  for (size_t i = 0; i < names.layers.size(); ++i)
+    add_folded_layer(names.layers[i], static_cast<int>(kLayerSites * i + kOutputSite), plan);
+  plan.norms.push_back(names.final_norm);
+  return plan;
 }
 
 }  // namespace
@@ -122,6 +168,7 @@ ModelPlan make_plan(const ModelConfig& c) {
   for (const TensorShape& vector : vectors)
     plan.vectors.push_back(vector.name);
   plan.vectors.push_back(names.final_norm);
+  plan.residual = residual_plan(c, names);
   return plan;
 }
 

@@ -5,10 +5,18 @@
 #include "base/aligned.h"
 #include "quantize/balance.h"
 #include "quantize/encode_tensor.h"
+#include "quantize/trellis_tensor.h"
 #include "walsh/error.h"
+#include "walsh/version.h"
 
 namespace walsh {
 namespace {
+
+// Share of the variance that two factors may leave unexplained (docs/formats/tc.md).
+constexpr double kLargestMisfit = 0.02;
+
+// Outputs of matrices whose rows are no multiple of this are not rotated.
+constexpr int64_t kRotatedRows = 32;
 
 // The head and the embedding are activation sites too: they may be coded, with their own rotation.
 std::vector<Site> all_sites(const ModelPlan& plan) {
@@ -40,16 +48,55 @@ void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64
 
 Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
     : source_(std::move(checkpoint)),
-      plan_(std::move(plan)),
+      plan_(recipe.rotate == RotateAt::residual ? folded_plan(std::move(plan), source_.path())
+                                                : std::move(plan)),
       sites_(all_sites(plan_)),
       recipe_(std::move(recipe)),
       pool_(pool),
       balanced_(sites_.size(), false),
       scales_(sites_.size()) {
   check_recipe(recipe_);
+  prepare_fold();
   add_all();
   refuse_unknown();
   decide_balancing();
+}
+
+void Compressor::prepare_fold() {
+  if (recipe_.rotate != RotateAt::residual) return;
+  fold_ = std::make_unique<ResidualFold>(plan_, fold_rotation(recipe_), source_, pool_);
+  folded_config_ = folded_config(source_.config_json(), path() + ": config.json");
+}
+
+const std::string& Compressor::origin(const std::string& name) const {
+  return fold_ ? fold_->origin(name) : name;
+}
+
+Tensor Compressor::read(const std::string& name) {
+  Tensor source = fold_ ? fold_->load(name) : source_.load(name);
+  const Rotation rotation = output_rotation(name);
+  if (rotation.kind == RotationKind::none) return source;
+  try {
+    return rotate_outputs(source, rotation, pool_);
+  } catch (const Error& e) {
+    if (!e.where().empty()) throw;
+    throw Error(e.code(), path() + ": tensor " + name, e.reason());
+  }
+}
+
+Rotation Compressor::output_rotation(const std::string& name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? kNoRotation : tensors_[it->second].output_rotation;
+}
+
+// What a tensor is stored as that keeps its source type. Folding gives float32 values: those of
+// vectors stay that, those of matrices are rounded back unless the recipe's dense type is wider.
+const Format& Compressor::kept_format(const std::string& name, const Format& source,
+                                      bool vector) const {
+  if (!fold_ || !fold_->contains(name)) return source;
+  if (vector) return dense_format(DType::f32);
+  const Format& type = *recipe_.type;
+  return type.dense && dtype_size(type.dtype) > dtype_size(source.dtype) ? type : source;
 }
 
 void Compressor::add_all() {
@@ -64,12 +111,16 @@ void Compressor::add_all() {
   for (const std::string& name : plan_.vectors)
     add(name, nullptr, -1, false);
   add(plan_.final_norm, nullptr, -1, false);
-  if (!plan_.head.empty()) add(plan_.head, recipe_.head_type, head_site, false);
+  if (plan_.head.empty()) return;
+  const bool untied = origin(plan_.head) != plan_.head;  // by the fold
+  const Format* type = recipe_.head_type;
+  add(plan_.head, type == nullptr && untied ? recipe_.embed_type : type, head_site, false);
 }
 
 void Compressor::add(const std::string& name, const Format* wanted, int site, bool linear) {
   if (index_.contains(name)) return;
-  const Tensor source = source_.load(name);
+  const Tensor source = source_.load(origin(name));
+  const Format& kept = kept_format(name, *source.format, site < 0);
   TensorPlan t;
   t.name = name;
   t.rows = source.rows;
@@ -77,11 +128,11 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   t.source = source.format->dtype;
   t.site = site;
   t.linear = linear;
-  t.format = wanted ? wanted : source.format;
+  t.format = wanted ? wanted : &kept;
   if (site >= 0) {
     for (const TensorRule& rule : recipe_.rules) {
       if (!rule.matches(name)) continue;
-      t.format = rule.format ? rule.format : source.format;
+      t.format = rule.format ? rule.format : &kept;
       break;
     }
     const int64_t width = sites_[static_cast<size_t>(site)].width;
@@ -90,8 +141,16 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
           ErrorCode::bad_input, path() + ": tensor " + name,
           "found " + std::to_string(source.cols) + " columns, expected " + std::to_string(width));
     }
+    t.format = &format_at(*t.format, recipe_.encode.effort);
     for (int pass = 0; pass < t.format->passes; ++pass) {
       t.rotation[pass] = rotation_for(recipe_, *t.format, site, pass);
+    }
+    // A residual pass needs a rotation of its own: what the first one leaves is not Gaussian in
+    // the first one's basis.
+    if (fold_ && fold_->input_rotated(name)) t.rotation[0] = kNoRotation;
+    const bool both = recipe_.rotate == RotateAt::both && linear && t.format->rotation_block != 0;
+    if (both && t.rows % kRotatedRows == 0) {
+      t.output_rotation = rotation_of_outputs(fold_rotation(recipe_), site);
     }
   }
   index_[name] = tensors_.size();
@@ -119,9 +178,9 @@ void Compressor::refuse_unknown() const {
 }
 
 // A site is balanced if one norm feeds it and it alone, and every matrix that reads it is rotated:
-// the scales are then free, being folded into the norm's gain.
+// the scales are then free, being folded into the norm's gain. A folded rotation leaves no gains.
 void Compressor::decide_balancing() {
-  if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
+  if (!recipe_.balance || recipe_.rotation == RotationKind::none || fold_) return;
   std::map<std::string, int> uses;
   for (const Site& site : sites_)
     uses[site.norm]++;
@@ -202,23 +261,70 @@ Tensor Compressor::folded_gain(const TensorPlan& plan) {
   return tensor;
 }
 
-Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
+template <typename Body>
+void Compressor::with_rows(const TensorPlan& plan, const Tensor& source, const Body& body) {
   std::span<const float> s;
   if (plan.site >= 0 && balanced_[static_cast<size_t>(plan.site)]) s = scales(plan.site);
-  double squared_error = 0, squared_norm = 0;
   try {
-    Tensor tensor = encode_tensor(
-        *plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
-        [&](int64_t begin, int64_t end, float* out) {
-          read_scaled_rows(source, s, begin, end, out);
-        },
-        pool_, &squared_error, &squared_norm);
-    nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
-    return tensor;
+    body([&](int64_t begin, int64_t end, float* out) {
+      read_scaled_rows(source, s, begin, end, out);
+    });
   } catch (const Error& e) {
     if (e.code() != ErrorCode::bad_input) throw;
     throw Error(e.code(), path() + ": tensor " + plan.name, e.reason());
   }
+}
+
+void Compressor::settle_formats() {
+  if (settled_) return;
+  for (TensorPlan& plan : tensors_) {
+    const Format& format = *plan.format;
+    if (format.kind != CodeKind::trellis || format.trellis.block_scales) continue;
+    if (misfit(plan) <= kLargestMisfit) continue;
+    plan.format = &trellis_profile(format, format.trellis.state_bits, true);
+  }
+  settled_ = true;
+}
+
+double Compressor::misfit(const TensorPlan& plan) {
+  double result = 0;
+  const Tensor source = read(plan.name);
+  with_rows(plan, source, [&](ReadRows read_rows) {
+    result = detail::rank_one_misfit(plan.rotation[0], plan.rows, plan.cols, read_rows, pool_);
+  });
+  release(plan.name);
+  return result;
+}
+
+std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
+  const TensorPlan& plan = tensors_[index_.at(name)];
+  if (plan.format->kind != CodeKind::trellis) return std::nullopt;
+  const Tensor source = read(name);
+  const Rotation& r = plan.rotation[0];
+  const std::string settings = std::string(kVersion) + " " + std::string(plan.format->name) + " " +
+                               std::string(source.format->name) + " " + std::to_string(plan.rows) +
+                               " " + std::string(rotation_kind_name(r.kind)) + " " +
+                               std::to_string(r.block) + " " + std::to_string(r.seed) + " " +
+                               std::to_string(r.signs) + " " +
+                               (recipe_.encode.effort == Effort::full ? "full" : "fast");
+  ChecksumStream sum;
+  sum.update(std::as_bytes(std::span(settings)));
+  if (balanced_[static_cast<size_t>(plan.site)]) {
+    sum.update(std::as_bytes(std::span(scales(plan.site))));
+  }
+  sum.update(source.data);
+  return sum.digest();
+}
+
+Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
+  Tensor tensor;
+  with_rows(plan, source, [&](ReadRows read_rows) {
+    double squared_error = 0, squared_norm = 0;
+    tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
+                           read_rows, pool_, &squared_error, &squared_norm);
+    nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
+  });
+  return tensor;
 }
 
 Tensor Compressor::load(const std::string& name) {
@@ -229,7 +335,7 @@ Tensor Compressor::load(const std::string& name) {
   }
   const TensorPlan& plan = tensors_[it->second];
   if (plan.folded_site >= 0) return folded_gain(plan);
-  const Tensor source = source_.load(name);
+  const Tensor source = read(name);
   if (plan.format == source.format) return source;
   return encode(plan, source);
 }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "io/checksum.h"
 #include "quantize/checkpoint_source.h"
+#include "quantize/fold.h"
 #include "quantize/recipe.h"
 #include "rotate/plan.h"
 
@@ -24,6 +26,7 @@ struct TensorPlan {
   bool linear = false;   // counts for the bits per weight of the linear layers
   int folded_site = -1;  // of a norm: the site whose balancing is folded into it
   Rotation rotation[2];
+  Rotation output_rotation = kNoRotation;
 
   uint64_t bytes() const { return tensor_bytes(*format, rows, cols); }
 };
@@ -31,16 +34,30 @@ struct TensorPlan {
 class Compressor : public WeightSource {
  public:
   // Throws bad_input if the checkpoint lacks a tensor of the plan, has one that the plan does not
-  // know, or one of a wrong shape; usage if a rule matches nothing.
+  // know, or one of a wrong shape; usage if a rule matches nothing or the recipe's rotation cannot
+  // be folded into this model.
   Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool);
 
+  Compressor(const Compressor&) = delete;
+  Compressor& operator=(const Compressor&) = delete;
+
+  // Formats may change once more in settle_formats().
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
+  // Chooses the scales of trellis matrices: where the variance of rows is far from a factor per row
+  // times one per column block, a scale per row and block. Reads and rotates all of them, so it is
+  // a step of its own, before anything is loaded or written; later calls do nothing.
+  void settle_formats();
   const Recipe& recipe() const { return recipe_; }
+  // A checksum of all that decides the bytes of a tensor that takes long to encode (trellis);
+  // empty for others.
+  std::optional<Checksum> encoding_key(const std::string& name);
   // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
   std::string path() const override { return source_.path(); }
-  std::string_view config_json() const override { return source_.config_json(); }
+  std::string_view config_json() const override {
+    return folded() ? std::string_view(folded_config_) : source_.config_json();
+  }
   std::string_view generation_config_json() const override {
     return source_.generation_config_json();
   }
@@ -52,16 +69,27 @@ class Compressor : public WeightSource {
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
-  void release(const std::string& name) override { source_.release(name); }
+  void release(const std::string& name) override { source_.release(origin(name)); }
+  bool folded() const override { return fold_ != nullptr; }
+  Rotation output_rotation(const std::string& name) const override;
 
  private:
   void add(const std::string& name, const Format* wanted, int site, bool linear);
   void add_all();
+  void prepare_fold();
+  const std::string& origin(const std::string& name) const;
+  const Format& kept_format(const std::string& name, const Format& source, bool vector) const;
+  // A tensor of the checkpoint or of the folded model, its outputs rotated if the plan says so.
+  Tensor read(const std::string& name);
   void refuse_unknown() const;
   void decide_balancing();
   const std::vector<float>& scales(int site);
   std::vector<float> gain(const Site& site);
   Tensor folded_gain(const TensorPlan& plan);
+  double misfit(const TensorPlan& plan);
+  // Calls body(read_rows) with the balanced rows of a matrix, errors getting its name.
+  template <typename Body>
+  void with_rows(const TensorPlan& plan, const Tensor& source, const Body& body);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
 
   CheckpointSource source_;
@@ -69,8 +97,11 @@ class Compressor : public WeightSource {
   std::vector<Site> sites_;  // those of the plan, then the head, then the embedding
   Recipe recipe_;
   ThreadPool& pool_;
+  std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
+  std::string folded_config_;
   std::vector<TensorPlan> tensors_;
   std::map<std::string, size_t> index_;
+  bool settled_ = false;
   std::vector<bool> balanced_;                             // per site
   std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
   std::map<std::string, double> nmse_;

@@ -21,7 +21,11 @@ std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recip
 
 std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
                                           const PlanReader& read_plan, ThreadPool& pool) {
-  if (recipe) return open_compressor(path, *recipe, read_plan, pool);
+  if (recipe) {
+    auto compressor = open_compressor(path, *recipe, read_plan, pool);
+    compressor->settle_formats();
+    return compressor;
+  }
   if (std::filesystem::is_directory(path)) {
     return std::make_unique<CheckpointSource>(Checkpoint::open(path));
   }

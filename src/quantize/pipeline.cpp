@@ -1,16 +1,23 @@
 #include "quantize/pipeline.h"
 
+#include <cmath>
 #include <filesystem>
+#include <memory>
 
 #include "io/checksum.h"
 #include "io/gguf_writer.h"
 #include "io/json.h"
+#include "quantize/resume.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
 namespace walsh {
 namespace {
+
+// A reader that knows version 1 only would take tensors that are rotated on the output side, or a
+// model with a folded rotation, for plain ones.
+constexpr uint32_t kPlainVersion = 1, kRotatedVersion = 2;
 
 constexpr size_t kWriteChunk = size_t{16} << 20;  // bytes of a mapped tensor resident at a time
 
@@ -32,14 +39,22 @@ std::string model_name(const std::string& folder) {
   return path.has_filename() ? path.filename() : path.parent_path().filename();
 }
 
+std::vector<uint32_t> rotation_numbers(const Rotation& r) {
+  return {static_cast<uint32_t>(r.kind), static_cast<uint32_t>(r.block), r.seed, r.signs};
+}
+
 void add_texts(GgufWriter& writer, const Compressor& source) {
   const Json config = parse_json(source.config_json(), source.path() + "/config.json");
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
   writer.set("general.architecture", GgufValue::text(model_type.value_or("unknown")));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
-  writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));
+  const bool plain = source.recipe().rotate == RotateAt::input;
+  writer.set(keys::kVersion, GgufValue::number(plain ? kPlainVersion : kRotatedVersion));
   writer.set(keys::kProducer, GgufValue::text(std::string("walsh ") + kVersion));
   writer.set(keys::kRecipe, GgufValue::text(recipe_json(source.recipe())));
+  if (source.folded()) {
+    writer.set(keys::kFold, GgufValue::numbers(rotation_numbers(fold_rotation(source.recipe()))));
+  }
   const auto text = [&](const char* key, std::string_view value) {
     writer.set(key, GgufValue::text(std::string(value)));
   };
@@ -53,8 +68,12 @@ void add_table(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   std::vector<std::string> names, formats, sources;
   std::vector<uint64_t> shapes;
   std::vector<uint8_t> linear;
-  std::vector<uint32_t> rotations;
+  std::vector<uint32_t> rotations, outputs;
+  bool any_output = false;
   for (const TensorPlan& t : tensors) {
+    const std::vector<uint32_t> output = rotation_numbers(t.output_rotation);
+    outputs.insert(outputs.end(), output.begin(), output.end());
+    any_output = any_output || t.output_rotation.kind != RotationKind::none;
     names.push_back(t.name);
     formats.emplace_back(t.format->name);
     sources.emplace_back(dtype_name(t.source));
@@ -62,10 +81,9 @@ void add_table(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
     shapes.push_back(static_cast<uint64_t>(t.cols));
     linear.push_back(t.linear);
     for (int pass = 0; pass < 2; ++pass) {
-      const Rotation r =
-          pass < t.format->passes ? t.rotation[pass] : Rotation{RotationKind::none, 32, 0, false};
-      rotations.insert(rotations.end(), {static_cast<uint32_t>(r.kind),
-                                         static_cast<uint32_t>(r.block), r.seed, r.signs});
+      const Rotation r = pass < t.format->passes ? t.rotation[pass] : kNoRotation;
+      const std::vector<uint32_t> numbers = rotation_numbers(r);
+      rotations.insert(rotations.end(), numbers.begin(), numbers.end());
     }
   }
   const size_t n = tensors.size();
@@ -75,21 +93,22 @@ void add_table(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   writer.set(keys::kSources, GgufValue::texts(std::move(sources)));
   writer.set(keys::kLinear, GgufValue::numbers(linear));
   writer.set(keys::kRotations, GgufValue::numbers(rotations));
+  if (any_output) writer.set(keys::kOutputs, GgufValue::numbers(outputs));
   writer.set(keys::kErrors, GgufValue::numbers(std::vector<float>(n)));
   writer.set(keys::kChecksums, GgufValue::numbers(std::vector<uint64_t>(2 * n)));
 }
 
 void add_tensors(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   for (const TensorPlan& t : tensors) {
-    const auto rows = static_cast<uint64_t>(t.rows);
     if (t.format->dense) {
       std::vector<uint64_t> dims = {static_cast<uint64_t>(t.cols)};
-      if (t.site >= 0) dims.push_back(rows);
+      if (t.site >= 0) dims.push_back(static_cast<uint64_t>(t.rows));
       writer.add_tensor(t.name, ggml_type(t.format->dtype), std::move(dims));
       continue;
     }
     for (const ArraySpec& spec : array_specs(*t.format, t.rows, t.cols)) {
-      writer.add_tensor(stored_name(t.name, spec.suffix), GgmlType::i8, {spec.bytes / rows, rows});
+      writer.add_tensor(stored_name(t.name, spec.suffix), GgmlType::i8,
+                        {spec.bytes / spec.rows, spec.rows});
     }
   }
 }
@@ -104,18 +123,16 @@ std::vector<std::span<const std::byte>> stored_arrays(const Tensor& tensor) {
   if (tensor.format->dense) return {tensor.data};
   std::vector<std::span<const std::byte>> arrays;
   for (int pass = 0; pass < tensor.format->passes; ++pass) {
-    const PassArrays& p = tensor.pass[pass];
-    for (const auto& array : {p.codes, p.scales, p.offsets, p.sub_scales}) {
-      if (!array.empty()) arrays.push_back(array);
-    }
+    for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
+      arrays.push_back(tensor.pass[pass].*field.array);
   }
   return arrays;
 }
 
 // Writes the arrays of one tensor and returns their checksum.
-Checksum write_tensor(GgufWriter& writer, const TensorPlan& plan, const Tensor& tensor) {
+Checksum write_tensor(GgufWriter& writer, const TensorPlan& plan,
+                      std::span<const std::span<const std::byte>> arrays) {
   const auto specs = array_specs(*plan.format, plan.rows, plan.cols);
-  const auto arrays = stored_arrays(tensor);
   if (arrays.size() != specs.size()) {
     throw Error(ErrorCode::internal, plan.name, "arrays do not fit the format");
   }
@@ -129,6 +146,50 @@ Checksum write_tensor(GgufWriter& writer, const TensorPlan& plan, const Tensor& 
     }
   }
   return sum.digest();
+}
+
+// The arrays of a tensor in one piece of memory; empty if its size is another one.
+std::vector<std::span<const std::byte>> split(const TensorPlan& plan,
+                                              std::span<const std::byte> content) {
+  std::vector<std::span<const std::byte>> arrays;
+  if (content.size() != plan.bytes()) return arrays;
+  for (const ArraySpec& spec : array_specs(*plan.format, plan.rows, plan.cols)) {
+    arrays.push_back(content.first(spec.bytes));
+    content = content.subspan(spec.bytes);
+  }
+  return arrays;
+}
+
+struct Written {
+  Checksum checksum;
+  double nmse = 0;
+  bool resumed = false;
+};
+
+// Encodes a tensor and writes it, or takes it from `resume` (may be null).
+Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPlan& plan,
+                         ResumeFile* resume) {
+  const auto key = resume ? source.encoding_key(plan.name) : std::nullopt;
+  if (key) {
+    if (const auto record = resume->find(*key)) {
+      const auto arrays = split(plan, {record->content.data(), record->content.size()});
+      if (!arrays.empty()) return {write_tensor(writer, plan, arrays), record->nmse, true};
+    }
+  }
+  const Tensor tensor = source.load(plan.name);
+  const auto arrays = stored_arrays(tensor);
+  const double nmse = source.nmse(plan.name);
+  if (key) resume->add(*key, nmse, arrays);
+  return {write_tensor(writer, plan, arrays), nmse, false};
+}
+
+// Effort of encoding in units of a weight of a scalar format: steps of a trellis visit all states.
+double work_of(const TensorPlan& plan) {
+  const double weights = static_cast<double>(plan.rows) * static_cast<double>(plan.cols);
+  if (plan.format->dense) return 0.02 * weights;
+  if (plan.format->kind == CodeKind::scalar) return weights;
+  const TrellisCode& code = plan.format->trellis;
+  return weights * (1.0 + std::ldexp(1.0, code.state_bits) / (64.0 * code.values));
 }
 
 QuantizeSummary summarize(const Compressor& source, uint64_t file_bytes) {
@@ -154,27 +215,38 @@ QuantizeSummary predict(const Compressor& source) {
 
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress) {
+  source.settle_formats();
   GgufWriter writer;
   describe(writer, source);
   writer.open(path);
   const auto& tensors = source.tensors();
+  std::unique_ptr<ResumeFile> resume;
+  double work_left = 0;
+  for (const TensorPlan& plan : tensors) {
+    work_left += work_of(plan);
+    if (plan.format->kind == CodeKind::trellis && !resume) {
+      resume = std::make_unique<ResumeFile>(path);
+    }
+  }
   std::vector<float> errors(tensors.size());
   std::vector<uint64_t> checksums(2 * tensors.size());
+  double work_done = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& plan = tensors[i];
-    {
-      const Tensor tensor = source.load(plan.name);
-      const Checksum sum = write_tensor(writer, plan, tensor);
-      checksums[2 * i] = sum.low;
-      checksums[2 * i + 1] = sum.high;
-    }
+    const Written written = encode_and_write(writer, source, plan, resume.get());
+    checksums[2 * i] = written.checksum.low;
+    checksums[2 * i + 1] = written.checksum.high;
+    errors[i] = static_cast<float>(written.nmse);
     source.release(plan.name);
-    errors[i] = static_cast<float>(source.nmse(plan.name));
-    if (progress) progress({i + 1, tensors.size(), &plan, source.nmse(plan.name)});
+    work_left -= work_of(plan);
+    if (!written.resumed) work_done += work_of(plan);
+    if (!progress) continue;
+    progress({i + 1, tensors.size(), &plan, written.nmse, written.resumed, work_done, work_left});
   }
   writer.patch(keys::kErrors, GgufValue::numbers(errors));
   writer.patch(keys::kChecksums, GgufValue::numbers(checksums));
   writer.commit();
+  if (resume) resume->remove();
   return summarize(source, writer.file_size());
 }
 

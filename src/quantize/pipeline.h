@@ -13,6 +13,9 @@ struct QuantizeProgress {
   size_t index = 0, count = 0;  // of the tensor just written
   const TensorPlan* tensor = nullptr;
   double nmse = 0;
+  bool resumed = false;  // encoded by an earlier run that was interrupted
+  // Estimated effort of encoding, in any unit: spent by this run, and ahead of it.
+  double work_done = 0, work_left = 0;
 };
 
 struct QuantizeSummary {
@@ -33,7 +36,9 @@ QuantizeSummary predict(const Compressor& source);
 
 // Writes the compressed checkpoint as a walsh file at `path`, atomically: it appears whole or not
 // at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
-// its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop.
+// its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
+// was encoded in a trellis format until then stays in a file beside `path` (quantize/resume.h), and
+// the next call continues with it; the bytes are those of a run without a stop.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress);
 

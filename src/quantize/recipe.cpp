@@ -8,7 +8,8 @@
 namespace walsh {
 namespace {
 
-constexpr int kQrBlock = 128;
+constexpr int kQrBlock = 128, kOutputBlock = 128, kFoldBlock = 1024;
+constexpr int kDefaultStateBits = 12, kFastStateBits = 10;
 
 TensorRule parse_pattern(std::string_view text, const char* flag) {
   if (text.empty()) throw Error(ErrorCode::usage, flag, "empty tensor name or pattern");
@@ -26,6 +27,26 @@ TensorRule parse_pattern(std::string_view text, const char* flag) {
 }
 
 }  // namespace
+
+RotateAt parse_rotate_at(std::string_view name) {
+  for (const RotateAt place : {RotateAt::input, RotateAt::residual, RotateAt::both}) {
+    if (rotate_at_name(place) == name) return place;
+  }
+  throw Error(ErrorCode::usage, "--rotate",
+              "unknown place '" + std::string(name) + "', expected input, residual or both");
+}
+
+std::string_view rotate_at_name(RotateAt place) {
+  switch (place) {
+    case RotateAt::input:
+      return "input";
+    case RotateAt::residual:
+      return "residual";
+    case RotateAt::both:
+      return "both";
+  }
+  return "?";
+}
 
 bool TensorRule::matches(const std::string& tensor) const {
   if (!regex) return tensor == pattern || tensor == pattern + ".weight";
@@ -59,6 +80,17 @@ void check_recipe(const Recipe& recipe) {
     throw Error(ErrorCode::usage, "--block",
                 "found " + std::to_string(recipe.block) + ", expected a power of two, 32 to 1024");
   }
+  if (recipe.rotate != RotateAt::input && recipe.rotation == RotationKind::none) {
+    throw Error(ErrorCode::usage, "--rotate " + std::string(rotate_at_name(recipe.rotate)),
+                "has no meaning with --rotation none");
+  }
+}
+
+const Format& format_at(const Format& format, Effort effort) {
+  const bool shortened = effort == Effort::fast && format.kind == CodeKind::trellis &&
+                         format.trellis.state_bits == kDefaultStateBits;
+  if (!shortened) return format;
+  return trellis_profile(format, kFastStateBits, format.trellis.block_scales);
 }
 
 Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass) {
@@ -70,6 +102,12 @@ Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int 
   const int own = r.kind == RotationKind::qr ? kQrBlock : format.rotation_block;
   r.block = recipe.block ? recipe.block : own;
   return r;
+}
+
+Rotation fold_rotation(const Recipe& recipe) {
+  int own = recipe.rotate == RotateAt::both ? kOutputBlock : kFoldBlock;
+  if (recipe.rotation == RotationKind::qr) own = kQrBlock;
+  return {recipe.rotation, recipe.block ? recipe.block : own, recipe.seed, recipe.signs};
 }
 
 std::string recipe_json(const Recipe& recipe) {
@@ -84,6 +122,7 @@ std::string recipe_json(const Recipe& recipe) {
       {"head_type", name(recipe.head_type)},
       {"rules", std::move(rules)},
       {"rotation", rotation_kind_name(recipe.rotation)},
+      {"rotate", rotate_at_name(recipe.rotate)},
       {"block", recipe.block},
       {"signs", recipe.signs},
       {"seed", recipe.seed},

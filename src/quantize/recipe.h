@@ -28,12 +28,21 @@ TensorRule parse_override(std::string_view text);
 // "re:PATTERN" or "NAME" (--ignore). Throws usage.
 TensorRule parse_ignore(std::string_view text);
 
+// Where activations are rotated.
+enum class RotateAt : uint8_t {
+  input,     // at the input of every matrix, at run time
+  residual,  // in the residual stream, offline; at run time only the input of down (fold.h)
+  both       // as input, and the outputs of linear layers are rotated back at run time
+};
+RotateAt parse_rotate_at(std::string_view name);  // throws usage
+
 struct Recipe {
   const Format* type = nullptr;        // of every linear weight
   const Format* embed_type = nullptr;  // null: keep the source type
   const Format* head_type = nullptr;   // null: keep the source type; a tied head is the embedding
   std::vector<TensorRule> rules;       // tried before the types above
   RotationKind rotation = RotationKind::hadamard;
+  RotateAt rotate = RotateAt::input;
   int block = 0;  // rotation block; 0: the format's own (128 for qr)
   bool signs = true;
   uint32_t seed = 42;
@@ -41,11 +50,22 @@ struct Recipe {
   EncodeOptions encode;
 };
 
-// Checks the combination (block a power of two 32..1024, a type given). Throws usage.
+// Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws
+// usage.
 void check_recipe(const Recipe& recipe);
+
+// The profile of a format that an effort calls for: fast trellis codes have 10 state bits.
+const Format& format_at(const Format& format, Effort effort);
 
 // The rotation of pass `pass` of a tensor of `format` that reads site number `site`.
 Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass);
+
+std::string_view rotate_at_name(RotateAt place);
+
+// The rotation that RotateAt::residual folds, or that of outputs, with the recipe's own seed.
+// Folded blocks cost nothing at run time: they are as large as can be unless the recipe says
+// otherwise.
+Rotation fold_rotation(const Recipe& recipe);
 
 // One line of JSON that names everything that decides the bytes; stored in the file.
 std::string recipe_json(const Recipe& recipe);

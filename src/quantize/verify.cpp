@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "quantize/compressor.h"
+#include "quantize/fold.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -48,12 +49,17 @@ std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const st
 double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& plan,
                     const std::string& tensor, ThreadPool& pool) {
   const Tensor stored = file.load(tensor);
-  const Tensor original = checkpoint.load(tensor);
+  const bool folded = file.fold().has_value();
+  Tensor original = folded ? ResidualFold(plan, *file.fold(), checkpoint, pool).load(tensor)
+                           : checkpoint.load(tensor);
   if (stored.rows != original.rows || stored.cols != original.cols) {
     throw Error(ErrorCode::bad_input, file.path() + ": tensor " + tensor,
                 "its shape differs from the checkpoint's");
   }
-  const std::vector<float> scales = scales_of(file, checkpoint, feeding_norm(plan, tensor));
+  const Rotation outputs = file.output_rotation(tensor);
+  if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
+  std::vector<float> scales;
+  if (!folded) scales = scales_of(file, checkpoint, feeding_norm(plan, tensor));
   const int64_t chunks = (stored.rows + kChunkRows - 1) / kChunkRows;
   std::vector<double> errors(static_cast<size_t>(chunks)), norms(static_cast<size_t>(chunks));
   pool.for_each(chunks, [&](int64_t chunk) {

@@ -64,7 +64,9 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
                      std::to_string(kFileFormatVersion));
   }
   result->read_texts(content);
+  result->read_fold(content);
   result->read_tensors(content);
+  result->read_outputs(content);
   return result;
 }
 
@@ -76,6 +78,12 @@ void WalshFile::read_texts(const GgufContent& content) {
   tokenizer_config_ = text(keys::kTokenizerConfig);
   recipe_ = text(keys::kRecipe);
   producer_ = text(keys::kProducer);
+}
+
+void WalshFile::read_fold(const GgufContent& content) {
+  if (!content.find(keys::kFold)) return;
+  const std::string where = path() + ": " + keys::kFold;
+  fold_ = read_rotation(array_of(content, keys::kFold, 4, path()).as_uints(where), where);
 }
 
 void WalshFile::read_tensors(const GgufContent& content) {
@@ -108,6 +116,24 @@ void WalshFile::read_tensors(const GgufContent& content) {
     if (!index_.emplace(t.name, i).second) refuse(where, "listed twice");
     tensors_.push_back(std::move(t));
   }
+}
+
+void WalshFile::read_outputs(const GgufContent& content) {
+  if (!content.find(keys::kOutputs)) return;
+  const uint64_t count = 4 * tensors_.size();
+  const auto numbers = array_of(content, keys::kOutputs, count, path()).as_uints(path());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    StoredTensor& t = tensors_[i];
+    const std::string where = path() + ": tensor " + t.name;
+    t.output_rotation = read_rotation(std::span(numbers).subspan(4 * i, 4), where);
+    if (t.output_rotation.kind == RotationKind::none) continue;
+    if (t.format->dense || t.rows % 32 != 0) refuse(where, "its outputs cannot be rotated");
+  }
+}
+
+Rotation WalshFile::output_rotation(const std::string& name) const {
+  const StoredTensor* stored = find(name);
+  return stored ? stored->output_rotation : kNoRotation;
 }
 
 void WalshFile::bind(const GgufContent& content, StoredTensor& tensor) const {

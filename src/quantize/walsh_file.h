@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "formats/weight_source.h"
@@ -17,6 +18,8 @@ namespace keys {
 inline constexpr const char* kVersion = "walsh.format_version";
 inline constexpr const char* kProducer = "walsh.producer";
 inline constexpr const char* kRecipe = "walsh.recipe";
+// u32 kind, block, seed, signs of the rotation folded into the residual stream (format version 2).
+inline constexpr const char* kFold = "walsh.fold.residual";
 inline constexpr const char* kConfig = "walsh.hf.config";
 inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
 inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
@@ -28,7 +31,8 @@ inline constexpr const char* kShapes = "walsh.tensor.shape";  // u64 rows, cols
 inline constexpr const char* kSources = "walsh.tensor.source_type";
 inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
 inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
-inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
+inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
+inline constexpr const char* kErrors = "walsh.tensor.nmse";              // f32, balanced basis
 inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
 }  // namespace keys
 
@@ -42,6 +46,7 @@ struct StoredTensor {
   std::string source_type;
   bool linear = false;
   Rotation rotation[2];
+  Rotation output_rotation = kNoRotation;
   double nmse = 0;
   Checksum checksum;
   std::vector<std::span<const std::byte>> arrays;  // in the order of array_specs
@@ -57,6 +62,8 @@ class WalshFile : public WeightSource {
   const StoredTensor* find(const std::string& name) const;
   std::string recipe() const { return recipe_; }  // JSON
   std::string producer() const { return producer_; }
+  // The argument of ResidualFold, if the model is folded.
+  const std::optional<Rotation>& fold() const { return fold_; }
   uint64_t file_bytes() const { return file_->bytes().size(); }
   // Throws bad_input naming the tensor if its content does not have the stored checksum.
   void verify(const StoredTensor& tensor) const;
@@ -72,16 +79,21 @@ class WalshFile : public WeightSource {
   // Verifies the checksum: reading every byte once costs little beside packing it.
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
+  bool folded() const override { return fold_.has_value(); }
+  Rotation output_rotation(const std::string& name) const override;
 
  private:
   WalshFile() = default;
   const StoredTensor& require(const std::string& name) const;
   void read_texts(const GgufContent& content);
+  void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
+  void read_outputs(const GgufContent& content);
   void bind(const GgufContent& content, StoredTensor& tensor) const;
 
   std::shared_ptr<MappedFile> file_;
   std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
+  std::optional<Rotation> fold_;
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t> index_;
 };

@@ -17,6 +17,32 @@ struct Site {
   std::vector<std::string> matrices;  // tensor names, in file order
 };
 
+// In which basis the rows (outputs) or columns (inputs) of a folded tensor stand.
+enum class Basis : uint8_t {
+  own,       // the checkpoint's
+  residual,  // the one orthogonal matrix of the residual stream
+  heads      // one orthogonal matrix per key-value head
+};
+
+// A tensor of the model whose residual stream is rotated: W' = R_rows W diag(gain) R_cols^T.
+struct FoldedTensor {
+  std::string name;    // in the folded model
+  std::string source;  // in the checkpoint
+  std::string gain;    // weight of the RMSNorm that multiplies the columns, empty if none
+  Basis rows = Basis::own, cols = Basis::own;
+  int site = -1;  // of the activation whose heads Basis::heads means
+};
+
+// How a rotation is folded into the residual stream (quantize/fold.h): everything that reads or
+// writes it, and the per-head edge between v and o.
+struct ResidualPlan {
+  std::string refusal = "this architecture does not describe its residual stream";  // empty: can be
+  int64_t hidden = 0, head_dim = 0, kv_heads = 0;
+  std::string head;                // name of the output head, which is never tied when folded
+  std::vector<std::string> norms;  // whose gains are folded: ones in the folded model
+  std::vector<FoldedTensor> tensors;
+};
+
 struct ModelPlan {
   std::string embedding;    // token embedding [vocab, hidden]
   std::string head;         // output head [vocab, hidden]; empty when tied to the embedding
@@ -26,6 +52,7 @@ struct ModelPlan {
   // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;
+  ResidualPlan residual;
 };
 
 }  // namespace walsh

@@ -19,6 +19,15 @@ namespace walsh::testing_support {
 inline constexpr int64_t kGoldenRows = 2, kGoldenCols = 288;
 inline constexpr const char* kGoldenPath = WALSH_TEST_DATA "/golden_formats.json";
 
+// All formats, and one trellis profile with scales per row and block.
+inline std::vector<const Format*> golden_formats() {
+  std::vector<const Format*> formats;
+  for (const Format& format : all_formats())
+    formats.push_back(&format);
+  formats.push_back(&get_format("tc3:L10:blocks"));
+  return formats;
+}
+
 // Two rows of nearly normal numbers made from additions and multiplications only, so that they are
 // the same with every C library; every 37th is an outlier. The second row has one zero group.
 inline std::vector<float> golden_input() {
@@ -67,10 +76,8 @@ inline std::map<std::string, std::string> arrays_as_hex(const Tensor& tensor) {
   for (int pass = 0; pass < tensor.format->passes; ++pass) {
     const std::string suffix = pass == 0 ? "" : "2";
     const PassArrays& p = tensor.pass[pass];
-    arrays["codes" + suffix] = to_hex(p.codes);
-    arrays["scales" + suffix] = to_hex(p.scales);
-    if (!p.offsets.empty()) arrays["offsets" + suffix] = to_hex(p.offsets);
-    if (!p.sub_scales.empty()) arrays["sub_scales" + suffix] = to_hex(p.sub_scales);
+    for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
+      arrays[field.suffix + suffix] = to_hex(p.*field.array);
   }
   return arrays;
 }

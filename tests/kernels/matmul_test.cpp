@@ -41,6 +41,10 @@ struct RandomTensor {
     tensor.rows = rows;
     tensor.cols = cols;
     arrays.reserve(8);
+    if (format.kind == CodeKind::trellis) {
+      fill_trellis(random);
+      return;
+    }
     const int64_t padded = up(cols, 32) * 32;
     for (int pass = 0; pass < format.passes; ++pass) {
       const ScalarCode& code = format.code[pass];
@@ -61,6 +65,21 @@ struct RandomTensor {
             arrays.emplace_back(halves(rows * up(padded, code.sub_group), random, 0.5, 1.5));
       }
     }
+  }
+
+  void fill_trellis(Random& random) {
+    std::vector<std::span<const std::byte>> spans;
+    for (const ArraySpec& spec : array_specs(*tensor.format, tensor.rows, tensor.cols)) {
+      auto& array = add(spec.bytes);
+      if (spec.suffix == "codes") {
+        for (std::byte& b : array)
+          b = static_cast<std::byte>(random.next() & 0xff);
+      } else {
+        array = halves(static_cast<int64_t>(spec.bytes / 2), random, 0.2, 1.0);
+      }
+      spans.emplace_back(array);
+    }
+    bind_arrays(tensor, spans);
   }
 };
 
@@ -129,8 +148,9 @@ std::vector<float> random_floats(size_t count, uint64_t seed) {
 struct Shape {
   int64_t rows, cols, m;
 };
-constexpr Shape kShapes[] = {{1, 32, 1},   {2, 96, 2},    {15, 160, 3},  {16, 384, 5},
-                             {17, 896, 8}, {33, 1376, 9}, {40, 640, 13}, {49, 256, 33}};
+constexpr Shape kShapes[] = {{1, 32, 1},    {2, 96, 2},    {15, 160, 3},
+                             {16, 384, 5},  {17, 896, 8},  {33, 1376, 9},
+                             {40, 640, 13}, {49, 256, 33}, {18, 160, 70}};
 
 std::string describe(const Format& format, const Shape& s, Isa isa, int planes) {
   return std::string(format.name) + " " + std::to_string(s.rows) + "x" + std::to_string(s.cols) +
@@ -138,12 +158,16 @@ std::string describe(const Format& format, const Shape& s, Isa isa, int planes) 
          std::string(isa_name(isa));
 }
 
+// All registered formats, and trellis profiles with the extremes of the state's bits.
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
     for (int pass = 0; pass < format.passes; ++pass)
       body(format, pass);
   }
+  for (const char* name :
+       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks"})
+    body(get_format(name), 0);
 }
 
 TEST(MatmulI8, EveryIsaGivesTheBitsOfRef) {
@@ -217,7 +241,7 @@ TEST(MatmulF32, EqualsADotProductOfTheDecodedRows) {
 TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
   uint64_t seed = 3000;
   for_coded_formats([&](const Format& format, int pass) {
-    const ScalarCode& code = format.code[pass];
+    const ScalarCode& code = format.code[pass];  // empty for a trellis, whose levels are integers
     const Shape s{18, 544, 2};
     const RandomTensor t(format, s.rows, s.cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, pass);
@@ -238,7 +262,7 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
         double sum = 0, bound = 1e-6;
         for (int64_t c = 0; c < w.cols; ++c) {
           const int64_t group = (r / 16 * up(w.cols, w.group) + c / w.group) * 16 + r % 16;
-          const double scale = f16_to_f32(w.scales.data()[group]);
+          const double scale = level_error > 0 ? f16_to_f32(w.scales.data()[group]) : 0;
           const double a = activation(x, m, c);
           const double weight = row[static_cast<size_t>(c)];
           sum += weight * a;
@@ -255,7 +279,7 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name : {"itq3_s", "tq2", "tq4"}) {
+  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -322,6 +346,28 @@ TEST(MatmulI8, HandMadeExample) {
     EXPECT_EQ(y[0], 264.0f);          // 528 * 2 * 0.25
     EXPECT_EQ(y[1], -5.0f * 0.125f);  // -5 * 1 * 0.5 * 0.25
   }
+}
+
+TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
+  for (const char* name : {"tc3", "tc2:blocks"}) {
+    RandomTensor t(get_format(name), 17, 320, 8);
+    PassArrays& pass = t.tensor.pass[0];
+    for (auto* array : {&pass.codes, &pass.scales, &pass.col_scales}) {
+      if (array->empty()) continue;
+      const auto whole = *array;
+      *array = whole.first(whole.size() - 1);
+      EXPECT_THROW(pack_panels(t.tensor, 0), Error) << name;
+      *array = whole;
+    }
+    EXPECT_NO_THROW(pack_panels(t.tensor, 0));
+  }
+}
+
+TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
+  Format format = get_format("tc3");
+  format.trellis.table_bits = 9;
+  const RandomTensor t(format, 16, 32, 8);
+  EXPECT_THROW(pack_panels(t.tensor, 0), Error);
 }
 
 TEST(PackPanels, RefusesArraysThatAreTooSmall) {

@@ -69,7 +69,8 @@ TEST(EncodeTensor, arraysAreAlignedAndHaveTheirSizes) {
     const Tensor t = encode(format, normal_matrix(3, 100)).tensor;
     EXPECT_EQ(stored_bytes(t).size(), tensor_bytes(format, 3, 100)) << format.name;
     for (const PassArrays& pass : t.pass) {
-      for (const auto& array : {pass.codes, pass.scales, pass.offsets, pass.sub_scales})
+      for (const auto& array :
+           {pass.codes, pass.scales, pass.offsets, pass.sub_scales, pass.col_scales})
         EXPECT_EQ(reinterpret_cast<uintptr_t>(array.data()) % 64, 0u) << format.name;
     }
   }
@@ -80,7 +81,7 @@ TEST(EncodeTensor, zerosHaveScaleZeroAndDecodeToZeros) {
   for (const Format& format : all_formats()) {
     const Encoded e = encode(format, m);
     for (const PassArrays& pass : e.tensor.pass) {
-      for (const auto& array : {pass.scales, pass.offsets, pass.sub_scales}) {
+      for (const auto& array : {pass.scales, pass.offsets, pass.sub_scales, pass.col_scales}) {
         for (uint16_t h : halves(array))
           EXPECT_EQ(h, 0) << format.name;
       }
@@ -147,7 +148,7 @@ TEST(EncodeTensor, aConstantOffsetCostsNothingWithSigns) {
 }
 
 TEST(EncodeTensor, refusesNanAndInfinityByPosition) {
-  for (const char* name : {"tq3", "itq3_s", "q8_0", "f32", "bf16", "tq4+4"}) {
+  for (const char* name : {"tq3", "itq3_s", "q8_0", "f32", "bf16", "tq4+4", "tc2:L8"}) {
     Matrix m = normal_matrix(40, 64, 4);
     m.values[37 * 64 + 5] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_EQ(refusal(get_format(name), m), "NaN at row 37, column 5") << name;

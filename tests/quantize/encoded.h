@@ -60,7 +60,8 @@ inline std::vector<float> decoded(const Tensor& tensor) {
 inline std::vector<std::byte> stored_bytes(const Tensor& tensor) {
   std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
   for (const PassArrays& pass : tensor.pass) {
-    for (const auto& array : {pass.codes, pass.scales, pass.offsets, pass.sub_scales})
+    for (const auto& array :
+         {pass.codes, pass.scales, pass.offsets, pass.sub_scales, pass.col_scales})
       bytes.insert(bytes.end(), array.begin(), array.end());
   }
   return bytes;

@@ -25,20 +25,20 @@ Tensor encode_golden(const Format& format) {
 TEST(GoldenFormats, encoderReproducesThem) {
   if (std::getenv("WALSH_WRITE_GOLDEN") != nullptr) {
     nlohmann::json golden;
-    for (const Format& format : all_formats()) {
-      const Tensor tensor = encode_golden(format);
-      golden[std::string(format.name)] = {{"arrays", arrays_as_hex(tensor)},
-                                          {"decoded", decoded_as_hex(tensor)}};
+    for (const Format* format : golden_formats()) {
+      const Tensor tensor = encode_golden(*format);
+      golden[std::string(format->name)] = {{"arrays", arrays_as_hex(tensor)},
+                                           {"decoded", decoded_as_hex(tensor)}};
     }
     std::ofstream(kGoldenPath) << golden.dump(1) << '\n';
   }
   const nlohmann::json golden = read_golden();
   for (Isa isa : supported_isas()) {
     force_isa(isa_name(isa));
-    for (const Format& format : all_formats()) {
-      const auto expected = golden.at(std::string(format.name)).at("arrays");
-      EXPECT_EQ(nlohmann::json(arrays_as_hex(encode_golden(format))), expected)
-          << format.name << ' ' << isa_name(isa);
+    for (const Format* format : golden_formats()) {
+      const auto expected = golden.at(std::string(format->name)).at("arrays");
+      EXPECT_EQ(nlohmann::json(arrays_as_hex(encode_golden(*format))), expected)
+          << format->name << ' ' << isa_name(isa);
     }
   }
   force_isa("");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include "io/json.h"
 #include "quantize/open.h"
+#include "quantize/resume.h"
 #include "quantize/tiny_checkpoint.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
@@ -241,6 +243,136 @@ TEST_F(PipelineTest, TruncatedFilesAreRefusedAtEveryLength) {
     std::ofstream(tiny_.file("cut.gguf"), std::ios::binary) << good.substr(0, length);
     EXPECT_THROW(WalshFile::open(tiny_.file("cut.gguf")), Error) << length;
   }
+}
+
+TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
+  const Recipe recipe = recipe_of("tc3:L8");
+  const std::string path = tiny_.file("out.gguf"), rest = path + kResumeSuffix;
+  quantize_to_file(*compressor(recipe), path, {});
+  const std::string want = slurp(path);
+  EXPECT_FALSE(std::filesystem::exists(rest));
+  std::filesystem::remove(path);
+
+  const auto stop_after = [&](int trellis_tensors) {
+    return [left = trellis_tensors](const QuantizeProgress& p) mutable {
+      if (p.tensor->format->kind == CodeKind::trellis && --left == 0)
+        throw Error(ErrorCode::interrupted, "", "stopped");
+    };
+  };
+  EXPECT_THROW(quantize_to_file(*compressor(recipe), path, stop_after(2)), Error);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const std::string kept = slurp(rest);
+  ASSERT_FALSE(kept.empty());
+  const auto resume = [&] {
+    int resumed = 0;
+    quantize_to_file(*compressor(recipe), path,
+                     [&](const QuantizeProgress& p) { resumed += p.resumed; });
+    EXPECT_EQ(slurp(path), want);
+    EXPECT_FALSE(std::filesystem::exists(rest));
+    return resumed;
+  };
+  EXPECT_EQ(resume(), 2);
+  EXPECT_EQ(resume(), 0);
+
+  // A record cut short is dropped, a damaged one not used.
+  std::ofstream(rest, std::ios::binary) << kept.substr(0, kept.size() - 5);
+  EXPECT_EQ(resume(), 1);
+  std::string damaged = kept;
+  damaged[100] ^= 1;
+  std::ofstream(rest, std::ios::binary) << damaged;
+  EXPECT_EQ(resume(), 1);
+  std::ofstream(rest, std::ios::binary) << "something else";
+  EXPECT_EQ(resume(), 0);
+
+  // Another recipe, or other weights, take nothing of it.
+  std::ofstream(rest, std::ios::binary) << kept;
+  int resumed = 0;
+  Recipe other = recipe;
+  other.seed = 43;
+  quantize_to_file(*compressor(other), path,
+                   [&](const QuantizeProgress& p) { resumed += p.resumed; });
+  EXPECT_EQ(resumed, 0);
+  EXPECT_NE(slurp(path), want);
+}
+
+TEST_F(PipelineTest, ProgressTellsTheWorkAhead) {
+  double last = 1e300;
+  quantize_to_file(*compressor(recipe_of("tc3:L8")), tiny_.file("out.gguf"),
+                   [&](const QuantizeProgress& p) {
+                     EXPECT_LT(p.work_left, last);
+                     EXPECT_GT(p.work_done, 0);
+                     last = p.work_left;
+                   });
+  EXPECT_NEAR(last, 0, 1e-6);
+}
+
+TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
+  Recipe recipe = recipe_of("tc3");
+  recipe.encode.effort = Effort::fast;
+  EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L10");
+  recipe.type = &get_format("tc3:L14");
+  EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L14");
+}
+
+TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
+  const Recipe recipe = recipe_of("tc3:L8");
+  auto plain = compressor(recipe);
+  plain->settle_formats();
+  EXPECT_EQ(plain->format_of("down").name, "tc3:L8");
+  // Rows of the first half are large in the first 128 columns, the others behind them.
+  std::vector<float>& down = tiny_.values("down");
+  const TensorPlan& shape = *std::find_if(plain->tensors().begin(), plain->tensors().end(),
+                                          [](const TensorPlan& t) { return t.name == "down"; });
+  ASSERT_GT(shape.cols, 128);
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; ++c) {
+      if ((r < shape.rows / 2) == (c < 128)) down[static_cast<size_t>(r * shape.cols + c)] *= 4;
+    }
+  }
+  tiny_.save();
+  auto crossed = compressor(recipe);
+  crossed->settle_formats();
+  EXPECT_EQ(crossed->format_of("down").name, "tc3:L8:blocks");
+  EXPECT_EQ(crossed->format_of("up").name, "tc3:L8");
+  quantize_to_file(*crossed, tiny_.file("out.gguf"), {});
+  auto file = WalshFile::open(tiny_.file("out.gguf"));
+  EXPECT_EQ(file->format_of("down").name, "tc3:L8:blocks");
+  EXPECT_EQ(decode(*file, "down"), decode(*crossed, "down"));
+}
+
+// Random bytes in the header of a file with all kinds of trellis arrays: refused, or still the
+// tensors that the header describes.
+TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
+  Recipe recipe = recipe_of("tc3:L8");
+  recipe.rules = {parse_override("up=tc2:L8:blocks"), parse_override("down=tc4:L8")};
+  const std::string path = tiny_.file("out.gguf");
+  quantize_to_file(*compressor(recipe), path, {});
+  const std::string good = slurp(path);
+  const size_t header = good.find("walsh.tensor.name"), end = good.size() / 2;
+  ASSERT_LT(header, end);
+  Random random(17);
+  int opened = 0, refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string bad = good;
+    for (uint64_t i = 0, count = 1 + random.below(3); i < count; ++i) {
+      const uint64_t at = round % 4 == 0 ? random.below(end) : header + random.below(1500);
+      bad[at] = static_cast<char>(random.below(4) ? random.next() : 0xff);
+    }
+    std::ofstream(tiny_.file("bad.gguf"), std::ios::binary) << bad;
+    try {
+      auto file = WalshFile::open(tiny_.file("bad.gguf"));
+      ++opened;
+      for (const StoredTensor& t : file->tensors()) {
+        EXPECT_EQ(tensor_bytes(*t.format, t.rows, t.cols), t.bytes);
+        if (t.rows * t.cols < 1 << 20) decode(*file, t.name);
+      }
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::bad_input) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(opened, 20);
+  EXPECT_GT(refused, 50);
 }
 
 TEST_F(PipelineTest, OpenSourceTellsFilesFromFolders) {

@@ -6,27 +6,23 @@
 
 #include <immintrin.h>
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/avx512/bytes.h"
-#include "kernels/ops.h"
-#include "kernels/panel_layout.h"
-#include "kernels/simd/code_decoder.h"
-#include "kernels/unroll.h"
+#include "kernels/avx512/matmul_weights.h"
 
 namespace walsh::avx512 {
 
 using namespace detail;
 
-template <class Table>
+// Table looks up scalar codes; Trellis<bits> decodes trellis codes.
+template <class Table, template <int> class Trellis>
 class MatmulVnni {
  public:
   static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-    switch (w.code->bits) {
+    switch (w.trellis ? w.trellis->step_bits : w.code->bits) {
       case 2:
         return run_bits<2>(call);
       case 3:
@@ -34,74 +30,12 @@ class MatmulVnni {
       case 4:
         return run_bits<4>(call);
       default:
-        return run_bits<8>(call);
+        return run_with(call, ScalarWeights<8, Table>(w));
     }
   }
 
  private:
-  // The arguments, and the numbers that would cost a division in the inner loops.
-  struct Call {
-    const PanelMatrix& w;
-    const ActivationsI8& x;
-    int64_t m;
-    float* y;
-    int64_t ldy, panel_begin, panel_end;
-    bool accumulate;
-    int64_t step, w_groups, z_groups, x_groups;
-    int x_shift;
-
-    Call(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
-         int64_t output_stride, int64_t first, int64_t last, bool add)
-        : w(matrix),
-          x(input),
-          m(tokens),
-          y(output),
-          ldy(output_stride),
-          panel_begin(first),
-          panel_end(last),
-          accumulate(add),
-          step(flush_columns(w, x)),
-          w_groups(ceil_div(w.cols, w.group)),
-          z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
-          x_groups(x.groups()),
-          x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
-
-    WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
-    WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
-      return x.scales.data()[vector * x_groups + (col >> x_shift)];
-    }
-    WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
-      const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
-      if (columns == 128) return s[0] + s[1] + s[2] + s[3];
-      int32_t sum = 0;
-      for (int64_t i = 0; i < columns / kUnitColumns; ++i)
-        sum += s[i];
-      return sum;
-    }
-    // Asks for the same group's scales of the next panel: they are too few at a time for the
-    // hardware to see a stream.
-    WALSH_INLINE void prefetch_scale(int64_t panel, int64_t group) const {
-      const uint16_t* next = w.scales.data() + ((panel + 1) * w_groups + group) * kPanelRows;
-      _mm_prefetch(reinterpret_cast<const char*>(std::min(next, w.scales.end() - 1)), _MM_HINT_T0);
-    }
-    WALSH_INLINE __m512 scale(int64_t panel, int64_t group) const {
-      return _mm512_mul_ps(f16(w.scales, panel * w_groups + group), _mm512_set1_ps(w.code->unit));
-    }
-    WALSH_INLINE __m512 offset(int64_t panel, int64_t group) const {
-      return f16(w.offsets, panel * z_groups + group);
-    }
-    void store(int64_t panel, int64_t t, __m512 sum) const {
-      float* out = y + t * ldy + panel * kPanelRows;
-      const int64_t left = w.rows - panel * kPanelRows;
-      const __mmask16 mask = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
-      if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
-      _mm512_mask_storeu_ps(out, mask, sum);
-    }
-    WALSH_INLINE static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
-      const uint16_t* p = values.data() + group * kPanelRows;
-      return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
-    }
-  };
+  using Call = VnniCall;
 
   WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
     int32_t v;
@@ -117,28 +51,27 @@ class MatmulVnni {
   static constexpr int64_t kPrefetchWords = 256;
 
   // Panel times `Vectors` vectors from `v0`, decoded in registers.
-  template <int Bits, int Vectors, int Planes>
-  static void multiply_panel(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
-                             int64_t panel, int64_t v0) {
+  template <int Vectors, int Planes, class Weights>
+  static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
     // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
     constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
     const PanelMatrix& w = call.w;
-    const int64_t step = call.step;
+    constexpr int kBits = Weights::kBits;
     const int64_t ldq = call.x.cols;
-    const uint32_t* words = w.codes.data() + panel * panel_words(w, Bits);
-    const uint32_t* last_unit = w.codes.end() - Bits * kPanelRows;
+    const uint32_t* words = w.codes.data() + panel * panel_words(w, kBits);
+    const uint32_t* last_unit = w.codes.end() - kBits * kPanelRows;
     const int8_t* q = call.q(v0);
     __m512 total[Vectors / Planes];
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
     __m512 scale = _mm512_setzero_ps();
     int64_t scale_end = 0, group = 0;
-    for (int64_t c = 0; c < w.cols; c += step) {
+    for (int64_t c = 0, columns; c < w.cols; c += columns) {
       if (c == scale_end) {
-        scale = call.scale(panel, group);
-        call.prefetch_scale(panel, group++);
-        scale_end += w.group;
+        scale = weights.scale(call, panel, group);
+        weights.prefetch_scale(call, panel, group++);
+        scale_end += weights.group_columns(call, c);
       }
-      const int64_t columns = std::min(step, w.cols - c);
+      columns = weights.columns(call, c);
       __m512i acc[Vectors][kChains];
       int32_t sums[Vectors];
       unroll<Vectors>([&](auto v) WALSH_INLINE {
@@ -148,16 +81,16 @@ class MatmulVnni {
       });
       for (int64_t u = c; u < c + columns; u += kUnitColumns) {
         const uint32_t* ahead = std::min(words + kPrefetchWords, last_unit);
-        unroll<Bits>([&](auto line) WALSH_INLINE {
+        unroll<kBits>([&](auto line) WALSH_INLINE {
           _mm_prefetch(reinterpret_cast<const char*>(ahead + kPanelRows * line), _MM_HINT_T0);
         });
-        decoder.decode(words, [&](auto quad, __m512i weights) WALSH_INLINE {
+        weights.decode(words, [&](auto quad, __m512i bytes) WALSH_INLINE {
           unroll<Vectors>([&](auto v) WALSH_INLINE {
             __m512i& a = acc[v][quad % kChains];
-            a = _mm512_dpbusd_epi32(a, weights, broadcast(q + v * ldq + u + 4 * quad));
+            a = _mm512_dpbusd_epi32(a, bytes, broadcast(q + v * ldq + u + 4 * quad));
           });
         });
-        words += Bits * kPanelRows;
+        words += kBits * kPanelRows;
       }
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         __m512i sum = acc[v][0];
@@ -173,27 +106,28 @@ class MatmulVnni {
         }
       });
     }
-    unroll<Vectors / Planes>([&](auto t)
-                                 WALSH_INLINE { call.store(panel, v0 / Planes + t, total[t]); });
+    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
+      call.store(panel, v0 / Planes + t, weights.finish(call, panel, total[t]));
+    });
   }
 
-  template <int Bits, int Planes>
-  static void run_direct(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder) {
+  template <int Planes, class Weights>
+  static void run_direct(const Call& call, const Weights& weights) {
     const int64_t vectors = call.m * Planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
       int64_t v = 0;
       for (; vectors - v >= 8; v += 8)
-        multiply_panel<Bits, 8, Planes>(call, decoder, panel, v);
+        multiply_panel<8, Planes>(call, weights, panel, v);
       if (vectors - v >= 4) {
-        multiply_panel<Bits, 4, Planes>(call, decoder, panel, v);
+        multiply_panel<4, Planes>(call, weights, panel, v);
         v += 4;
       }
       if (vectors - v >= 2) {
-        multiply_panel<Bits, 2, Planes>(call, decoder, panel, v);
+        multiply_panel<2, Planes>(call, weights, panel, v);
         v += 2;
       }
       if constexpr (Planes == 1) {
-        if (vectors > v) multiply_panel<Bits, 1, 1>(call, decoder, panel, v);
+        if (vectors > v) multiply_panel<1, 1>(call, weights, panel, v);
       }
     }
   }
@@ -240,18 +174,18 @@ class MatmulVnni {
   }
 
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
-  template <int Panels, int Vectors>
+  template <class Weights, int Panels, int Vectors>
   static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     const Call call = s.call;
     const int token_shift = call.x.planes - 1;  // 1 or 2 planes
-    for (int64_t c = s.begin; c < s.end; c += call.step) {
-      const int64_t columns = std::min(call.step, s.end - c);
+    for (int64_t c = s.begin, columns; c < s.end; c += columns) {
+      columns = Weights::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
       sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * Panels, call.q(v0) + c,
                                    call.x.cols, columns, sums);
       __m512 scale[Panels], offset[Panels];
       for (int p = 0; p < Panels; ++p) {
-        scale[p] = call.scale(s.panel + p, c / call.w.group);
+        scale[p] = Weights::scale(call, s.panel + p, Weights::group(call, c));
         offset[p] =
             call.z_groups ? call.offset(s.panel + p, c / call.w.offset_group) : _mm512_setzero_ps();
       }
@@ -274,36 +208,37 @@ class MatmulVnni {
   }
 
   // The same for a number of vectors only known at run time, 1..Vectors.
-  template <int Panels, int Vectors>
+  template <class Weights, int Panels, int Vectors>
   static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors == Vectors) {
-      multiply_slab<Panels, Vectors>(s, v0, totals);
+      multiply_slab<Weights, Panels, Vectors>(s, v0, totals);
     } else if constexpr (Vectors > 1) {
-      multiply_rest<Panels, Vectors - 1>(s, v0, vectors, totals);
+      multiply_rest<Weights, Panels, Vectors - 1>(s, v0, vectors, totals);
     }
   }
 
-  template <int Bits, int Panels>
-  static void decode_slab(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
-                          int64_t panel, int64_t begin, int64_t end, uint8_t* bytes) {
+  template <int Panels, class Weights>
+  static void decode_slab(const Call& call, const Weights& weights, int64_t panel, int64_t begin,
+                          int64_t end, uint8_t* bytes) {
+    constexpr int kBits = Weights::kBits;
     for (int p = 0; p < Panels; ++p) {
-      const uint32_t* words = call.w.codes.data() + (panel + p) * panel_words(call.w, Bits) +
-                              begin / kUnitColumns * Bits * kPanelRows;
+      const uint32_t* words = call.w.codes.data() + (panel + p) * panel_words(call.w, kBits) +
+                              begin / kUnitColumns * kBits * kPanelRows;
       uint8_t* out = bytes + 4 * p * kPanelRows;
       for (int64_t c = begin; c < end; c += kUnitColumns) {
-        decoder.decode(words, [&](auto quad, __m512i weights) WALSH_INLINE {
-          _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, weights);
+        weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
+          _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, levels);
         });
-        words += Bits * kPanelRows;
+        words += kBits * kPanelRows;
         out += kUnitColumns * kPanelRows * Panels;
       }
     }
   }
 
   // Vectors [v0, v0 + vectors), at most kBlock of them, whole tokens.
-  template <int Bits, int Panels>
-  static void multiply_block(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder,
-                             int64_t panel, int64_t v0, int64_t vectors) {
+  template <int Panels, class Weights>
+  static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
+                             int64_t vectors) {
     alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * Panels];
     alignas(64) float totals[kBlock * kPanelRows * Panels];
     const int planes = call.x.planes;
@@ -313,45 +248,52 @@ class MatmulVnni {
     const int64_t slab = kSlabColumns / step * step;
     for (int64_t begin = 0; begin < call.w.cols; begin += slab) {
       const int64_t end = std::min(begin + slab, call.w.cols);
-      decode_slab<Bits, Panels>(call, decoder, panel, begin, end, bytes);
+      decode_slab<Panels>(call, weights, panel, begin, end, bytes);
       const Slab s{call, panel, begin, end, bytes};
       for (int64_t v = 0; v < vectors; v += kTile) {
         float* out = totals + v / planes * Panels * kPanelRows;
-        multiply_rest<Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v), out);
+        multiply_rest<Weights, Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v),
+                                              out);
       }
     }
     for (int64_t t = 0; t < tokens; ++t) {
       for (int p = 0; p < Panels; ++p)
         call.store(panel + p, v0 / planes + t,
-                   _mm512_load_ps(totals + (t * Panels + p) * kPanelRows));
+                   weights.finish(call, panel + p,
+                                  _mm512_load_ps(totals + (t * Panels + p) * kPanelRows)));
     }
   }
 
-  template <int Bits>
-  static void run_slabs(const Call& call, const CodeDecoder<Bits, Bytes<Table>>& decoder) {
+  template <class Weights>
+  static void run_slabs(const Call& call, const Weights& weights) {
     const int64_t vectors = call.m * call.x.planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += 2) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
         const int64_t count = std::min<int64_t>(kBlock, vectors - v);
         if (panel + 1 < call.panel_end) {
-          multiply_block<Bits, 2>(call, decoder, panel, v, count);
+          multiply_block<2>(call, weights, panel, v, count);
         } else {
-          multiply_block<Bits, 1>(call, decoder, panel, v, count);
+          multiply_block<1>(call, weights, panel, v, count);
         }
       }
     }
   }
 
+  template <class Weights>
+  static void run_with(const Call& call, const Weights& weights) {
+    if (call.m * call.x.planes > kMostDirect) {
+      run_slabs(call, weights);
+    } else if (call.x.planes == 2) {
+      run_direct<2>(call, weights);
+    } else {
+      run_direct<1>(call, weights);
+    }
+  }
+
   template <int Bits>
   static void run_bits(const Call& call) {
-    const CodeDecoder<Bits, Bytes<Table>> decoder(call.w.code->levels_i8);
-    if (call.m * call.x.planes > kMostDirect) {
-      run_slabs<Bits>(call, decoder);
-    } else if (call.x.planes == 2) {
-      run_direct<Bits, 2>(call, decoder);
-    } else {
-      run_direct<Bits, 1>(call, decoder);
-    }
+    if (call.w.trellis) return run_with(call, TrellisWeights<Trellis<Bits>>(call.w));
+    run_with(call, ScalarWeights<Bits, Table>(call.w));
   }
 };
 

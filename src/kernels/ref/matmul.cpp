@@ -53,8 +53,43 @@ int32_t dot(const PanelMatrix& w, const uint32_t* words, int lane, const int8_t*
   return sum;
 }
 
+uint32_t state_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) {
+  return trellis_state(*w.trellis, trellis_tile(w, panel, col),
+                       tile_position(row, static_cast<int>(col % kTileCols)));
+}
+
+// Scale of a row of a panel in trellis formats; block 0 with one per row.
+float trellis_scale(const PanelMatrix& w, int64_t panel, int row, int64_t block) {
+  const int64_t groups = w.trellis->block_scales ? column_blocks(w.cols) : 1;
+  return scale_at(w.scales, panel, groups, block, trellis_lane(row));
+}
+
+float trellis_row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t panel, int row,
+                               int64_t t) {
+  float y = 0;
+  for (int64_t c = 0; c < w.cols;) {
+    const int64_t end = c + trellis_flush_columns(w, x, c);
+    const int64_t block = column_block(c, w.cols);
+    const float factor =
+        w.trellis->block_scales ? trellis_scale(w, panel, row, block) : w.col_factors.data()[block];
+    for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
+      int32_t sum = 0;
+      for (int64_t i = c; i < end; ++i) {
+        sum += trellis_level_i8(*w.trellis, state_at(w, panel, row, i), 0) *
+               x.q.data()[v * x.cols + i];
+      }
+      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
+      y = std::fma(static_cast<float>(sum), factor * x_scale, y);
+    }
+    c = end;
+  }
+  const float unit = w.trellis->unit;
+  return y * (w.trellis->block_scales ? unit : trellis_scale(w, panel, row, 0) * unit);
+}
+
 float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t panel, int lane,
                        int64_t t) {
+  if (w.trellis) return trellis_row_times_vector(w, x, panel, lane, t);
   const int64_t step = flush_columns(w, x);
   const int64_t w_groups = ceil_div(w.cols, w.group);
   const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
@@ -80,6 +115,13 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
 
 // One decoded weight as the specification has it.
 float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
+  if (w.trellis) {
+    const int64_t block = column_block(col, w.cols);
+    const float scale = w.trellis->block_scales
+                            ? trellis_scale(w, panel, lane, block)
+                            : trellis_scale(w, panel, lane, 0) * w.col_factors.data()[block];
+    return scale * trellis_level(*w.trellis, state_at(w, panel, lane, col), 0);
+  }
   const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
   const int code = code_at(words, w.code->bits, lane, col);
   const float level = w.code->bits == 8 ? static_cast<float>(code) : w.code->levels[code];

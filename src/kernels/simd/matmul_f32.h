@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/half.h"
 #include "kernels/panel_layout.h"
 #include "kernels/simd/code_decoder.h"
 #include "kernels/unroll.h"
@@ -24,7 +25,7 @@ class DecodedMatmul {
   static void run(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                   int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call{w, x, ldx, y, ldy, accumulate};
-    const Tables tables(*w.code);
+    const Tables tables(w.code);
     const int64_t row_end = std::min(panel_end * kPanelRows, ceil_div(w.rows, kWidth) * kWidth);
     for (int64_t row = panel_begin * kPanelRows; row < row_end; row += 2 * kWidth) {
       for (int64_t t = 0; t < m; t += kBlock) {
@@ -59,15 +60,17 @@ class DecodedMatmul {
   struct Tables {
     typename Arch::Table first, second;
 
-    explicit Tables(const ScalarCode& code)
-        : first(levels(code, [&](int i) { return i & ((1 << code.bits) - 1); })),
-          second(levels(code, [&](int i) { return code.bits == 2 ? i >> 2 : gathered_code(i); })) {}
+    // code: null for a trellis, which needs none.
+    explicit Tables(const ScalarCode* code)
+        : first(levels(code, [&](int i) { return i & ((1 << code->bits) - 1); })),
+          second(levels(code, [&](int i) { return code->bits == 2 ? i >> 2 : gathered_code(i); })) {
+    }
 
     template <typename CodeOf>
-    static typename Arch::Table levels(const ScalarCode& code, const CodeOf& code_of) {
+    static typename Arch::Table levels(const ScalarCode* code, const CodeOf& code_of) {
       alignas(64) float table[16] = {};
-      for (int i = 0; i < 16 && code.bits != 8; ++i)
-        table[i] = code.levels[code_of(i) & ((1 << code.bits) - 1)];
+      for (int i = 0; i < 16 && code && code->bits != 8; ++i)
+        table[i] = code->levels[code_of(i) & ((1 << code->bits) - 1)];
       return typename Arch::Table(table);
     }
   };
@@ -125,8 +128,28 @@ class DecodedMatmul {
     }
   }
 
+  // The same of a trellis, weight by weight.
+  static void decode_trellis(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
+                             int64_t stride, float* out) {
+    const int64_t panel = row / kPanelRows;
+    const TrellisCode& code = *w.trellis;
+    for (int64_t c = begin; c < end; ++c, out += stride) {
+      const std::byte* tile = trellis_tile(w, panel, c);
+      const int64_t block = column_block(c, w.cols);
+      const int64_t group = code.block_scales ? panel * column_blocks(w.cols) + block : panel;
+      const float factor = code.block_scales ? 1.0f : w.col_factors.data()[block];
+      for (int i = 0; i < kWidth; ++i) {
+        const int r = static_cast<int>(row % kPanelRows) + i;
+        const int t = tile_position(r, static_cast<int>(c % kTileCols));
+        const float scale = f16_to_f32(w.scales.data()[group * kPanelRows + trellis_lane(r)]);
+        out[i] = scale * factor * trellis_level(code, trellis_state(code, tile, t), 0);
+      }
+    }
+  }
+
   static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
+    if (w.trellis) return decode_trellis(w, row, begin, end, stride, out);
     switch (w.code->bits) {
       case 2:
         return decode_rows<2>(w, tables, row, begin, end, stride, out);

@@ -229,12 +229,14 @@ void CpuExecutor::multiply(std::initializer_list<Product> products, int64_t m) {
   ThreadPool& pool = model_.pool();
   if (m == 1) {  // each thread reads one contiguous piece of memory
     pool.for_ranges(units, 1, run_units);
-    return;
+  } else {
+    const int64_t pieces = std::min(units, pool.size() * kPiecesPerThread);
+    pool.for_each(pieces, [&](int64_t piece) {
+      run_units(units * piece / pieces, units * (piece + 1) / pieces);
+    });
   }
-  const int64_t pieces = std::min(units, pool.size() * kPiecesPerThread);
-  pool.for_each(pieces, [&](int64_t piece) {
-    run_units(units * piece / pieces, units * (piece + 1) / pieces);
-  });
+  for (const Product& product : products)
+    rotate_back(product, m);
 }
 
 void CpuExecutor::multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m) {
@@ -259,12 +261,27 @@ void CpuExecutor::multiply_units(const Product& product, int64_t begin, int64_t 
       ops_.matmul_i8(w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0);
     }
   }
-  if (linear.bias.empty()) return;
-  for (int64_t t = 0; t < m; ++t) {
+  if (linear.output == nullptr) add_bias(product, row_begin, row_end, 0, m);
+}
+
+void CpuExecutor::add_bias(const Product& product, int64_t row_begin, int64_t row_end,
+                           int64_t begin, int64_t end) {
+  const std::vector<float>& bias = product.linear->bias;
+  if (bias.empty()) return;
+  for (int64_t t = begin; t < end; ++t) {
     float* y = product.y + t * product.ldy;
     for (int64_t row = row_begin; row < row_end; ++row)
-      y[row] += linear.bias[static_cast<size_t>(row)];
+      y[row] += bias[static_cast<size_t>(row)];
   }
+}
+
+void CpuExecutor::rotate_back(const Product& product, int64_t m) {
+  const Linear& linear = *product.linear;
+  if (linear.output == nullptr) return;
+  for_rows(m, [&](int64_t row, float*) {
+    linear.output->invert(product.y + row * product.ldy);
+    add_bias(product, 0, linear.rows, row, row + 1);
+  });
 }
 
 // Norms and rotates queries and keys, and puts keys and values into the cache.

@@ -51,6 +51,11 @@ class CpuExecutor : public Executor {
   void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
   void multiply(std::initializer_list<Product> products, int64_t m);
   void multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m);
+  // Of the rows [row_begin, row_end) and the tokens [begin, end).
+  void add_bias(const Product& product, int64_t row_begin, int64_t row_end, int64_t begin,
+                int64_t end);
+  // Outputs of a two-sided rotation, then their bias.
+  void rotate_back(const Product& product, int64_t m);
   void store_keys(const Layer& layer, int64_t index);
   void attend_run(const Layer& layer, int64_t index, const Run& run, int64_t first, int64_t skip);
   void add_rows(const float* branch, int64_t m, float* x);

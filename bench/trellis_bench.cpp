@@ -1,0 +1,54 @@
+// Encoding speed of the trellis formats, one core: weights per second of the tail-biting search on
+// normal weights. The arithmetic is 2^L fused multiply-adds per weight and pass.
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "formats/trellis.h"
+#include "quantize/trellis_search.h"
+
+namespace walsh {
+namespace {
+
+constexpr size_t kTiles = 16;
+
+void bench_search(benchmark::State& state, const Format* format) {
+  const detail::TrellisTable table(format->trellis);
+  detail::TileSearch search(table, static_cast<int>(state.range(0)));
+  Random random(1);
+  std::vector<float> x(kTiles * kTileWeights);
+  for (float& v : x)
+    v = static_cast<float>(random.normal()) / format->trellis.prescale;
+  uint16_t states[kTileWeights];
+  size_t tile = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    search.encode(x.data() + tile++ % kTiles * kTileWeights, states);
+    benchmark::DoNotOptimize(states);
+  }
+  const double weights = kTileWeights * static_cast<double>(state.iterations());
+  state.counters["Mw/s"] = benchmark::Counter(weights * 1e-6, benchmark::Counter::kIsRate);
+}
+
+void register_all() {
+  for (const char* name : {"tc2", "tc3", "tc4"}) {
+    for (const int bits : {8, 10, 12, 14, 16}) {
+      const Format& format = trellis_profile(get_format(name), bits, false);
+      auto* search = benchmark::RegisterBenchmark(("search/" + std::string(format.name)).c_str(),
+                                                  bench_search, &format);
+      for (const Effort effort : {Effort::full, Effort::fast})
+        search->Arg(detail::seam_weights(effort));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  walsh::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

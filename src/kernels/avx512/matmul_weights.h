@@ -1,0 +1,153 @@
+// The arguments of an int8 matmul on VNNI, and what differs between kinds of weights: how codes are
+// decoded, how columns are cut into groups, and how a group's scale enters.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/avx512/bytes.h"
+#include "kernels/ops.h"
+#include "kernels/panel_layout.h"
+#include "kernels/simd/code_decoder.h"
+#include "kernels/unroll.h"
+
+namespace walsh::avx512 {
+
+using namespace detail;
+
+namespace {  // compiled with and without VBMI: never to be merged
+
+// The arguments, and the numbers that would cost a division in the inner loops.
+struct VnniCall {
+  const PanelMatrix& w;
+  const ActivationsI8& x;
+  int64_t m;
+  float* y;
+  int64_t ldy, panel_begin, panel_end;
+  bool accumulate;
+  int64_t step, w_groups, z_groups, x_groups;
+  int x_shift;
+
+  VnniCall(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
+           int64_t output_stride, int64_t first, int64_t last, bool add)
+      : w(matrix),
+        x(input),
+        m(tokens),
+        y(output),
+        ldy(output_stride),
+        panel_begin(first),
+        panel_end(last),
+        accumulate(add),
+        step(w.trellis ? std::min<int64_t>(x.group, kF32Block) : flush_columns(w, x)),
+        w_groups(ceil_div(w.cols, w.group)),
+        z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
+        x_groups(x.groups()),
+        x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
+
+  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
+  WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
+    return x.scales.data()[vector * x_groups + (col >> x_shift)];
+  }
+  WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
+    const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
+    if (columns == 128) return s[0] + s[1] + s[2] + s[3];
+    int32_t sum = 0;
+    for (int64_t i = 0; i < columns / kUnitColumns; ++i)
+      sum += s[i];
+    return sum;
+  }
+  WALSH_INLINE __m512 offset(int64_t panel, int64_t group) const {
+    return f16(w.offsets, panel * z_groups + group);
+  }
+  void store(int64_t panel, int64_t t, __m512 sum) const {
+    float* out = y + t * ldy + panel * kPanelRows;
+    const int64_t left = w.rows - panel * kPanelRows;
+    const __mmask16 mask = static_cast<__mmask16>(left >= kPanelRows ? 0xffff : (1 << left) - 1);
+    if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
+    _mm512_mask_storeu_ps(out, mask, sum);
+  }
+  WALSH_INLINE static __m512 f16(const AlignedArray<uint16_t>& values, int64_t group) {
+    const uint16_t* p = values.data() + group * kPanelRows;
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+};
+
+template <int Bits, class Table>
+class ScalarWeights {
+ public:
+  static constexpr int kBits = Bits;
+
+  explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    decoder_.decode(words, emit);
+  }
+  // Columns from c to the next flush of the integer sums, and columns of the group at c.
+  WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
+    return std::min(call.step, call.w.cols - c);
+  }
+  WALSH_INLINE static int64_t group_columns(const VnniCall& call, int64_t) { return call.w.group; }
+  WALSH_INLINE static int64_t group(const VnniCall& call, int64_t c) { return c / call.w.group; }
+  // What a sum of the group is multiplied with, beside the scale of the activations.
+  WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
+    return _mm512_mul_ps(call.f16(call.w.scales, panel * call.w_groups + group),
+                         _mm512_set1_ps(call.w.code->unit));
+  }
+  // Asks for the same group's scales of the next panel: they are too few at a time for the
+  // hardware to see a stream.
+  WALSH_INLINE static void prefetch_scale(const VnniCall& call, int64_t panel, int64_t group) {
+    const uint16_t* next =
+        call.w.scales.data() + ((panel + 1) * call.w_groups + group) * kPanelRows;
+    _mm_prefetch(reinterpret_cast<const char*>(std::min(next, call.w.scales.end() - 1)),
+                 _MM_HINT_T0);
+  }
+  // The rows' results from their totals.
+  WALSH_INLINE static __m512 finish(const VnniCall&, int64_t, __m512 total) { return total; }
+
+ private:
+  CodeDecoder<Bits, Bytes<Table>> decoder_;
+};
+
+template <class Decoder>
+class TrellisWeights {
+ public:
+  static constexpr int kBits = Decoder::kBits;
+
+  explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    decoder_.decode(words, 0, emit);
+  }
+  WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
+    return trellis_flush_columns(call.w, call.x, c);
+  }
+  WALSH_INLINE static int64_t group_columns(const VnniCall& call, int64_t c) {
+    const auto rest = static_cast<uint64_t>(std::min(call.w.cols - c, kColumnBlock));
+    return static_cast<int64_t>(std::bit_floor(rest));
+  }
+  static int64_t group(const VnniCall& call, int64_t c) { return column_block(c, call.w.cols); }
+  WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
+    if (!call.w.trellis->block_scales) return _mm512_set1_ps(call.w.col_factors.data()[group]);
+    return call.f16(call.w.scales, panel * column_blocks(call.w.cols) + group);
+  }
+  WALSH_INLINE static void prefetch_scale(const VnniCall&, int64_t, int64_t) {}
+  WALSH_INLINE static __m512 finish(const VnniCall& call, int64_t panel, __m512 total) {
+    __m512 scale = _mm512_set1_ps(call.w.trellis->unit);
+    if (!call.w.trellis->block_scales) scale = _mm512_mul_ps(call.f16(call.w.scales, panel), scale);
+    const __m512i lanes =  // trellis_lane of rows 0..15
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return _mm512_permutexvar_ps(lanes, _mm512_mul_ps(total, scale));
+  }
+
+ private:
+  Decoder decoder_;
+};
+
+}  // namespace
+
+}  // namespace walsh::avx512

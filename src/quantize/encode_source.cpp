@@ -1,0 +1,64 @@
+#include "quantize/encode_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/checked.h"
+#include "walsh/error.h"
+
+namespace walsh::detail {
+
+std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t rows, int64_t cols) {
+  const std::vector<ArraySpec> specs = array_specs(format, rows, cols);
+  uint64_t total = 0;
+  for (const ArraySpec& spec : specs)
+    total = checked_add(total, checked_align(spec.bytes, 64, "shape"), "shape");
+  auto storage = std::make_shared<TensorStorage>();
+  storage->bytes = AlignedArray<std::byte>(narrow<size_t>(total, "shape"));
+  std::byte* next = storage->bytes.data();
+  for (const ArraySpec& spec : specs) {
+    storage->arrays.emplace_back(next, static_cast<size_t>(spec.bytes));
+    next += checked_align(spec.bytes, 64, "shape");
+  }
+  return storage;
+}
+
+void refuse_value(std::string what, int64_t row, int64_t col) {
+  throw Error(
+      ErrorCode::bad_input, "",
+      std::move(what) + " at row " + std::to_string(row) + ", column " + std::to_string(col));
+}
+
+void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t cols, float* out) {
+  read_rows(begin, end, out);
+  for (int64_t row = begin; row < end; ++row, out += cols) {
+    for (int64_t i = 0; i < cols; ++i) {
+      if (std::isfinite(out[i])) continue;
+      refuse_value(std::isnan(out[i]) ? "NaN" : "infinity", row, i);
+    }
+  }
+}
+
+void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out) {
+  std::copy_n(x, cols, out);
+  std::fill(out + cols, out + rotator.size(), 0.0f);
+  rotator.apply(out);
+  for (int64_t i = 0; i < rotator.size(); ++i) {
+    if (!std::isfinite(out[i])) refuse_value("value too large to rotate", row, 0);
+  }
+}
+
+double squared_length(const float* x, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i)
+    total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return total;
+}
+
+void ErrorSum::total(double* squared_error, double* squared_norm) const {
+  if (squared_error) *squared_error = std::accumulate(errors_.begin(), errors_.end(), 0.0);
+  if (squared_norm) *squared_norm = std::accumulate(norms_.begin(), norms_.end(), 0.0);
+}
+
+}  // namespace walsh::detail

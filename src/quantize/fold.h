@@ -1,0 +1,69 @@
+// A rotation folded into the residual stream: one orthogonal matrix Q for the whole model, applied
+// to the weights offline, so that the activations between the blocks are rotated without any work
+// at run time.
+//
+//   embedding E Q^T                     entries (q, k, v, gate, up, head)  W diag(gain) Q^T
+//   exits (o, down) Q W, biases Q b     norms                             gain 1
+//   v  H W per key-value head           o  W H^T per query head of that key-value head
+//
+// An RMSNorm without gain commutes with Q, attention mixes values within a head only, so every
+// nonlinear function sees what it always saw. The input of down keeps its rotation at run time. The
+// head gets the final norm's gain and is a tensor of its own, even if the checkpoint ties it to the
+// embedding. Idea: QuaRot (Ashkboos et al. 2024) and SpinQuant (Liu et al. 2024).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "formats/weight_source.h"
+#include "rotate/plan.h"
+
+namespace walsh {
+
+// The plan of the folded model: that of the checkpoint with a head of its own. Throws usage naming
+// `where` and the reason if the model's residual stream cannot be rotated.
+ModelPlan folded_plan(ModelPlan plan, const std::string& where);
+// config.json of the folded model: the head is not tied. Throws bad_input as parse_json.
+std::string folded_config(std::string_view config_json, const std::string& where);
+
+// The dense tensors of the folded model, one at a time.
+class ResidualFold {
+ public:
+  // `fold` has the recipe's seed, from which those of all bases follow. `plan` (the checkpoint's
+  // or folded_plan's), checkpoint and pool outlive this object.
+  ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,
+               ThreadPool& pool);
+
+  // True if the fold changes the tensor.
+  bool contains(const std::string& name) const;
+  // True if the activation that a matrix reads (or the row of the embedding) stands in a rotated
+  // basis already.
+  bool input_rotated(const std::string& name) const;
+  // The tensor of the checkpoint, of equal shape, that `name` is made from.
+  const std::string& origin(const std::string& name) const;
+
+  // A folded tensor as f32, others as they are. Needs memory for that one tensor. Throws bad_input
+  // naming file and tensor for NaN, infinity, values that overflow and shapes that do not fit.
+  Tensor load(const std::string& name) const;
+
+ private:
+  std::vector<float> gain(const FoldedTensor& folded, int64_t cols) const;
+  Tensor fold(const FoldedTensor& folded) const;
+
+  const ResidualPlan& plan_;
+  Rotation rotation_;
+  WeightSource& checkpoint_;
+  ThreadPool& pool_;
+  std::map<std::string, const FoldedTensor*> tensors_;
+};
+
+// Two-sided rotation: R W in f32, for a matrix whose output is rotated back at run time. Throws
+// bad_input with an empty `where` as ResidualFold::load.
+Tensor rotate_outputs(const Tensor& matrix, const Rotation& rotation, ThreadPool& pool);
+// The rotation of the outputs of the matrices that read a site; `fold` as for ResidualFold.
+Rotation rotation_of_outputs(const Rotation& fold, int site);
+
+}  // namespace walsh

@@ -1,0 +1,40 @@
+// The forward pass of the Viterbi algorithm over a bit-shift trellis, one implementation per
+// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs.
+//
+// A class is the set of the 2^k states that agree in all bits but their first k: the states after
+// which the same 2^k states may follow. Class p = lowest L - k bits, so state s leads on from class
+// s >> k and belongs to class s mod 2^(L-k). The least cost of a class is all that the next step
+// needs: costs of states never leave the registers, and no back pointers are kept, because the way
+// back recomputes the 2^k costs of the one class that it meets per step.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "formats/format.h"
+
+namespace walsh::detail {
+
+// The levels of every state.
+struct TrellisTable {
+  int step_bits = 0, state_bits = 0, values = 0;
+  AlignedArray<float> levels;  // [values][2^state_bits]
+
+  explicit TrellisTable(const TrellisCode& code);
+  int states() const { return 1 << state_bits; }
+  int classes() const { return 1 << (state_bits - step_bits); }
+};
+
+// best[0][class]: costs to start with. Sets best[t][class] for t = 1..steps, the least over paths
+// of t states that begin after a class c and end in the class, of best[0][c] + sum of squares of
+// x[t][values] - levels. There are at least 16 classes.
+using TrellisForward = void (*)(const TrellisTable& table, const float* x, int steps, float* best);
+
+void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, float* best);
+void trellis_forward_avx2(const TrellisTable& table, const float* x, int steps, float* best);
+void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps, float* best);
+
+// The one for current_isa().
+TrellisForward trellis_forward();
+
+}  // namespace walsh::detail

@@ -1,0 +1,31 @@
+// Scales of trellis tensors: a factor per row times one per column block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace walsh::detail {
+
+// Mean squares of a rotated matrix, [rows][blocks], and the columns of each block.
+struct BlockPowers {
+  int64_t rows = 0;
+  std::vector<int> sizes;  // of the blocks
+  std::vector<double> mean;
+
+  BlockPowers(int64_t rows, int64_t padded);
+  int64_t blocks() const { return static_cast<int64_t>(sizes.size()); }
+  void set_row(int64_t row, const float* x);
+};
+
+struct RankOneScales {
+  std::vector<float> row, col;  // row may be anything, col is representable as fp16
+  // Share of the squared mean squares that row^2 x col^2 does not explain, beyond what Gaussian
+  // weights of constant variance would show by chance.
+  double unexplained = 0;
+};
+
+// By alternating: each row's factor is the rms of the row divided by the column factors, and the
+// reverse. Rows and blocks of zeros get the factor 0.
+RankOneScales fit_rank_one(const BlockPowers& powers);
+
+}  // namespace walsh::detail

@@ -1,0 +1,88 @@
+#include "quantize/trellis_search.h"
+
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "formats/trellis.h"
+
+namespace walsh::detail {
+namespace {
+
+constexpr float kForbidden = 1e30f;
+
+}  // namespace
+
+TrellisForward trellis_forward() {
+  switch (current_isa()) {
+    case Isa::ref:
+      return trellis_forward_ref;
+    case Isa::avx2:
+      return trellis_forward_avx2;
+    default:
+      return trellis_forward_avx512;
+  }
+}
+
+TrellisTable::TrellisTable(const TrellisCode& code)
+    : step_bits(code.step_bits),
+      state_bits(code.state_bits),
+      values(code.values),
+      levels(static_cast<size_t>(code.values) << code.state_bits) {
+  float* out = levels.data();
+  for (int v = 0; v < values; ++v) {
+    for (int s = 0; s < states(); ++s)
+      *out++ = trellis_level(code, static_cast<uint32_t>(s), v);
+  }
+}
+
+TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
+    : table_(table),
+      forward_(trellis_forward()),
+      steps_(kTileWeights / table.values),
+      seam_weights_(seam_weights),
+      best_(static_cast<size_t>(steps_ + 1) * static_cast<size_t>(table.classes())) {}
+
+void TileSearch::encode(const float* x, uint16_t* states) {
+  const int seam = seam_class(x);
+  std::fill_n(best_.data(), table_.classes(), kForbidden);
+  best_.data()[seam] = 0;
+  forward_(table_, x, steps_, best_.data());
+  trace(x, steps_, seam, states);
+}
+
+// The class of the last state: that of the best free path over the weights around the seam.
+int TileSearch::seam_class(const float* x) {
+  float window[kTileWeights];
+  std::copy_n(x + kTileWeights - seam_weights_, seam_weights_, window);
+  std::copy_n(x, seam_weights_, window + seam_weights_);
+  const int steps = 2 * seam_weights_ / table_.values;
+  const int classes = table_.classes();
+  std::fill_n(best_.data(), classes, 0.0f);
+  forward_(table_, window, steps, best_.data());
+  const float* last = best_.data() + int64_t{steps} * classes;
+  uint16_t states[kTileWeights];
+  trace(window, steps, static_cast<int>(std::min_element(last, last + classes) - last), states);
+  return states[steps / 2 - 1] & (classes - 1);
+}
+
+// The least-cost path whose last state is in `last_class`; of equal costs the lowest state.
+void TileSearch::trace(const float* x, int steps, int last_class, uint16_t* states) const {
+  const int classes = table_.classes(), all = table_.states();
+  for (int t = steps - 1, p = last_class; t >= 0; --t) {
+    const float* best = best_.data() + int64_t{t} * classes;
+    float least = 0;
+    for (int state = p; state < all; state += classes) {
+      float cost = best[state >> table_.step_bits];
+      for (int v = 0; v < table_.values; ++v) {
+        const float d = x[t * table_.values + v] - table_.levels.data()[v * all + state];
+        cost += d * d;
+      }
+      if (state != p && cost >= least) continue;
+      least = cost;
+      states[t] = static_cast<uint16_t>(state);
+    }
+    p = states[t] >> table_.step_bits;
+  }
+}
+
+}  // namespace walsh::detail

@@ -1,0 +1,19 @@
+// Encodes a whole tensor in a trellis format, tile row by tile row.
+#pragma once
+
+#include "quantize/encode_source.h"
+#include "quantize/encode_tensor.h"
+
+namespace walsh::detail {
+
+// Fills the arrays of `tensor`, which is bound to `storage`. The bytes do not depend on the number
+// of threads or the instruction set. Throws as encode_tensor.
+void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
+                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+
+// Share of the variance per row and column block that one factor per row and one per block do not
+// explain (RankOneScales::unexplained), of source rows in the rotated basis.
+double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,
+                       ThreadPool& pool);
+
+}  // namespace walsh::detail
