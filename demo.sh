@@ -13,7 +13,9 @@ walsh=build/release/walsh
 types=(itq3_s tq3 tq4 tq4+4)
 
 install_packages "${WALSH_BUILD_PACKAGES[@]}"
-cmake --preset release -DWALSH_TESTS=OFF
+cuda=OFF  # GPU code takes minutes to compile: only where it can run
+nvidia-smi > /dev/null 2>&1 && cuda=AUTO
+cmake --preset release -DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda"
 cmake --build --preset release --parallel "$(nproc)"
 mkdir -p "$out"
 

@@ -25,6 +25,11 @@ werror=OFF
 if [ "$preset" = dev ] && [ "$("${CXX:-g++}" -dumpversion)" = 12 ]; then
   werror=ON
 fi
-cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror"
+# Where there is a CUDA toolkit and no GPU, the GPU code is compiled for one architecture.
+cuda=()
+if ! nvidia-smi > /dev/null 2>&1; then
+  cuda=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")
+fi
+cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror" "${cuda[@]}"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" -j "$jobs" --output-on-failure

@@ -131,6 +131,21 @@ void OwnedStream::synchronize() const {
   cuda::synchronize(stream_.get());
 }
 
+StreamEvent::StreamEvent() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+  event_ =
+      std::shared_ptr<void>(event, [](void* p) { cudaEventDestroy(static_cast<cudaEvent_t>(p)); });
+}
+
+void StreamEvent::record(Stream stream) const {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream), "event");
+}
+
+void StreamEvent::wait() const {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_.get())), "execution");
+}
+
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to device");
@@ -139,6 +154,11 @@ void copy_to_device(void* device, const void* host, uint64_t bytes, Stream strea
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copy to host");
+}
+
+void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy");
 }
 
 void fill_zero(void* device, uint64_t bytes, Stream stream) {
@@ -152,21 +172,17 @@ void synchronize(Stream stream) {
 
 struct Uploader::Impl {
   explicit Impl(uint64_t piece_bytes) : piece(piece_bytes) {
-    for (int i = 0; i < 2; ++i) {
-      staging[i] = PinnedBuffer(piece);
-      check(cudaEventCreateWithFlags(&sent[i], cudaEventDisableTiming), "event");
-    }
+    for (PinnedBuffer& buffer : staging)
+      buffer = PinnedBuffer(piece);
   }
   ~Impl() {
     cudaStreamSynchronize(stream.get());  // the staging memory is still being read
-    for (cudaEvent_t event : sent)
-      cudaEventDestroy(event);
   }
 
   uint64_t piece;
   OwnedStream stream;
   PinnedBuffer staging[2];
-  cudaEvent_t sent[2] = {};
+  StreamEvent sent[2];
   int next = 0;
 };
 
@@ -178,11 +194,11 @@ void Uploader::copy(void* device, const void* host, uint64_t bytes) {
     const uint64_t n = std::min(impl_->piece, bytes - done);
     const int slot = impl_->next;
     impl_->next = 1 - slot;
-    check(cudaEventSynchronize(impl_->sent[slot]), "copy to device");
+    impl_->sent[slot].wait();
     std::memcpy(impl_->staging[slot].as(), static_cast<const std::byte*>(host) + done, n);
     copy_to_device(static_cast<std::byte*>(device) + done, impl_->staging[slot].as(), n,
                    impl_->stream.get());
-    check(cudaEventRecord(impl_->sent[slot], impl_->stream.get()), "copy to device");
+    impl_->sent[slot].record(impl_->stream.get());
     done += n;
   }
 }

@@ -1,5 +1,5 @@
-// CUDA devices, their memory and streams behind plain C++: this header needs nothing of the toolkit,
-// and a build without CUDA has the same functions, which then know no device.
+// CUDA devices, their memory and streams behind plain C++: this header needs nothing of the
+// toolkit, and a build without CUDA has the same functions, which then know no device.
 #pragma once
 
 #include <cstddef>
@@ -86,9 +86,21 @@ class OwnedStream {
   std::shared_ptr<CUstream_st> stream_;
 };
 
+// A point in a stream that the host can wait for.
+class StreamEvent {
+ public:
+  StreamEvent();
+  void record(Stream stream) const;
+  void wait() const;  // returns at once if nothing was recorded
+
+ private:
+  std::shared_ptr<void> event_;  // a cudaEvent_t
+};
+
 // Ordered on `stream`; host memory must stay until then unless it is pageable.
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream);
+void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream);
 void fill_zero(void* device, uint64_t bytes, Stream stream);
 void synchronize(Stream stream);
 

@@ -72,7 +72,8 @@ DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
 // Inputs of a product: up to `max_m` vectors of int8 planes in the basis of the weights.
 //   x[t][c] ~ sum over planes p of scales[t * planes + p][c / group] * q[t * planes + p][c]
 // q is stored so that a lane's columns of a chunk are neighbours: column 32 i + 8 t + r of a chunk
-// is byte 32 t + 8 i + r of its 128. Values, scales and rounding are those of the CPU's quantize_i8.
+// is byte 32 t + 8 i + r of its 128. Values, scales and rounding are those of the CPU's
+// quantize_i8.
 struct Activations {
   int64_t cols = 0;  // a multiple of 256
   int group = 128;   // columns per scale: 128 for rotated inputs, 32 for others
@@ -80,7 +81,7 @@ struct Activations {
   int64_t max_m = 0;
   Buffer q;       // int8 [max_m * planes][cols]
   Buffer scales;  // float [max_m * planes][cols / group]
-  Buffer sums;    // int32 [max_m * planes][cols / 128]: sums of q over a chunk
+  Buffer sums;    // int32 [max_m * planes][cols / group]: sums of q over a group
 
   Activations() = default;
   Activations(int64_t max_m, int64_t cols, int group, int planes);

@@ -52,10 +52,13 @@ struct Product {
   bool add = false;  // to what y holds, e.g. the residual stream
 };
 
-// Products of the same m <= 16 vectors in one launch. With i = the integer sum over the columns of
-// one scale group of both operands,
-//   y = fma(i, (scale * unit) * x_scale, y), offsets: y = fma(offset, sum(q) * x_scale, y);
-// integer sums are exact, the order of the float additions is fixed (the same for every m and run).
+// Products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow it (one
+// more per residual pass). With i = the integer sum over the columns of one scale group of both
+// operands,
+//   y = fma(i, (scale * unit) * x_scale, y), then, once per group of inputs with offsets,
+//   y = fma(offset, sum(q) * x_scale, y)
+// for every eighth unit of 256 columns; the eight sums are added in order, and so are planes.
+// Integer sums are exact, the order of the float additions is the same for every m and run.
 void multiply(std::span<const Product> products, int64_t m, Stream stream);
 
 // The same for a plain matrix with m <= 16 float rows x[m][ldx].
@@ -70,9 +73,9 @@ struct DenseProduct {
 };
 void multiply(std::span<const DenseProduct> products, int64_t m, Stream stream);
 
-// Batch 1: prepare and multiply in one launch; each block makes the input for itself while its first
-// weights are on their way. All products read the one form given (quantized with `form.out`'s group
-// and planes, whose memory is not used). can_fuse says whether shapes and formats allow it.
+// Batch 1: prepare and multiply in one launch; each block makes the input for itself while its
+// first weights are on their way. All products read the one form given (quantized with `form.out`'s
+// group and planes, whose memory is not used). can_fuse says whether shapes and formats allow it.
 bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
               std::span<const Product> products);
 void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,

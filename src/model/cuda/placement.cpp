@@ -2,7 +2,10 @@
 // and are repacked there.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/cuda/cuda_model.h"
+#include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"
 
 namespace walsh {
@@ -13,6 +16,13 @@ class CudaPlacement : public Placement {
   explicit CudaPlacement(const Device& device) : device_(device) {
     cuda::use_device(device.index);
     uploader_ = std::make_unique<cuda::Uploader>();
+  }
+
+  void plan(const WeightSource& source, const ModelConfig& config,
+            const LoadOptions& options) override {
+    uint64_t available = cuda::use_device(device_.index).free_bytes;
+    if (options.device_bytes > 0) available = std::min(available, options.device_bytes);
+    plan_cuda_memory(source, config, options, available);
   }
 
   void check(const PreparedInput& form, ActivationMode activations) const override {

@@ -11,17 +11,11 @@ using cuda::InputForm;
 using cuda::InputSource;
 using cuda::kMaxVectors;
 
-constexpr int64_t kRowAlignment = 64;                // elements: 128 bytes of 16 bits
+constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
+// Plain weights times more vectors are faster by cuBLASLt, whose time hardly grows up to 64.
+constexpr int64_t kDenseVectors = 2;
 constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
 constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
-
-std::vector<const Linear*> all_linears(const Model& model) {
-  std::vector<const Linear*> all = {&model.head};
-  for (const Layer& layer : model.layers)
-    for (const Linear* linear : linears(layer))
-      all.push_back(linear);
-  return all;
-}
 
 // The rows of later tokens of a batch: every pointer moved by `first` rows.
 InputSource from_row(const InputSource& source, int64_t first) {
@@ -43,24 +37,35 @@ const float* bias_of(const CudaWeights& weights) {
 
 }  // namespace
 
-CudaSites::Extent CudaSites::extent(const Model& model, int64_t max_rows) {
+CudaShapes shapes_of(const Model& model) {
+  CudaShapes shapes;
+  shapes.buffers = model.buffers;
+  shapes.activations = model.activations;
+  shapes.matrices.push_back({model.head.format, model.head.rows, model.head.cols, true});
+  for (const Layer& layer : model.layers)
+    for (const Linear* l : linears(layer))
+      shapes.matrices.push_back({l->format, l->rows, l->cols, false});
+  return shapes;
+}
+
+CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) {
   Extent extent;
-  const bool exact = model.activations == ActivationMode::f16;
+  const bool exact = shapes.activations == ActivationMode::f16;
   const bool library = cuda::PromptProducts::unavailable_reason().empty();
   bool dense = false;
-  for (const Linear* linear : all_linears(model)) {
-    const int64_t cols = padded_cols(*linear->format, linear->cols);
+  for (const CudaShapes::Matrix& matrix : shapes.matrices) {
+    const int64_t cols = padded_cols(*matrix.format, matrix.cols);
     extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
-    if (linear->is_dense()) {
+    if (matrix.format->dense) {
       dense = true;
-      if (linear->format->dtype == DType::f32) extent.row_bytes = 4;
-    } else if (linear != &model.head) {
+      if (matrix.format->dtype == DType::f32) extent.row_bytes = 4;
+    } else if (!matrix.head) {
       extent.scratch =
-          std::max(extent.scratch, cuda::PromptProducts::scratch_for(linear->rows, cols));
+          std::max(extent.scratch, cuda::PromptProducts::scratch_for(matrix.rows, cols));
     }
   }
   extent.scratch = std::min(extent.scratch, kMaxScratch);
-  const bool long_prompts = max_rows >= cuda::kRowsFrom || (dense && max_rows > kMaxVectors);
+  const bool long_prompts = max_rows >= cuda::kRowsFrom || (dense && max_rows > kDenseVectors);
   extent.prompts = exact || (library && long_prompts);
   if (!extent.prompts) extent.scratch = 0;
   extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kRowsFrom) : max_rows;
@@ -68,14 +73,14 @@ CudaSites::Extent CudaSites::extent(const Model& model, int64_t max_rows) {
   return extent;
 }
 
-uint64_t CudaSites::bytes(const Model& model, int64_t max_rows) {
-  const Extent e = extent(model, max_rows);
+uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
+  const Extent e = extent(shapes, max_rows);
   uint64_t sum = static_cast<uint64_t>(kMaxVectors * e.stride) * sizeof(float);
   if (e.prompts) {
     sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
     sum += cuda::PromptProducts::device_bytes(e.scratch);
   }
-  for (const BufferShape& shape : model.buffers) {
+  for (const BufferShape& shape : shapes.buffers) {
     const int64_t cols = round_up(shape.cols, kActivationBlock);
     const int64_t group = std::max(shape.group, 1);
     sum += static_cast<uint64_t>(e.quantized_rows * shape.planes *
@@ -84,11 +89,11 @@ uint64_t CudaSites::bytes(const Model& model, int64_t max_rows) {
   return sum;
 }
 
-CudaSites::CudaSites(const Model& model, int64_t max_rows)
-    : extent_(extent(model, max_rows)),
-      exact_(model.activations == ActivationMode::f16),
+CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
+    : extent_(extent(shapes, max_rows)),
+      exact_(shapes.activations == ActivationMode::f16),
       float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
-  for (const BufferShape& shape : model.buffers) {
+  for (const BufferShape& shape : shapes.buffers) {
     cuda::Activations& buffer = quantized_.emplace_back();
     if (shape.planes == 0 || extent_.quantized_rows == 0) continue;
     buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),
@@ -104,7 +109,7 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
   std::vector<CudaItem> coded_items, dense_items, row_items;
   for (const CudaItem& item : items) {
     const bool is_dense = item.linear->is_dense();
-    const bool many = is_dense ? m > kMaxVectors : exact_ || m >= cuda::kRowsFrom;
+    const bool many = is_dense ? m > kDenseVectors : exact_ || m >= cuda::kRowsFrom;
     (many && prompt_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
   if (!coded_items.empty()) coded(input, source, coded_items, m, stream);

@@ -22,12 +22,25 @@ struct CudaItem {
   bool add = false;
 };
 
+// What the workspaces of a model are sized by; known before it is loaded.
+struct CudaShapes {
+  struct Matrix {
+    const Format* format = nullptr;
+    int64_t rows = 0, cols = 0;
+    bool head = false;
+  };
+  std::vector<Matrix> matrices;
+  std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
+  ActivationMode activations = ActivationMode::automatic;
+};
+CudaShapes shapes_of(const Model& model);
+
 class CudaSites {
  public:
-  // Takes workspaces for up to max_rows rows of every site of the model.
-  CudaSites(const Model& model, int64_t max_rows);
+  // Takes workspaces for up to max_rows rows of every site.
+  CudaSites(const CudaShapes& shapes, int64_t max_rows);
   // Bytes of device memory that this is.
-  static uint64_t bytes(const Model& model, int64_t max_rows);
+  static uint64_t bytes(const CudaShapes& shapes, int64_t max_rows);
 
   void multiply(const Input& input, const cuda::InputSource& source,
                 std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream);
@@ -41,7 +54,7 @@ class CudaSites {
     uint64_t scratch = 0;        // for reconstructed weights
     bool prompts = false;        // cuBLASLt is used
   };
-  static Extent extent(const Model& model, int64_t max_rows);
+  static Extent extent(const CudaShapes& shapes, int64_t max_rows);
 
   void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaItem> items,
              int64_t m, cuda::Stream stream);

@@ -1,0 +1,274 @@
+// What stands between the products: attention over cold caches, prompts, rope, embedding, sampling.
+// Times are medians of graph replays; decoding goes through the caches of many layers in turn.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_prompt.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sampling.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr double kReadBandwidth = 4.64e12, kTensorPeak = 700e12;
+constexpr uint64_t kColdBytes = uint64_t{2200} << 20;
+constexpr int kReplays = 15;
+
+template <typename T>
+Buffer filled(uint64_t count, const std::function<T(uint64_t)>& value) {
+  std::vector<T> host(count);
+  for (uint64_t i = 0; i < count; ++i)
+    host[i] = value(i);
+  Buffer buffer(count * sizeof(T));
+  check(cudaMemcpy(buffer.as(), host.data(), buffer.bytes(), cudaMemcpyHostToDevice), "copy");
+  return buffer;
+}
+
+Buffer normal_halves(uint64_t count) {
+  Random random(1);
+  Buffer buffer(count * 2);
+  const uint64_t piece = std::min<uint64_t>(count, 1 << 20);
+  std::vector<uint16_t> host(piece);
+  for (uint16_t& h : host)
+    h = f32_to_f16(static_cast<float>(random.normal()));
+  for (uint64_t at = 0; at < count; at += piece) {
+    check(cudaMemcpy(buffer.as<uint16_t>() + at, host.data(), 2 * std::min(piece, count - at),
+                     cudaMemcpyHostToDevice),
+          "copy");
+  }
+  return buffer;
+}
+
+Buffer normal_floats(uint64_t count, double size = 1) {
+  Random random(2);
+  return filled<float>(count, [&](uint64_t) { return static_cast<float>(size * random.normal()); });
+}
+
+// Median seconds of one of `count` launches that a graph makes.
+double seconds(int count, const std::function<void(int, Stream)>& work) {
+  const OwnedStream stream;
+  work(0, stream.get());
+  stream.synchronize();
+  cudaGraph_t graph;
+  cudaGraphExec_t ready;
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < count; ++i)
+    work(i, stream.get());
+  check(cudaStreamEndCapture(stream.get(), &graph), "capture");
+  check(cudaGraphInstantiate(&ready, graph, 0), "graph");
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin), "event");
+  check(cudaEventCreate(&end), "event");
+  std::vector<double> times;
+  for (int i = 0; i < kReplays + 2; ++i) {
+    check(cudaEventRecord(begin, stream.get()), "event");
+    check(cudaGraphLaunch(ready, stream.get()), "graph");
+    check(cudaEventRecord(end, stream.get()), "event");
+    check(cudaEventSynchronize(end), "event");
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin, end), "event");
+    if (i >= 2) times.push_back(ms * 1e-3 / count);
+  }
+  std::sort(times.begin(), times.end());
+  cudaGraphExecDestroy(ready);
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return times[times.size() / 2];
+}
+
+struct Heads {
+  int heads, kv_heads, dim;
+};
+
+void bench_decode(const Heads& h, int64_t context, int64_t m) {
+  const int64_t per_sequence = (context + kPageTokens - 1) / kPageTokens;
+  const uint64_t layer_bytes = KvPool::bytes(h.kv_heads, h.dim, m * per_sequence);
+  const int layers = static_cast<int>(std::clamp<uint64_t>(kColdBytes / layer_bytes + 1, 2, 300));
+  std::vector<KvPool> pools;
+  for (int i = 0; i < layers; ++i) {
+    KvPool pool;
+    pool.kv_heads = h.kv_heads;
+    pool.head_dim = h.dim;
+    pool.pages = m * per_sequence;
+    pool.keys = normal_halves(layer_bytes / 4);
+    pool.values = normal_halves(layer_bytes / 4);
+    pools.push_back(pool);
+  }
+  const Buffer table = filled<int32_t>(static_cast<uint64_t>(m * per_sequence),
+                                       [](uint64_t i) { return static_cast<int32_t>(i); });
+  const Buffer positions = filled<int32_t>(
+      static_cast<uint64_t>(m), [&](uint64_t) { return static_cast<int32_t>(context - 1); });
+  const Buffer sequences =
+      filled<int32_t>(static_cast<uint64_t>(m), [](uint64_t i) { return static_cast<int32_t>(i); });
+  const int64_t width = h.heads * h.dim;
+  const Buffer q = normal_floats(static_cast<uint64_t>(m * width));
+  const Buffer out(static_cast<uint64_t>(m * width) * 4);
+  const AttentionScratch scratch(m, h.heads, h.kv_heads, h.dim);
+  AttentionCall call;
+  call.table = {table.as<const int32_t>(), per_sequence};
+  call.rows = {positions.as<const int32_t>(), sequences.as<const int32_t>()};
+  call.m = m;
+  call.heads = h.heads;
+  call.scale = static_cast<float>(1 / std::sqrt(h.dim));
+  call.q = q.as<const float>();
+  call.ldq = call.ldo = width;
+  call.out = out.as<float>();
+  const double time = seconds(layers, [&](int i, Stream stream) {
+    call.cache = &pools[static_cast<size_t>(i)];
+    attend_rows(call, context, scratch, stream);
+  });
+  const double bandwidth = static_cast<double>(2 * m * h.kv_heads * h.dim * context * 2) / time;
+  fmt::print(
+      "decode {:2}/{} x {:3}  batch {:2}  context {:6}  {:8.1f} us  {:5.2f} TB/s  {:3.0f} %\n",
+      h.heads, h.kv_heads, h.dim, m, context, time * 1e6, bandwidth * 1e-12,
+      100 * bandwidth / kReadBandwidth);
+}
+
+void bench_prompt(const Heads& h, int64_t m, int64_t before, int64_t window, bool tiles = false) {
+  const int64_t per_sequence = (before + m + kPageTokens - 1) / kPageTokens;
+  KvPool pool;
+  pool.kv_heads = h.kv_heads;
+  pool.head_dim = h.dim;
+  pool.pages = per_sequence;
+  const auto values = static_cast<uint64_t>(per_sequence * h.kv_heads * kPageTokens * h.dim);
+  pool.keys = normal_halves(values);
+  pool.values = normal_halves(values);
+  const Buffer table = filled<int32_t>(static_cast<uint64_t>(per_sequence),
+                                       [](uint64_t i) { return static_cast<int32_t>(i); });
+  const Buffer positions = filled<int32_t>(static_cast<uint64_t>(m), [&](uint64_t i) {
+    return static_cast<int32_t>(before) + static_cast<int32_t>(i);
+  });
+  const Buffer sequences = filled<int32_t>(static_cast<uint64_t>(m), [](uint64_t) { return 0; });
+  const int64_t width = h.heads * h.dim;
+  const Buffer q = normal_floats(static_cast<uint64_t>(m * width));
+  const Buffer out(static_cast<uint64_t>(m * width) * 4);
+  AttentionCall call;
+  call.cache = &pool;
+  call.table = {table.as<const int32_t>(), per_sequence};
+  call.rows = {positions.as<const int32_t>(), sequences.as<const int32_t>()};
+  call.m = m;
+  call.heads = h.heads;
+  call.window = window;
+  call.scale = static_cast<float>(1 / std::sqrt(h.dim));
+  call.q = q.as<const float>();
+  call.ldq = call.ldo = width;
+  call.out = out.as<float>();
+  const double time = seconds(4, [&](int, Stream stream) {
+    if (tiles) {
+      detail::launch_prompt_tiles(detail::prompt_args(call), stream);
+    } else {
+      attend_prompt(call, stream);
+    }
+  });
+  double seen = 0;
+  for (int64_t i = before; i < before + m; ++i)
+    seen += static_cast<double>(window > 0 ? std::min(window, i + 1) : i + 1);
+  const double rate = 4.0 * seen * static_cast<double>(width) / time;
+  fmt::print(
+      "prompt {:2}/{} x {:3}  {:5} after {:5} window {:4}  {:8.1f} us  {:5.0f} TFLOP/s  "
+      "{:3.0f} %{}\n",
+      h.heads, h.kv_heads, h.dim, m, before, window, time * 1e6, rate * 1e-12,
+      100 * rate / kTensorPeak, tiles ? "  (mma)" : "");
+}
+
+void bench_sampling(int64_t vocab, int64_t m, const SampleOptions& options, const char* name) {
+  const Buffer logits = normal_floats(static_cast<uint64_t>(vocab * m), 3);
+  const Buffer random(static_cast<uint64_t>(m) * 8, true), next(static_cast<uint64_t>(m) * 4);
+  const SampleScratch scratch(m, vocab);
+  SampleCall call;
+  call.logits = logits.as<const float>();
+  call.ldl = call.vocab = vocab;
+  call.m = m;
+  call.state.random = random.as<uint64_t>();
+  call.next = next.as<int32_t>();
+  const double time =
+      seconds(20, [&](int, Stream stream) { sample(call, options, scratch, stream); });
+  fmt::print("sample {:6} x {:2}  {:28}  {:8.1f} us\n", vocab, m, name, time * 1e6);
+}
+
+void bench_rows(int64_t m) {
+  const Heads h{32, 8, 128};
+  const int64_t width = h.heads * h.dim, kv_width = h.kv_heads * h.dim;
+  const KvPool pool(h.kv_heads, h.dim, 64 * 8);
+  const Buffer q = normal_floats(static_cast<uint64_t>(m * width));
+  const Buffer kv = normal_floats(static_cast<uint64_t>(m * kv_width));
+  const Buffer turn = normal_floats(static_cast<uint64_t>(4096 * h.dim / 2), 0.5);
+  const Buffer table = filled<int32_t>(64 * 8, [](uint64_t i) { return static_cast<int32_t>(i); });
+  const Buffer zeros(static_cast<uint64_t>(m) * 4, true);
+  RopeCall call;
+  call.q = q.as<float>();
+  call.ldq = width;
+  call.k = call.v = kv.as<const float>();
+  call.ldk = call.ldv = kv_width;
+  call.m = m;
+  call.heads = h.heads;
+  call.cos = call.sin = turn.as<const float>();
+  const auto* rows = zeros.as<const int32_t>();
+  const double rope = seconds(20, [&](int, Stream stream) {
+    rope_and_store(call, pool, {table.as<const int32_t>(), 64}, {rows, rows}, stream);
+  });
+  const Format& format = get_format("tq4");
+  const Buffer codes(1000 * 4096 / 2, true), scales(1000 * 4096 / 32 * 2, true);
+  StoredTable stored;
+  stored.format = &format;
+  stored.rows = 1000;
+  stored.cols = 4096;
+  stored.pass[0] = {codes.as<const void>(), scales.as<const void>(), nullptr, nullptr, {}};
+  const double embedding = seconds(
+      20, [&](int, Stream stream) { embed(stored, rows, m, q.as<float>(), width, stream); });
+  fmt::print("rows {:5}  rope and store {:6.1f} us  embedding tq4 {:6.1f} us\n", m, rope * 1e6,
+             embedding * 1e6);
+}
+
+void run() {
+  const Heads llama{32, 8, 128};
+  for (const int64_t m : {1, 8})
+    for (const int64_t context : {512, 4096, 16384, 65536})
+      bench_decode(llama, context, m);
+  bench_decode(llama, 131072, 1);
+  bench_decode(llama, 4096, 16);
+  bench_decode(llama, 4096, 64);
+  bench_decode({32, 32, 128}, 16384, 1);
+  bench_decode({14, 2, 64}, 16384, 1);
+  bench_decode({32, 32, 96}, 16384, 1);
+  bench_decode({16, 8, 256}, 16384, 1);
+  for (const int64_t m : {512, 2048, 4096, 16384})
+    bench_prompt(llama, m, 0, 0);
+  bench_prompt(llama, 2048, 14336, 0);
+  bench_prompt(llama, 8192, 0, 1024);
+  bench_prompt({32, 8, 64}, 4096, 0, 0);
+  bench_prompt({32, 32, 96}, 4096, 0, 0);
+  bench_prompt(llama, 4096, 0, 0, true);
+  bench_prompt({32, 8, 64}, 4096, 0, 0, true);
+  bench_prompt({32, 32, 96}, 4096, 0, 0, true);
+  bench_prompt({16, 8, 256}, 4096, 0, 0);
+  for (const int64_t m : {1, 8}) {
+    bench_sampling(128256, m, {.temperature = 0}, "greedy");
+    bench_sampling(128256, m, {}, "defaults");
+    bench_sampling(128256, m, {.top_k = 0}, "top_k 0");
+    bench_sampling(128256, m, {.top_k = 0, .min_p = 0}, "top_k 0, min_p 0");
+    bench_sampling(128256, m, {.top_k = 0, .top_p = 1, .min_p = 0}, "all tokens");
+  }
+  for (const int64_t m : {1, 16, 4096})
+    bench_rows(m);
+}
+
+}  // namespace
+}  // namespace walsh::cuda
+
+int main() {
+  if (walsh::cuda::devices().empty()) {
+    fmt::print("no CUDA device: {}\n", walsh::cuda::unavailable_reason());
+    return 1;
+  }
+  walsh::cuda::run();
+}

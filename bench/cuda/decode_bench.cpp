@@ -1,0 +1,220 @@
+// Products of decoding at the speed of memory: cold weights (more than 2 GB in turn), back-to-back
+// launches in a graph, the norm, rotation and quantization of the input included.
+//
+//   bench_decode [FORMAT | ROWSxCOLS]...     without arguments a table of both
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/random.h"
+#include "kernels/cuda/products.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr double kPeakBytes = 4.64e12;  // measured read bandwidth of an H200
+constexpr uint64_t kRotatingBytes = uint64_t{2200} << 20;
+constexpr int kReplays = 11;
+
+struct Shape {
+  int64_t rows, cols;
+};
+
+// Seconds of one launch sequence out of `count`, captured into a graph.
+double seconds_per_call(int count, const std::function<void(int, Stream)>& call) {
+  const OwnedStream stream;
+  call(0, stream.get());
+  stream.synchronize();
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < count; ++i)
+    call(i, stream.get());
+  check(cudaStreamEndCapture(stream.get(), &graph), "capture");
+  check(cudaGraphInstantiate(&executable, graph, 0), "graph");
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin), "event");
+  check(cudaEventCreate(&end), "event");
+  std::vector<float> times;
+  for (int i = 0; i < kReplays; ++i) {
+    check(cudaEventRecord(begin, stream.get()), "event");
+    check(cudaGraphLaunch(executable, stream.get()), "graph");
+    check(cudaEventRecord(end, stream.get()), "event");
+    stream.synchronize();
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin, end), "event");
+    times.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e-3 / count;
+}
+
+// Random words on the device, as large as any array that is filled from it.
+Buffer random_words(uint64_t bytes, uint32_t mask, uint32_t bits) {
+  std::vector<uint32_t> words(bytes / 4);
+  Random random(1);
+  for (uint32_t& w : words)
+    w = (static_cast<uint32_t>(random.next()) & mask) | bits;
+  Buffer buffer(bytes);
+  copy_to_device(buffer.as(), words.data(), bytes, nullptr);
+  synchronize(nullptr);
+  return buffer;
+}
+
+void fill_from(const Buffer& target, const Buffer& source) {
+  for (uint64_t done = 0; done < target.bytes(); done += source.bytes()) {
+    const uint64_t n = std::min(source.bytes(), target.bytes() - done);
+    check(cudaMemcpyAsync(target.as<std::byte>() + done, source.as(), n, cudaMemcpyDeviceToDevice,
+                          nullptr),
+          "copy");
+  }
+}
+
+struct Bench {
+  Buffer words = random_words(uint64_t{16} << 20, ~0u, 0);
+  Buffer halves = random_words(uint64_t{1} << 20, 0x03ff03ffu, 0x20002000u);  // about 0.01
+
+  Matrix matrix(const ScalarCode& code, Shape shape) const {
+    Buffer zeros(static_cast<uint64_t>(shape.rows * shape.cols), true);
+    Matrix m = pack_matrix(code, shape.rows, shape.cols,
+                           {zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
+    fill(m);
+    return m;
+  }
+
+  void fill(const Matrix& m) const {
+    fill_from(m.codes, words);
+    fill_from(m.scales, halves);
+    if (!m.offsets.empty()) fill_from(m.offsets, halves);
+  }
+
+  // The same shape with memory of its own.
+  Matrix copy(const Matrix& m) const {
+    Matrix c = m;
+    c.codes = Buffer(m.codes.bytes());
+    c.scales = Buffer(m.scales.bytes());
+    if (!m.offsets.empty()) c.offsets = Buffer(m.offsets.bytes());
+    fill(c);
+    return c;
+  }
+
+  void coded(const Format& format, Shape shape, const std::vector<int64_t>& ms) const {
+    std::vector<Matrix> weights{matrix(format.code[0], shape)};
+    const uint64_t bytes = weights[0].bytes();
+    const int count = static_cast<int>(std::max<uint64_t>(2, kRotatingBytes / bytes));
+    while (static_cast<int>(weights.size()) < count)
+      weights.push_back(copy(weights[0]));
+    Buffer x = random_words(static_cast<uint64_t>(16 * shape.cols) * 4, 0x807fffffu, 0x3f000000u);
+    Buffer gain = random_words(static_cast<uint64_t>(shape.cols) * 4, 0x007fffffu, 0x3f000000u);
+    Buffer y(static_cast<uint64_t>(16 * shape.rows) * 4);
+    Activations inputs(16, shape.cols, format.rotation_block ? 128 : 32, format.activation_planes);
+    InputSource source{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, shape.cols, shape.cols};
+    InputForm form;
+    form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
+    form.rotation.block = std::min(format.rotation_block, 256);
+    form.padded = shape.cols;
+    form.out = &inputs;
+    const auto product = [&](int i) {
+      Product p;
+      p.pass[0] = &weights[static_cast<size_t>(i)];
+      p.input[0] = &inputs;
+      p.y = y.as<float>();
+      p.ldy = shape.rows;
+      return p;
+    };
+    std::printf("%-10s %6ld x %-6ld", std::string(format.name).c_str(), shape.rows, shape.cols);
+    for (const int64_t m : ms) {
+      const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
+        const Product p = product(i);
+        if (m == 0 && can_fuse(source, {&form, 1}, {&p, 1})) {
+          prepare_and_multiply(source, {&form, 1}, {&p, 1}, stream);
+        } else {
+          prepare(source, {&form, 1}, std::max<int64_t>(m, 1), stream);
+          multiply({&p, 1}, std::max<int64_t>(m, 1), stream);
+        }
+      });
+      std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
+                  static_cast<double>(bytes) / seconds / kPeakBytes * 100);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  void plain(DType type, Shape shape, const std::vector<int64_t>& ms) const {
+    const uint64_t bytes = static_cast<uint64_t>(shape.rows * shape.cols * dtype_size(type));
+    const int count = static_cast<int>(std::max<uint64_t>(2, kRotatingBytes / bytes));
+    std::vector<DenseMatrix> weights;
+    for (int i = 0; i < count; ++i) {
+      weights.push_back({type, shape.rows, shape.cols, Buffer(bytes)});
+      fill_from(weights.back().data, halves);
+    }
+    Buffer x = random_words(static_cast<uint64_t>(16 * shape.cols) * 4, 0x807fffffu, 0x3f000000u);
+    Buffer y(static_cast<uint64_t>(16 * shape.rows) * 4);
+    std::printf("%-10s %6ld x %-6ld", std::string(dtype_name(type)).c_str(), shape.rows,
+                shape.cols);
+    for (const int64_t m : ms) {
+      const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
+        DenseProduct p;
+        p.weights = &weights[static_cast<size_t>(i)];
+        p.x = x.as<float>();
+        p.ldx = shape.cols;
+        p.y = y.as<float>();
+        p.ldy = shape.rows;
+        multiply({&p, 1}, std::max<int64_t>(m, 1), stream);
+      });
+      std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
+                  static_cast<double>(bytes) / seconds / kPeakBytes * 100);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+};
+
+void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes) {
+  const Bench bench;
+  std::printf("us and share of 4.64 TB/s; columns: fused, then apart with m = 1, 2, 4, 8, 16\n");
+  for (const std::string& name : names) {
+    const Format& format = get_format(name);
+    for (const Shape& shape : shapes) {
+      if (format.dense) {
+        bench.plain(format.dtype, shape, {1, 2, 4, 8, 16});
+      } else {
+        bench.coded(format, shape, {0, 1, 2, 4, 8, 16});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh::cuda
+
+int main(int argc, char** argv) {
+  if (walsh::cuda::devices().empty()) {
+    std::printf("no CUDA device: %s\n", walsh::cuda::unavailable_reason().c_str());
+    return 0;
+  }
+  std::vector<std::string> names;
+  std::vector<walsh::cuda::Shape> shapes;
+  for (int i = 1; i < argc; ++i) {
+    long rows = 0, cols = 0;
+    if (std::sscanf(argv[i], "%ldx%ld", &rows, &cols) == 2) {
+      shapes.push_back({rows, cols});
+    } else {
+      names.push_back(argv[i]);
+    }
+  }
+  if (names.empty()) names = {"itq3_s", "tq3", "tq4", "tq2", "q4_0", "q8_0", "bf16"};
+  if (shapes.empty())
+    shapes = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {8192, 8192}, {28672, 8192}};
+  walsh::cuda::run(names, shapes);
+}

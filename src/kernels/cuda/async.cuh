@@ -1,0 +1,91 @@
+// Asynchronous copies, dependent launches and int8 tensor core products: thin names for PTX.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace walsh::cuda {
+
+// Shared memory by its 32-bit address: no generic pointers to convert in inner loops. Reads keep
+// their place among copies, waits and barriers.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ __forceinline__ uint4 shared_words(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
+}
+
+__device__ __forceinline__ float4 shared_float4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address));
+  return v;
+}
+
+__device__ __forceinline__ float2 shared_float2(uint32_t address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+  return v;
+}
+
+// Two halves as floats.
+__device__ __forceinline__ float2 shared_halves(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+  return __half22float2(*reinterpret_cast<const __half2*>(&word));
+}
+
+// 16 bytes from global to shared memory past L1. No cache policy: ptxas 13.0 makes an illegal
+// instruction of cp.async with one.
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
+               : "memory");
+}
+
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+}
+
+__device__ __forceinline__ void copy_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// All but the last `Pending` groups of this thread have arrived.
+template <int Pending>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// The next kernel of the stream may start: its blocks come when there is room for them.
+__device__ __forceinline__ void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// The kernels before this one have ended and their results are visible. Every kernel that is
+// launched as a dependent one must come here, or those behind it could overtake the ones before.
+__device__ __forceinline__ void wait_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// d = c + a b of int8 operands: a 16 rows x 32, b 32 x 8.
+__device__ __forceinline__ void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1, const int (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
+}
+
+}  // namespace walsh::cuda

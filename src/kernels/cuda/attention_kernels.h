@@ -1,0 +1,31 @@
+// What both attention kernels are told about the cache, and the shape of decoding's launches.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention.h"
+
+namespace walsh::cuda {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr int kMaxSplits = 256;  // parts of a row
+
+// The cache of one layer and the pages of its sequences.
+struct CacheView {
+  const uint16_t* keys = nullptr;
+  const uint16_t* values = nullptr;
+  int kv_heads = 0, head_dim = 0;
+  const int32_t* pages = nullptr;
+  int64_t per_sequence = 0;
+};
+
+namespace detail {
+
+// Throws internal for a call that the kernels do not read.
+CacheView cache_view(const AttentionCall& call);
+
+// Blocks that share the positions of one row and up to 8 of its heads.
+int attention_splits(int64_t m, int heads, int kv_heads, int head_dim, int64_t reach);
+
+}  // namespace detail
+}  // namespace walsh::cuda

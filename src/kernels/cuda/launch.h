@@ -1,0 +1,37 @@
+// Launches. All kernels of decoding ask for the largest shared memory partition, because a kernel
+// with another one cannot run beside them while the next kernel's weights are being fetched.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+#include <type_traits>
+
+#include "base/cuda/device.h"
+
+namespace walsh::cuda {
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  size_t shared = 0;
+};
+
+// Properties of the current device, asked once per device.
+const DeviceInfo& current_device();
+
+namespace detail {
+void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
+            void** parameters);
+}
+
+// Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call
+// wait_previous_kernel().
+template <typename... Parameters>
+void launch(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape,
+            Stream stream, std::type_identity_t<Parameters>... parameters) {
+  void* list[] = {&parameters...};
+  detail::launch(name, reinterpret_cast<const void*>(kernel), shape, stream, list);
+}
+
+}  // namespace walsh::cuda

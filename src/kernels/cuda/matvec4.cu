@@ -1,0 +1,10 @@
+#include "kernels/cuda/matvec.cuh"
+
+namespace walsh::cuda {
+
+template <>
+MatvecKernel matvec_kernel<4>(const MatvecKind& kind) {
+  return kind.flush == 32 ? select_kernel<4, 32>(kind) : select_kernel<4, 128>(kind);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,251 @@
+// Chooses kernels and launches for the products of decoding.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/matvec.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(ErrorCode::internal, "GPU product", reason);
+}
+
+// One pass of one product.
+struct PassProduct {
+  const Matrix* matrix;
+  const Activations* input;
+  const Product* product;
+  int pass;
+};
+
+// What products of one launch have in common.
+bool same_launch(const PassProduct& a, const PassProduct& b) {
+  const Matrix &m = *a.matrix, &n = *b.matrix;
+  return a.input == b.input && a.pass == b.pass && m.code->bits == n.code->bits &&
+         m.code->levels_i8 == n.code->levels_i8 && m.code->unit == n.code->unit &&
+         m.cols == n.cols && m.group == n.group && m.offset_group == n.offset_group;
+}
+
+bool large_shared() {
+  const DeviceInfo& device = current_device();
+  return device.major == 9 || (device.major == 8 && device.minor == 0);
+}
+
+// Blocks of 32 columns of a unit >> shift is their group.
+int group_shift(int64_t group) {
+  return group == 32 ? 0 : group == 128 ? 2 : 3;
+}
+
+void describe_matrix(const Matrix& m, MatvecArgs& args) {
+  const bool per_row = m.group == m.cols;
+  if (!per_row && m.group != 32 && m.group != 128 && m.group != 256)
+    refuse(fmt::format("groups of {} columns", m.group));
+  args.units = static_cast<int>(m.cols / kUnitColumns);
+  args.unit = m.code->unit;
+  if (m.code->bits != 8) {
+    for (int code = 0; code < 1 << m.code->bits; ++code) {
+      const auto level = static_cast<uint8_t>(m.code->levels_i8[code]);
+      args.table.words[code / 4] |= uint32_t{level} << (8 * (code % 4));
+    }
+  }
+  args.scale_shift = per_row ? 3 : group_shift(m.group);
+  args.scale_vectors = per_row ? 2 : static_cast<int>(2 * kUnitColumns / m.group);
+  args.scale_step = per_row ? 0 : args.scale_vectors * 16;
+  args.scale_tile = static_cast<int>(m.groups() * kTileRows * 2);
+  if (m.offset_group == 0) return;
+  const bool row_offset = m.offset_group == m.cols;
+  if (!row_offset && m.offset_group != kUnitColumns)
+    refuse(fmt::format("offsets per {} columns", m.offset_group));
+  args.offset_vectors = 2;
+  args.offset_step = row_offset ? 0 : 32;
+  args.offset_tile = row_offset ? 32 : args.units * 32;
+}
+
+void describe_products(std::span<const PassProduct> group, MatvecArgs& args) {
+  int tiles = 0;
+  for (size_t i = 0; i < kMaxProducts; ++i) {
+    TileSet& set = args.set[i];
+    set.first_tile = std::numeric_limits<int>::max();
+    if (i >= group.size()) continue;
+    const PassProduct& p = group[i];
+    set.codes = p.matrix->codes.as<uint4>();
+    set.scales = p.matrix->scales.as<std::byte>();
+    set.offsets = p.matrix->offsets.as<std::byte>();
+    set.bias = p.pass == 0 ? p.product->bias : nullptr;
+    set.y = p.product->y;
+    set.ldy = p.product->ldy;
+    set.rows = static_cast<int>(p.matrix->rows);
+    set.first_tile = tiles;
+    set.add = p.product->add || p.pass > 0;
+    tiles += static_cast<int>(p.matrix->tiles());
+  }
+  args.tiles = tiles;
+}
+
+int tiles_of_8(int vectors) {
+  return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
+}
+
+MatvecKernel kernel_for(const MatvecKind& kind) {
+  switch (kind.bits) {
+    case 2:
+      return matvec_kernel<2>(kind);
+    case 3:
+      return matvec_kernel<3>(kind);
+    case 4:
+      return matvec_kernel<4>(kind);
+    default:
+      return matvec_kernel<8>(kind);
+  }
+}
+
+// Shared memory left for inputs.
+int64_t input_space(const MatvecKind& kind) {
+  const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, large_shared());
+  constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
+  return static_cast<int64_t>(current_device().shared_bytes) - kStatic - memory.ring_bytes() -
+         memory.sum_bytes;
+}
+
+// Units whose inputs are in shared memory together. They are counted for the most vectors there can
+// be, so that the order of additions is the same for every m.
+int slice_units(int bits, int flush, int vectors, int x_group, int units) {
+  const MatvecKind kind{bits, flush, tiles_of_8(vectors), false};
+  const int64_t fit = input_space(kind) / input_bytes(vectors, kind.tiles8, x_group);
+  const int whole = (units + kBlockWarps - 1) / kBlockWarps * kBlockWarps;
+  return static_cast<int>(std::min<int64_t>(fit / kBlockWarps * kBlockWarps, whole));
+}
+
+// The most vectors of a launch and its slices.
+void plan_slices(const MatvecKind& kind, MatvecArgs& args, int& most_tokens) {
+  for (most_tokens = kMaxVectors; most_tokens > 0; most_tokens /= 2) {
+    args.slice_units =
+        slice_units(kind.bits, kind.flush, most_tokens * args.planes, args.x_group, args.units);
+    if (args.slice_units > 0) return;
+  }
+  refuse(fmt::format("{} bytes of shared memory are too few", current_device().shared_bytes));
+}
+
+void launch_matvec(const MatvecKind& kind, const MatvecArgs& args, Stream stream) {
+  const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, large_shared());
+  const int units = kind.fused ? args.units : std::min(args.units, args.slice_units);
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(std::min(args.tiles, current_device().multiprocessors))),
+      dim3(kBlockWarps * 32),
+      static_cast<size_t>(memory.ring_bytes() + memory.sum_bytes) +
+          static_cast<size_t>(units) *
+              static_cast<size_t>(input_bytes(args.vectors, kind.tiles8, args.x_group))};
+  launch("matrix-vector product", kernel_for(kind), shape, stream, args);
+}
+
+MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& most_tokens) {
+  const Matrix& m = *group.front().matrix;
+  const Activations& x = *group.front().input;
+  if (x.cols != m.cols) refuse(fmt::format("{} columns times {} values", m.cols, x.cols));
+  describe_matrix(m, args);
+  describe_products(group, args);
+  args.planes = x.planes;
+  args.x_group = x.group;
+  args.x_shift = group_shift(x.group);
+  MatvecKind kind;
+  kind.bits = m.code->bits;
+  kind.flush = m.group == 32 || x.group == 32 ? 32 : 128;
+  plan_slices(kind, args, most_tokens);
+  return kind;
+}
+
+void multiply_group(std::span<const PassProduct> group, int64_t m, Stream stream) {
+  MatvecArgs args;
+  int most_tokens = 0;
+  MatvecKind kind = describe(group, args, most_tokens);
+  const Activations& x = *group.front().input;
+  const int64_t groups = x.cols / x.group;
+  for (int64_t first = 0; first < m; first += most_tokens) {
+    MatvecArgs part = args;
+    const int64_t vector = first * x.planes;
+    part.m = static_cast<int>(std::min<int64_t>(most_tokens, m - first));
+    part.vectors = part.m * x.planes;
+    part.q = x.q.as<int8_t>() + vector * x.cols;
+    part.x_scales = x.scales.as<float>() + vector * groups;
+    part.x_sums = x.sums.as<int32_t>() + vector * groups;
+    for (size_t i = 0; i < group.size(); ++i)
+      part.set[i].y += first * part.set[i].ldy;
+    kind.tiles8 = tiles_of_8(part.vectors);
+    launch_matvec(kind, part, stream);
+  }
+}
+
+void check_product(const Product& p) {
+  for (int pass = 0; pass < 2; ++pass) {
+    if (!p.pass[pass]) continue;
+    if (!p.input[pass]) refuse("no input");
+    if (p.pass[pass]->rows != p.pass[0]->rows) refuse("passes of different sizes");
+  }
+}
+
+}  // namespace
+
+void multiply(std::span<const Product> products, int64_t m, Stream stream) {
+  if (m < 0 || m > kMaxVectors) refuse(fmt::format("{} vectors at once", m));
+  if (m == 0) return;
+  for (int pass = 0; pass < 2; ++pass) {
+    PassProduct group[kMaxProducts];
+    size_t count = 0;
+    const auto flush = [&] {
+      if (count > 0) multiply_group({group, count}, m, stream);
+      count = 0;
+    };
+    for (const Product& p : products) {
+      if (!p.pass[pass]) continue;
+      check_product(p);
+      const PassProduct next{p.pass[pass], p.input[pass], &p, pass};
+      if (count == kMaxProducts || (count > 0 && !same_launch(group[0], next))) flush();
+      group[count++] = next;
+    }
+    flush();
+  }
+}
+
+bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
+              std::span<const Product> products) {
+  if (forms.size() != 1 || products.empty() || products.size() > kMaxProducts) return false;
+  const InputForm& form = forms[0];
+  const bool rotated = form.rotation.kind == RotationKind::hadamard;
+  if (!form.out || form.out->planes != 1 || source.width <= 0) return false;
+  if (form.rotation.kind == RotationKind::qr || (rotated && form.rotation.block > kUnitColumns))
+    return false;
+  const Matrix* first = products[0].pass[0];
+  for (const Product& p : products) {
+    const PassProduct a{first, form.out, &p, 0}, b{p.pass[0], form.out, &p, 0};
+    if (p.pass[1] || !p.pass[0] || p.input[0] != form.out || !same_launch(a, b)) return false;
+  }
+  if (form.out->cols != first->cols || !input_view(source).vectors) return false;
+  const int flush = first->group == 32 || form.out->group == 32 ? 32 : 128;
+  const MatvecKind kind{first->code->bits, flush, 0, true};
+  const int64_t units = first->cols / kUnitColumns;
+  return units * input_bytes(1, 0, form.out->group) <= input_space(kind);
+}
+
+void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
+                          std::span<const Product> products, Stream stream) {
+  if (!can_fuse(source, forms, products)) refuse("cannot be fused with its input");
+  PassProduct group[kMaxProducts];
+  for (size_t i = 0; i < products.size(); ++i)
+    group[i] = {products[i].pass[0], products[i].input[0], &products[i], 0};
+  MatvecArgs args;
+  int most_tokens = 0;
+  MatvecKind kind = describe({group, products.size()}, args, most_tokens);
+  kind.fused = true;
+  args.m = args.vectors = 1;
+  args.in = input_view(source);
+  args.form = form_view(source, forms[0], 1);
+  launch_matvec(kind, args, stream);
+}
+
+}  // namespace walsh::cuda

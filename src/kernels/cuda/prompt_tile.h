@@ -1,0 +1,57 @@
+// What the tile kernels of multiply_many are launched with.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+#include "kernels/cuda/products.h"
+
+struct uint4;
+
+namespace walsh::cuda::detail {
+
+// One pass of one product with its inputs.
+struct TileInput {
+  const uint4* codes = nullptr;
+  const uint32_t* scales = nullptr;   // fp16 pairs
+  const uint32_t* offsets = nullptr;  // or null
+  uint32_t levels[4] = {};            // int8 by code
+  float unit = 1;
+  int rows = 0, tiles = 0, cols = 0;
+  int groups = 0, group_shift = 0;  // group of a column = column >> shift
+  int offset_groups = 0, offset_shift = 0;
+  const int8_t* q = nullptr;
+  const float* x_scales = nullptr;
+  const int32_t* sums = nullptr;
+  int x_shift = 7, planes = 1;  // input group of a column = column >> shift
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+  int first_block = 0;  // of blocks of rows; filled in by the launch
+};
+
+struct TileLaunch {
+  TileInput input[kMaxProducts];
+  int count = 0;
+  int m = 0;
+  int token_blocks = 0;
+};
+
+// Rows and vectors per block: 256 x 128; 64 x 64 with the columns split four ways; 64 x 64.
+enum class TileShape { large, medium, small };
+
+// One per translation unit; false if the device lacks the shared memory. `fine`: scales change
+// within 128 columns.
+bool launch_tile_2(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_3(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_4(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_2_fine(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_3_fine(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_4_fine(TileShape shape, TileLaunch& work, Stream stream);
+bool launch_tile_8_fine(TileShape shape, TileLaunch& work, Stream stream);
+
+// multiply_many by tiles of one shape (or a smaller one where the device lacks the room).
+void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shape, Stream stream);
+
+}  // namespace walsh::cuda::detail

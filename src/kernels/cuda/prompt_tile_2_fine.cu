@@ -1,0 +1,9 @@
+#include "kernels/cuda/prompt_tile.cuh"
+
+namespace walsh::cuda::detail {
+
+bool launch_tile_2_fine(TileShape shape, TileLaunch& work, Stream stream) {
+  return launch_shape<2, true>(shape, work, stream);
+}
+
+}  // namespace walsh::cuda::detail

@@ -1,0 +1,284 @@
+// One warp makes 256 columns of a product's input: load, gate, normalize, rotate, quantize. A lane
+// holds 8 neighbouring columns. Bits are those of the CPU: the butterfly's additions, the scales
+// and the rounding are the same operations in the same order.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/form_view.h"
+
+namespace walsh::cuda {
+
+// Rows whose lanes are read whole (in.vectors): a lane is inside the row or beyond it.
+__device__ __forceinline__ void load8_whole(const float* row, int column, const InputView& in,
+                                            float (&v)[kLaneColumns]) {
+  float4 a = make_float4(0, 0, 0, 0), b = a;
+  if (column < in.width) {
+    a = *reinterpret_cast<const float4*>(row + column);
+    b = *reinterpret_cast<const float4*>(row + column + 4);
+  }
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+  v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+template <bool Whole>
+__device__ __forceinline__ void load8(const float* row, int column, const InputView& in,
+                                      float (&v)[kLaneColumns]) {
+  if constexpr (Whole) {
+    load8_whole(row, column, in, v);
+  } else if (in.vectors) {
+    load8_whole(row, column, in, v);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = column + e < in.width ? row[column + e] : 0.0f;
+  }
+}
+
+// The reciprocal is approximate (1 ulp): a division is long code, eight times per lane.
+__device__ __forceinline__ float silu(float x) {
+  float inverse;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + expf(-x)));
+  return x * inverse;
+}
+
+// Columns `column`.. of input t before the norm.
+template <bool Whole>
+__device__ __forceinline__ void load_input(const InputView& in, int64_t t, int column,
+                                           float (&v)[kLaneColumns]) {
+  load8<Whole>(in.x + t * in.ldx, column, in, v);
+  if (!in.up) return;
+  float up[kLaneColumns];
+  load8<Whole>(in.up + t * in.ldx, column, in, up);
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    v[e] = silu(v[e]) * up[e];
+}
+
+__device__ __forceinline__ double squares(const float (&v)[kLaneColumns]) {
+  double sum = 0;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    sum = fma(static_cast<double>(v[e]), static_cast<double>(v[e]), sum);
+  return sum;
+}
+
+// 1 / rms for all threads of the block from every thread's sum of squares. `scratch` holds
+// kBlockWarps values.
+__device__ __forceinline__ float finish_rms(const InputView& in, double sum, int warp, int lane,
+                                            double* scratch) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  if (lane == 0) scratch[warp] = sum;
+  __syncthreads();
+  double total = 0;
+#pragma unroll
+  for (int w = 0; w < kBlockWarps; ++w)
+    total += scratch[w];
+  return static_cast<float>(rsqrt(total * in.inverse_width + static_cast<double>(in.eps)));
+}
+
+// 1 / rms of input t for all threads of the block. The squares are summed in double: inputs of 1e30
+// are legal.
+template <bool Whole>
+__device__ __forceinline__ float inverse_rms(const InputView& in, int64_t t, int warp, int lane,
+                                             double* scratch) {
+  double sum = 0;
+#pragma unroll 1
+  for (int begin = warp * kUnitColumns; begin < in.width; begin += 4 * kBlockWarps * kUnitColumns) {
+    float v[4][kLaneColumns];
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      load_input<Whole>(in, t, begin + u * kBlockWarps * kUnitColumns + lane * kLaneColumns, v[u]);
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      sum += squares(v[u]);
+  }
+  return finish_rms(in, sum, warp, lane, scratch);
+}
+
+__device__ __forceinline__ void apply_norm(const float (&gain)[kLaneColumns], float inverse,
+                                           float (&v)[kLaneColumns]) {
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    v[e] = v[e] * inverse * gain[e];
+}
+
+// Size of the Hadamard segment that holds `column`: full blocks, then descending powers of two.
+__device__ __forceinline__ int segment_size(const FormView& form, int column) {
+  int offset = column - form.full;
+  if (offset < 0) return form.block;
+  const int tail = form.padded - form.full;
+  int size = form.block / 2;
+  for (; size >= 32; size /= 2) {
+    if ((tail & size) == 0) continue;
+    if (offset < size) break;
+    offset -= size;
+  }
+  return size >= 32 ? size : 0;  // 0: beyond the row
+}
+
+// Bit e: the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer, which
+// its last step does not change).
+__device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) {
+  uint32_t bits = 0;
+  if (!form.signs) return bits;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e) {
+    uint32_t h = static_cast<uint32_t>(column + e) * 0x9E3779B9u + form.seed;
+    h ^= h >> 16;
+    h *= 0x85EBCA6Bu;
+    h ^= h >> 13;
+    h *= 0xC2B2AE35u;
+    bits |= (h >> 31) << e;
+  }
+  return bits;
+}
+
+// 1 / sqrt(size) rounded to float: an odd power of two is 1/sqrt(2) times an even one.
+__device__ __forceinline__ float segment_norm(int size) {
+  const int log = 31 - __clz(size);
+  const float mantissa = log % 2 ? 0.707106781186547524f : 1.0f;
+  return mantissa * __int_as_float((127 - log / 2) << 23);
+}
+
+__device__ __forceinline__ void butterfly(float& a, float& b) {
+  const float sum = a + b, difference = a - b;
+  a = sum;
+  b = difference;
+}
+
+// Signs, norm and the stages of distance < 256 of a unit's segments. `size` is this lane's.
+__device__ __forceinline__ void rotate_unit(int size, uint32_t signs, int lane,
+                                            float (&v)[kLaneColumns]) {
+  const float norm = size > 0 ? segment_norm(size) : 0.0f;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    v[e] *= (signs >> e) & 1u ? -norm : norm;
+#pragma unroll
+  for (int h = 1; h < kLaneColumns; h *= 2) {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      if ((e & h) == 0) butterfly(v[e], v[e | h]);
+  }
+#pragma unroll
+  for (int h = kLaneColumns; h < kUnitColumns; h *= 2) {
+    const int mask = h / kLaneColumns;
+    const bool upper = (lane & mask) != 0;
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e) {
+      const float partner = __shfl_xor_sync(~0u, v[e], mask);
+      const float next = partner + (upper ? -v[e] : v[e]);
+      v[e] = h < size ? next : v[e];
+    }
+  }
+}
+
+// The largest of `value` over the lanes of a group of 32 or 128 columns.
+__device__ __forceinline__ uint32_t group_max(uint32_t value, int group) {
+  value = max(value, __shfl_xor_sync(~0u, value, 1));
+  value = max(value, __shfl_xor_sync(~0u, value, 2));
+  if (group == 32) return value;
+  value = max(value, __shfl_xor_sync(~0u, value, 4));
+  return max(value, __shfl_xor_sync(~0u, value, 8));
+}
+
+__device__ __forceinline__ int group_sum(int value, int group) {
+  value += __shfl_xor_sync(~0u, value, 1);
+  value += __shfl_xor_sync(~0u, value, 2);
+  if (group == 32) return value;
+  value += __shfl_xor_sync(~0u, value, 4);
+  return value + __shfl_xor_sync(~0u, value, 8);
+}
+
+struct Quantized {
+  uint32_t low, high;  // int8 of columns 0..3 and 4..7 of the lane
+  float scale;         // of the group
+  int sum;             // over the group
+};
+
+// How a group becomes int8, as the CPU's quantize_i8: below 2^-100 it counts as zero, one that is
+// not finite has scale NaN and q = 0.
+struct GroupScale {
+  float scale, inverse;
+  bool used;
+};
+
+__device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns], int group) {
+  uint32_t magnitude = 0;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    magnitude = max(magnitude, __float_as_uint(v[e]) & 0x7fffffffu);
+  magnitude = group_max(magnitude, group);
+  const float largest = __uint_as_float(magnitude);
+  const bool finite = magnitude < 0x7f800000u;
+  GroupScale s;
+  s.used = finite && largest >= 0x1p-100f;
+  s.scale = s.used ? largest / 127.0f : finite ? 0.0f : __uint_as_float(0x7fc00000u);
+  s.inverse = s.used ? 127.0f / largest : 0.0f;
+  return s;
+}
+
+// The next plane of v, which becomes what it left over. `s` becomes that of the plane behind it.
+__device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], GroupScale& s,
+                                                    int group) {
+  int q[kLaneColumns];
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e) {
+    q[e] = s.used ? __float2int_rn(v[e] * s.inverse) : 0;
+    v[e] = v[e] - s.scale * static_cast<float>(q[e]);
+  }
+  Quantized out;
+  out.low = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+  out.high = __byte_perm(__byte_perm(q[4], q[5], 0x0040), __byte_perm(q[6], q[7], 0x0040), 0x5410);
+  out.scale = s.scale;
+  const int ones = 0x01010101;
+  out.sum = group_sum(
+      __dp4a(static_cast<int>(out.low), ones, __dp4a(static_cast<int>(out.high), ones, 0)), group);
+  s.scale = s.scale / 254.0f;
+  s.inverse = s.inverse * 254.0f;
+  return out;
+}
+
+// Byte of a unit's 256 that a lane's 8 columns start at (matrix.h, activation_byte).
+__device__ __forceinline__ int lane_byte(int lane) {
+  return (lane / 16) * 128 + (lane % 4) * 32 + (lane / 4 % 4) * 8;
+}
+
+__device__ __forceinline__ void store_rows(const FormView& form, int64_t t, int column,
+                                           const float (&v)[kLaneColumns]) {
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e) {
+    if (column + e >= form.padded) continue;
+    const int64_t index = t * form.stride + column + e;
+    if (form.row_type == DType::f32) {
+      static_cast<float*>(form.rows)[index] = v[e];
+    } else if (form.row_type == DType::f16) {
+      static_cast<__half*>(form.rows)[index] = __float2half_rn(v[e]);
+    } else {
+      static_cast<__nv_bfloat16*>(form.rows)[index] = __float2bfloat16_rn(v[e]);
+    }
+  }
+}
+
+__device__ __forceinline__ void store_planes(const FormView& form, int64_t t, int unit, int lane,
+                                             float (&v)[kLaneColumns]) {
+  GroupScale s = group_scale(v, form.group);
+  const int64_t groups = form.cols / form.group;
+  for (int p = 0; p < form.planes; ++p) {
+    const int64_t plane = t * form.planes + p;
+    const Quantized part = quantize_plane(v, s, form.group);
+    int8_t* q = form.q + plane * form.cols + unit * kUnitColumns + lane_byte(lane);
+    *reinterpret_cast<uint2*>(q) = make_uint2(part.low, part.high);
+    if (lane % (form.group / kLaneColumns) != 0) continue;
+    const int64_t group = plane * groups + (unit * kUnitColumns + lane * kLaneColumns) / form.group;
+    form.scales[group] = part.scale;
+    form.sums[group] = part.sum;
+  }
+}
+
+}  // namespace walsh::cuda

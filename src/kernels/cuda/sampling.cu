@@ -1,0 +1,82 @@
+// The host side of sampling.
+#include "kernels/cuda/sampling.h"
+
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/sampling_kernels.cuh"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+int64_t slices(int64_t vocab) {
+  return (vocab + kSlice - 1) / kSlice;
+}
+
+// Offsets of the parts of the scratch.
+struct Layout {
+  uint64_t rows, bins, ranks, sums, keys, bytes;
+
+  Layout(int64_t max_m, int64_t vocab) {
+    const auto m = static_cast<uint64_t>(max_m);
+    uint64_t at = 0;
+    const auto take = [&](uint64_t size) {
+      const uint64_t begin = at;
+      at += (size + 255) / 256 * 256;
+      return begin;
+    };
+    rows = take(m * sizeof(SampleRow));
+    bins = take(m * kBins * sizeof(uint32_t));
+    ranks = take(m * kCandidates * sizeof(unsigned long long));
+    sums = take(m * static_cast<uint64_t>(slices(vocab)) * sizeof(BlockSum));
+    keys = take(m * static_cast<uint64_t>(vocab) * sizeof(uint32_t));
+    bytes = at;
+  }
+};
+
+}  // namespace
+
+SampleScratch::SampleScratch(int64_t max_m, int64_t vocab)
+    : data_(bytes(max_m, vocab), true), max_m_(max_m), vocab_(vocab) {}
+
+uint64_t SampleScratch::bytes(int64_t max_m, int64_t vocab) {
+  return Layout(max_m, vocab).bytes;
+}
+
+void sample(const SampleCall& call, const SampleOptions& options, const SampleScratch& scratch,
+            Stream stream) {
+  if (call.m == 0) return;
+  if (call.vocab > kMaxSampledVocab || call.vocab != scratch.vocab() || call.m > scratch.max_m()) {
+    throw Error(ErrorCode::internal, "GPU sampling",
+                std::to_string(call.m) + " rows of " + std::to_string(call.vocab) + " logits");
+  }
+  SampleArgs args;
+  args.logits = call.logits;
+  args.ldl = call.ldl;
+  args.vocab = static_cast<int>(call.vocab);
+  args.state = call.state;
+  args.next = call.next;
+  args.options = options;
+  if (options.top_k >= call.vocab) args.options.top_k = 0;
+  args.log_min_p = options.min_p > 0 ? std::log(static_cast<double>(options.min_p)) : 0.0;
+  args.greedy = options.temperature == 0;
+  args.penalty =
+      options.repeat_penalty != 1 && options.repeat_last_n != 0 && call.state.history != nullptr;
+  args.sum_all = !args.greedy && args.options.top_k == 0 && options.top_p < 1;
+  const Layout layout(scratch.max_m(), scratch.vocab());
+  std::byte* data = scratch.data();
+  args.rows = reinterpret_cast<SampleRow*>(data + layout.rows);
+  args.bins = reinterpret_cast<uint32_t*>(data + layout.bins);
+  args.ranks = reinterpret_cast<unsigned long long*>(data + layout.ranks);
+  args.sums = reinterpret_cast<BlockSum*>(data + layout.sums);
+  args.keys = reinterpret_cast<uint32_t*>(data + layout.keys);
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(slices(call.vocab)), static_cast<unsigned>(call.m)),
+      dim3(kSampleThreads)};
+  launch("sampling: scan", sample_scan_kernel, shape, stream, args);
+  if (!args.greedy) launch("sampling: choose", sample_choose_kernel, shape, stream, args);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,22 @@
+// The two kernels of weight_side.h, one pass of one product per launch.
+#pragma once
+
+#include "base/cuda/device.h"
+#include "kernels/cuda/weight_tile.cuh"
+
+namespace walsh::cuda::detail {
+
+struct WeightSideIo {
+  const void* x = nullptr;  // float (vector) or bf16 (matrix) [m][ldx]
+  int64_t ldx = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  int rows = 0, m = 0;
+  bool add = false;
+};
+
+void weight_side_vector(int bits, const PassView& w, const WeightSideIo& io, Stream stream);
+void weight_side_matrix(int bits, const PassView& w, const WeightSideIo& io, Stream stream);
+
+}  // namespace walsh::cuda::detail

@@ -1,0 +1,111 @@
+// The steps of the forward pass on a GPU. Everything is allocated when it is made; decoding steps
+// are captured into CUDA graphs, one per number of rows and reach of the context, and replayed with
+// other tokens and positions.
+#pragma once
+
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "base/cuda/graph.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sampling.h"
+#include "model/cuda/sites.h"
+#include "model/executor.h"
+
+namespace walsh {
+
+// Device memory of an executor beside weights and cache.
+uint64_t cuda_workspace_bytes(const ModelConfig& config, const CudaShapes& shapes,
+                              int64_t positions, int64_t rows);
+
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options);
+  ~CudaExecutor() override;
+
+  int64_t max_rows() const override { return max_rows_; }
+  int64_t logit_rows() const override { return logit_rows_; }
+  void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
+           FunctionRef<void()> steps) override;
+  void embed() override;
+  void project(int64_t layer) override;
+  void attend(int64_t layer, int64_t skip) override;
+  void mlp(int64_t layer, int64_t skip) override;
+  void logits(int64_t row, int64_t rows) override;
+  std::span<const float> logit_row(int64_t index) override;
+  bool can_sample() const override;
+  void start_sampling(int64_t sequence, const SamplerOptions& options,
+                      std::span<const int32_t> history) override;
+  void sample(int64_t first) override;
+  std::span<const int32_t> sampled() override;
+
+ private:
+  // What a layer needs beside its matrices, in device memory.
+  struct LayerData {
+    cuda::Buffer attention_gain, mlp_gain, q_norm, k_norm;
+    cuda::KvPool cache;
+  };
+  // What a recorded step depends on: rows, reach of the context, first sequence, and whether tokens
+  // are chosen.
+  using StepShape = std::tuple<int64_t, int64_t, int64_t, bool>;
+  struct Recorded {
+    bool warm = false;  // has run once
+    bool chooses = false;
+    cuda::Graph graph;
+  };
+
+  void allocate_rows(int64_t sequences);
+  void allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader);
+  void upload_constants(int64_t positions, cuda::Uploader& uploader);
+  void execute(int64_t first_logit, FunctionRef<void()> steps);
+  void stage(std::span<const int32_t> tokens);
+  void keep_chosen();
+  // Room for what the prompt had and what is generated.
+  int64_t history_stride() const { return 2 * positions_; }
+  const int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
+  cuda::RowPlaces places(int64_t first) const { return {staged(1) + first, staged(2) + first}; }
+  cuda::InputSource source(const cuda::Buffer& x, int64_t width, int64_t row,
+                           const cuda::Buffer* gain) const;
+
+  const Model& model_;
+  cuda::OwnedStream stream_;
+  int64_t max_rows_ = 0, logit_rows_ = 0, positions_ = 0;
+  std::unique_ptr<CudaSites> sites_;
+  std::vector<LayerData> layers_;
+  cuda::Buffer final_gain_, cos_, sin_, pages_;
+  cuda::PageTable table_;
+  cuda::StoredTable embedding_;
+  // [max_rows] rows of float, as wide as their name says; [logit_rows][vocab]
+  cuda::Buffer x_, q_, k_, v_, attended_, gate_, up_, logits_;
+  cuda::AttentionScratch attention_scratch_;
+  cuda::Buffer staged_;  // int32 [3][max_rows]: tokens, positions, sequences of the batch
+  cuda::PinnedBuffer host_logits_;
+  // What goes to the device and what is chosen there, for the batches that are open.
+  struct Slot {
+    cuda::PinnedBuffer staged, chosen;
+    cuda::StreamEvent sent, done;
+    size_t count = 0;  // tokens chosen
+  };
+  static constexpr int64_t kOpenBatches = 2;
+  Slot slots_[kOpenBatches];
+  int64_t next_slot_ = 0;                                   // for staging
+  int64_t submitted_ = 0, taken_ = 0;                       // batches that chose tokens
+  cuda::Buffer random_, history_, history_lengths_, next_;  // of sampling, per sequence
+  cuda::SampleScratch sample_scratch_;
+  cuda::SampleOptions sample_options_;
+
+  std::span<const Run> runs_;    // of the current batch
+  int64_t m_ = 0;                // its rows
+  int64_t longest_ = 0;          // positions of its longest sequence
+  bool decoding_ = false;        // every run is one row
+  int64_t computed_logits_ = 0;  // rows of logits_
+  bool logits_read_ = false;
+  bool sampling_ = false;  // tokens are chosen here
+  bool chose_ = false;     // by the current batch
+  std::map<StepShape, Recorded> recorded_;
+};
+
+}  // namespace walsh

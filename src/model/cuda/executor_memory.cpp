@@ -1,0 +1,172 @@
+// What an executor allocates, and how much that is.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/checked.h"
+#include "model/cuda/executor.h"
+#include "model/cuda/memory_plan.h"
+#include "model/rope.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+// Logits computed together: 64 MiB, and at least a row for each vector of a decoding step.
+constexpr int64_t kLogitFloats = int64_t{1} << 24;
+// Left to the driver, to cuBLASLt and to recorded graphs.
+constexpr uint64_t kReserve = uint64_t{256} << 20;
+
+int64_t choose_logit_rows(int64_t vocab, int64_t rows) {
+  return std::min(rows, std::max(kLogitFloats / vocab, cuda::kMaxVectors));
+}
+
+uint64_t product(std::initializer_list<int64_t> factors) {
+  uint64_t bytes = 1;
+  for (const int64_t factor : factors)
+    bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "GPU workspaces");
+  return bytes;
+}
+
+cuda::Buffer upload(const std::vector<float>& values, cuda::Uploader& uploader) {
+  cuda::Buffer buffer(values.size() * sizeof(float));
+  uploader.copy(buffer.as(), values.data(), buffer.bytes());
+  return buffer;
+}
+
+cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
+  cuda::StoredTable table;
+  table.format = embedding.format;
+  table.rows = embedding.rows;
+  table.cols = embedding.cols;
+  if (embedding.format->dense) {
+    table.data = embedding.arrays[0].as();
+    return table;
+  }
+  size_t next = 0;
+  for (int pass = 0; pass < embedding.format->passes; ++pass) {
+    const ScalarCode& code = embedding.format->code[pass];
+    cuda::StoredTable::Pass& to = table.pass[pass];
+    to.rotation = embedding.rotation[pass];
+    to.codes = embedding.arrays[next++].as();
+    to.scales = embedding.arrays[next++].as();
+    if (code.has_offset) to.offsets = embedding.arrays[next++].as();
+    if (code.sub_group != 0) to.sub_scales = embedding.arrays[next++].as();
+  }
+  return table;
+}
+
+}  // namespace
+
+uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, int64_t positions,
+                              int64_t rows) {
+  const int64_t widths = c.hidden + 2 * c.query_width() + 2 * c.kv_width() + 2 * c.intermediate + 3;
+  uint64_t sum = CudaSites::bytes(shapes, rows) + kReserve;
+  sum += product({rows, widths, kFloat});
+  sum += product({choose_logit_rows(c.vocab, rows), c.vocab, kFloat});
+  sum += product({positions, c.head_dim, kFloat});  // cosines and sines
+  sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(c.heads),
+                                       static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
+  return sum;
+}
+
+CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options)
+    : model_(model), positions_(positions) {
+  const ModelConfig& c = model.config;
+  const CudaShapes shapes = shapes_of(model);
+  const cuda::DeviceInfo device = cuda::use_device(model.device.index);
+  const uint64_t cache = checked_mul(cuda_cache_bytes(c, positions),
+                                     static_cast<uint64_t>(options.sequences), "KV cache");
+  const uint64_t left = device.free_bytes > cache ? device.free_bytes - cache : 0;
+  max_rows_ = choose_cuda_rows(c, shapes, positions, options.sequences, left);
+  logit_rows_ = choose_logit_rows(c.vocab, max_rows_);
+  const uint64_t workspace = cuda_workspace_bytes(c, shapes, positions, max_rows_);
+  if (workspace > left) {
+    throw Error(ErrorCode::limit, "GPU memory",
+                fmt::format("cache {} MiB for {} sequences of {} positions and workspaces {} MiB "
+                            "are needed, {} MiB are free",
+                            cache >> 20, options.sequences, positions, workspace >> 20,
+                            device.free_bytes >> 20));
+  }
+  cuda::Uploader uploader(uint64_t{1} << 20);
+  sites_ = std::make_unique<CudaSites>(shapes, max_rows_);
+  allocate_cache(positions, options.sequences, uploader);
+  upload_constants(positions, uploader);
+  allocate_rows(options.sequences);
+  uploader.synchronize();
+}
+
+CudaExecutor::~CudaExecutor() = default;
+
+// Every sequence has its own pages, one after the other.
+void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader) {
+  const ModelConfig& c = model_.config;
+  const int64_t per_sequence = (positions + cuda::kPageTokens - 1) / cuda::kPageTokens;
+  const int64_t count = per_sequence * sequences;
+  for (const Layer& layer : model_.layers) {
+    LayerData& data = layers_.emplace_back();
+    data.cache = cuda::KvPool(static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), count);
+    data.attention_gain = upload(layer.attention_input.gain, uploader);
+    data.mlp_gain = upload(layer.mlp_input.gain, uploader);
+    data.q_norm = upload(layer.q_norm, uploader);
+    data.k_norm = upload(layer.k_norm, uploader);
+  }
+  std::vector<int32_t> pages(static_cast<size_t>(count));
+  for (size_t i = 0; i < pages.size(); ++i)
+    pages[i] = static_cast<int32_t>(i);
+  pages_ = cuda::Buffer(pages.size() * sizeof(int32_t));
+  uploader.copy(pages_.as(), pages.data(), pages_.bytes());
+  table_ = {pages_.as<int32_t>(), per_sequence};
+}
+
+void CudaExecutor::upload_constants(int64_t positions, cuda::Uploader& uploader) {
+  const ModelConfig& c = model_.config;
+  final_gain_ = upload(model_.head_input.gain, uploader);
+  embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
+  const std::vector<float> frequencies = rope_frequencies(c.rope, c.head_dim);
+  std::vector<float> cosines, sines;
+  for (int64_t position = 0; position < positions; ++position) {
+    for (const float frequency : frequencies) {  // angles in float32, as on the CPU
+      const float angle = static_cast<float>(position) * frequency;
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+  }
+  cos_ = upload(cosines, uploader);
+  sin_ = upload(sines, uploader);
+}
+
+void CudaExecutor::allocate_rows(int64_t sequences) {
+  const ModelConfig& c = model_.config;
+  const auto rows = [&](int64_t width) {
+    return cuda::Buffer(product({max_rows_, width, kFloat}));
+  };
+  x_ = rows(c.hidden);
+  q_ = rows(c.query_width());
+  attended_ = rows(c.query_width());
+  k_ = rows(c.kv_width());
+  v_ = rows(c.kv_width());
+  gate_ = rows(c.intermediate);
+  up_ = rows(c.intermediate);
+  logits_ = cuda::Buffer(product({logit_rows_, c.vocab, kFloat}));
+  host_logits_ = cuda::PinnedBuffer(logits_.bytes());
+  attention_scratch_ =
+      cuda::AttentionScratch(std::min(max_rows_, cuda::kMaxVectors), static_cast<int>(c.heads),
+                             static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
+  staged_ = cuda::Buffer(product({3, max_rows_, int64_t{sizeof(int32_t)}}));
+  const int64_t ids = sizeof(int32_t);
+  random_ = cuda::Buffer(product({sequences, int64_t{sizeof(uint64_t)}}), true);
+  history_ = cuda::Buffer(product({sequences, history_stride(), ids}), true);
+  history_lengths_ = cuda::Buffer(product({sequences, ids}), true);
+  next_ = cuda::Buffer(product({logit_rows_, ids}), true);
+  for (Slot& slot : slots_) {
+    slot.staged = cuda::PinnedBuffer(staged_.bytes());
+    slot.chosen = cuda::PinnedBuffer(next_.bytes());
+  }
+  if (can_sample())
+    sample_scratch_ = cuda::SampleScratch(std::min(sequences, logit_rows_), c.vocab);
+}
+
+}  // namespace walsh

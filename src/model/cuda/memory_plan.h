@@ -1,0 +1,38 @@
+// What a model will take of a GPU's memory, known before anything is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/cuda/sites.h"
+#include "model/model.h"
+
+namespace walsh {
+
+struct MemoryPlan {
+  uint64_t weights = 0;    // matrices, repacked
+  uint64_t embedding = 0;  // as stored; 0 when a plain head shares it
+  uint64_t cache = 0;      // keys and values
+  uint64_t workspace = 0;
+  int64_t max_rows = 0;  // tokens of one batch
+
+  uint64_t total() const { return weights + embedding + cache + workspace; }
+  std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
+};
+
+// Positions of the cache, rounded up to whole pages, and the bytes of one sequence.
+uint64_t cuda_cache_bytes(const ModelConfig& config, int64_t positions);
+
+// Tokens of one batch: the most of 4096, 2048, 1024 and 512 whose workspaces fit into `available`
+// bytes (512 if none do), no more than there can be.
+int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, int64_t positions,
+                         int64_t sequences, uint64_t available);
+
+// The plan with the largest batch that fits into `available` bytes; throws limit with the numbers
+// if none does.
+MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
+                            const LoadOptions& options, uint64_t available);
+
+}  // namespace walsh

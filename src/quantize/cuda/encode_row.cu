@@ -1,0 +1,10 @@
+#include "quantize/cuda/device_team.cuh"
+#include "quantize/cuda/encode_launch.h"
+
+namespace walsh::cuda::encoding {
+
+void launch_row(int steps, const PassArgs& args, int64_t rows, Stream stream) {
+  launch_steps<GroupKind::row>(steps, args, rows, stream);
+}
+
+}  // namespace walsh::cuda::encoding

@@ -1,0 +1,253 @@
+// The scale search of one group by a team of 16 lanes, the same bits as quantize/encoder_search.cpp
+// gives: there a sum is 16 partial sums, element i in sum i % 16, added pairwise. Lane l therefore
+// holds elements l, l + 16, ...: its own additions are those of partial sum l, and the lanes' sums
+// meet in the same tree.
+//
+// A codebook is symmetric, so levels are looked up by magnitude, with half the comparisons;
+// products and squares do not see the sign.
+//
+// Team is a set of lanes: Float is a float per lane, load(p) reads p[lane], sum and max give every
+// lane the result over all. On the device Float is float and a warp is two teams, which go through
+// every call together.
+#pragma once
+
+#include "quantize/cuda/encode_args.h"
+#include "quantize/cuda/lane_math.h"
+
+namespace walsh::cuda::encoding {
+
+inline constexpr int kLanes = 16;
+inline constexpr float kLargestHalf = 65504;
+
+// Values of a group, chunk i holding elements 16 i + lane. kAll: all N chunks are there, else
+// `chunks` of them.
+template <class Team, int N, bool kAll>
+struct RegisterValues {
+  using Float = typename Team::Float;
+  static constexpr int kLength = kAll ? N * kLanes : 0;  // where it is known
+  Float magnitude[N], key[N];
+  int chunks = N;
+
+  WALSH_LANE void load(const Team& team, const float* x, float factor, float shift) {
+    WALSH_UNROLL
+    for (int i = 0; i < N; ++i) {
+      const Float v = team.load(x + kLanes * i) * factor - shift;
+      magnitude[i] = Team::map(v, [](float lane) { return magnitude_of(lane); });
+      key[i] = Team::map(v, [](float lane) { return key_of(lane); });
+    }
+  }
+
+  // f(chunk, magnitude, key) in ascending order.
+  template <class F>
+  WALSH_LANE void each(F f) const {
+    WALSH_UNROLL
+    for (int i = 0; i < N; ++i) {
+      if (kAll || i < chunks) f(i, magnitude[i], key[i]);
+    }
+  }
+};
+
+// The same for a group of any length in memory.
+template <class Team>
+struct MemoryValues {
+  using Float = typename Team::Float;
+  static constexpr int kLength = 0;
+  const Team& team;
+  const float* x;
+  int chunks;
+
+  template <class F>
+  WALSH_LANE void each(F f) const {
+#ifdef __CUDACC__
+#pragma unroll 8
+#endif
+    for (int i = 0; i < chunks; ++i) {
+      const Float v = team.load(x + kLanes * i);
+      f(i, Team::map(v, [](float lane) { return magnitude_of(lane); }),
+        Team::map(v, [](float lane) { return key_of(lane); }));
+    }
+  }
+};
+
+struct GroupScale {
+  uint16_t half = 0;   // as stored; 0 decodes to zeros
+  float decoded = 0;   // the same in the units of the values
+  float assigned = 0;  // scale of the thresholds: that of `decoded`, but for shape-gain
+  float error = 0;     // sum of squares; not set by a search of a single start
+};
+
+// Nearest fp16, at most `largest` in magnitude; never -0.
+template <class Team>
+WALSH_LANE uint16_t saturated_half(float value, float largest) {
+  const uint16_t half = Team::to_half(clamped(value, -largest, largest));
+  return half == 0x8000u ? uint16_t{0} : half;
+}
+
+// The magnitude among kSteps + 1 whose thresholds the key exceeds.
+template <class Team, int kSteps>
+WALSH_LANE typename Team::Float choose(const float (&thresholds)[kSteps],
+                                       const float (&magnitudes)[kSteps + 1],
+                                       typename Team::Float key) {
+  typename Team::Float level = Team::broadcast(magnitudes[0]);
+  WALSH_UNROLL
+  for (int k = 0; k < kSteps; ++k)
+    level = Team::select(key > thresholds[k], Team::broadcast(magnitudes[k + 1]), level);
+  return level;
+}
+
+// What is stored is scale * 2^exponent, at most `largest`.
+template <class Team, int kSteps, class Values>
+class GroupSearch {
+ public:
+  using Float = typename Team::Float;
+
+  // n: elements in the group.
+  WALSH_LANE GroupSearch(const Team& team, const Levels& levels, const SearchRule& rule,
+                         const Values& values, int n, int exponent, float largest)
+      : team_(team),
+        levels_(levels),
+        rule_(rule),
+        values_(values),
+        exponent_(exponent),
+        largest_(largest) {
+    Float squares{};
+    values_.each([&](int, Float a, Float) { squares += a * a; });
+    squares_ = team_.sum(squares);
+    rms_ = root_mean(squares_, n);
+  }
+
+  WALSH_LANE float rms() const { return rms_; }
+
+  WALSH_LANE GroupScale stored(float scale) const {
+    GroupScale c;
+    c.half = saturated_half<Team>(scaled(scale, exponent_), largest_);
+    c.decoded = scaled(Team::from_half(c.half), -exponent_);
+    c.assigned = c.decoded;
+    return c;
+  }
+
+  // Alternates nearest-level assignment and least-squares refit while the team is `open`.
+  WALSH_LANE float refit(float scale, bool open) const {
+    WALSH_NO_UNROLL
+    for (int round = 0; round < kRounds && team_.any(open); ++round) {
+      const Sums p = products(scale);
+      const float next = p.xq / p.qq;
+      open = open && p.qq > 0 && p.xq > 0 && next != scale;
+      if (open) scale = next;
+    }
+    return scale;
+  }
+
+  // The scale that the rule finds, {} for a group of zeros.
+  WALSH_LANE GroupScale find() const {
+    const bool open = rms_ > 0;
+    const float start = rms_ * rule_.start;
+    GroupScale best;
+    if (rule_.sigma) {
+      best = stored(start);
+    } else if (rule_.shape_gain) {
+      best = shape_gain(start);
+    } else {
+      best = stored(refit(start * rule_.factors[0], open));
+      if (rule_.all_starts) {
+        best.error = error(best);
+        WALSH_NO_UNROLL
+        for (int s = 1; s < kStarts; ++s)
+          keep_better(best, try_start(s, open));
+      }
+    }
+    return open ? best : GroupScale{};
+  }
+
+  WALSH_LANE GroupScale try_start(int s, bool open) const {
+    GroupScale c = stored(refit(rms_ * rule_.start * rule_.factors[s], open));
+    c.error = error(c);
+    return c;
+  }
+
+  static WALSH_LANE void keep_better(GroupScale& best, const GroupScale& c) {
+    if (c.error < best.error) best = c;
+  }
+
+  // Sum of (x - level(x))^2.
+  WALSH_LANE float error(const GroupScale& c) const {
+    float thresholds[kSteps], magnitudes[kSteps + 1];
+    scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
+    Float squares{};
+    values_.each([&](int, Float a, Float key) {
+      const Float difference = a - choose<Team, kSteps>(thresholds, magnitudes, key);
+      squares += difference * difference;
+    });
+    const float total = team_.sum(squares);
+    return c.half == 0 ? squares_ : total;
+  }
+
+  // f(chunk, x - level(x)), with its sign.
+  template <class F>
+  WALSH_LANE void differences(const GroupScale& c, F f) const {
+    float thresholds[kSteps], magnitudes[kSteps + 1];
+    scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
+    values_.each([&](int i, Float a, Float key) {
+      const Float difference = a - choose<Team, kSteps>(thresholds, magnitudes, key);
+      f(i, Team::select(key != a, -difference, difference));
+    });
+  }
+
+ private:
+  struct Sums {
+    float xq, qq;
+  };
+
+  // The root of squares / n, computed in double and rounded. Where n is a power of two floats give
+  // the same without denormals: the quotient is exact, and rounding a root twice is rounding it
+  // once if the wider type has more than twice the digits (Figueroa 1995).
+  static WALSH_LANE float root_mean(float squares, int n) {
+    if constexpr (Values::kLength != 0) {
+      static_assert((Values::kLength & (Values::kLength - 1)) == 0);
+      if (squares > 1e-30f) return sqrtf(squares * (1.0f / Values::kLength));
+    }
+    return static_cast<float>(sqrt(static_cast<double>(squares) / static_cast<double>(n)));
+  }
+
+  WALSH_LANE void scale_levels(float scale, float level_scale, float (&thresholds)[kSteps],
+                               float (&magnitudes)[kSteps + 1]) const {
+    WALSH_UNROLL
+    for (int k = 0; k < kSteps; ++k)
+      thresholds[k] = levels_.midpoint[k] * scale;
+    WALSH_UNROLL
+    for (int k = 0; k <= kSteps; ++k)
+      magnitudes[k] = levels_.magnitude[k] * level_scale;
+  }
+
+  WALSH_LANE Sums products(float scale) const {
+    float thresholds[kSteps], magnitudes[kSteps + 1];
+    scale_levels(scale, 1, thresholds, magnitudes);
+    Float xq{}, qq{};
+    values_.each([&](int, Float a, Float key) {
+      const Float level = choose<Team, kSteps>(thresholds, magnitudes, key);
+      xq += a * level;
+      qq += level * level;
+    });
+    Sums sums;
+    team_.sum_two(xq, qq, sums.xq, sums.qq);
+    return sums;
+  }
+
+  WALSH_LANE GroupScale shape_gain(float scale) const {
+    const Sums p = products(scale);
+    const float gain = p.qq > 0 ? sqrtf(squares_ / p.qq) : scale;
+    GroupScale c = stored(gain);
+    c.assigned = scale;
+    return c;
+  }
+
+  const Team& team_;
+  const Levels& levels_;
+  const SearchRule& rule_;
+  const Values& values_;
+  int exponent_;
+  float largest_;
+  float squares_ = 0, rms_ = 0;
+};
+
+}  // namespace walsh::cuda::encoding

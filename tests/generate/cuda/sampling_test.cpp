@@ -1,0 +1,213 @@
+#include "kernels/cuda/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+#include "generate/sampler.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+template <typename T>
+Buffer to_device(const std::vector<T>& host) {
+  Buffer buffer(host.size() * sizeof(T));
+  copy_to_device(buffer.as(), host.data(), buffer.bytes(), nullptr);
+  synchronize(nullptr);
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> to_host(const Buffer& buffer) {
+  std::vector<T> host(buffer.bytes() / sizeof(T));
+  copy_to_host(host.data(), buffer.as(), buffer.bytes(), nullptr);
+  synchronize(nullptr);
+  return host;
+}
+
+SampleOptions gpu_options(const SamplerOptions& o) {
+  return {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.repeat_last_n};
+}
+
+// m rows, each with a sampler of its own on the CPU and a state on the GPU.
+class Rows {
+ public:
+  static constexpr int64_t kHistory = 100;
+
+  Rows(const SamplerOptions& options, int64_t m, int64_t vocab)
+      : options_(options), m_(m), vocab_(vocab), scratch_(m, vocab) {
+    std::vector<uint64_t> states;
+    for (int64_t t = 0; t < m; ++t) {
+      SamplerOptions own = options;
+      own.seed += static_cast<uint64_t>(t);
+      cpu_.emplace_back(own);
+      states.push_back(own.seed);
+    }
+    random_ = to_device(states);
+    history_ = Buffer(static_cast<uint64_t>(m * kHistory) * 4, true);
+    lengths_ = Buffer(static_cast<uint64_t>(m) * 4, true);
+    next_ = Buffer(static_cast<uint64_t>(m) * 4, true);
+  }
+
+  std::vector<int32_t> gpu(const std::vector<float>& logits) {
+    const Buffer device = to_device(logits);
+    SampleCall call;
+    call.logits = device.as<const float>();
+    call.ldl = static_cast<int64_t>(logits.size()) / m_;
+    call.vocab = vocab_;
+    call.m = m_;
+    call.state = {random_.as<uint64_t>(), history_.as<int32_t>(), lengths_.as<int32_t>(), kHistory};
+    call.next = next_.as<int32_t>();
+    sample(call, gpu_options(options_), scratch_, nullptr);
+    return to_host<int32_t>(next_);
+  }
+
+  std::vector<int32_t> cpu(const std::vector<float>& logits) {
+    std::vector<int32_t> out;
+    const auto stride = static_cast<int64_t>(logits.size()) / m_;
+    for (int64_t t = 0; t < m_; ++t) {
+      Sampler& sampler = cpu_[static_cast<size_t>(t)];
+      out.push_back(sampler.sample({logits.data() + t * stride, static_cast<size_t>(vocab_)}));
+      sampler.accept(out.back());
+    }
+    return out;
+  }
+
+ private:
+  SamplerOptions options_;
+  int64_t m_, vocab_;
+  SampleScratch scratch_;
+  std::vector<Sampler> cpu_;
+  Buffer random_, history_, lengths_, next_;
+};
+
+// Kinds of logits: normal, few distinct values (ties), all equal, one far above, with NaN and
+// infinities.
+std::vector<float> make_logits(int kind, int64_t m, int64_t stride, Random& random) {
+  std::vector<float> out(static_cast<size_t>(m * stride));
+  for (float& v : out) {
+    const double normal = random.normal();
+    v = static_cast<float>(kind == 1 ? std::round(2 * normal) : kind == 2 ? -0.5 : 3 * normal);
+    if (kind == 4 && random.below(3) == 0) v = random.below(2) ? kNaN : -kInfinity;
+    if (kind == 5) v = random.below(2) ? 0.0f : -0.0f;
+  }
+  if (kind == 3)
+    out[out.size() / 2 / static_cast<size_t>(stride) * static_cast<size_t>(stride)] = 60;
+  for (int64_t t = 0; t < m; ++t)
+    out[static_cast<size_t>(t * stride)] += 0.25f;  // at least one number per row
+  if (kind == 4) {
+    for (int64_t t = 0; t < m; ++t)
+      out[static_cast<size_t>(t * stride)] = 0.5f;
+  }
+  return out;
+}
+
+void expect_cpu_tokens(const SamplerOptions& options, int64_t m, int64_t vocab, int steps,
+                       std::vector<int> kinds = {0, 1, 2, 3, 4, 5}) {
+  Random random(options.seed);
+  Rows rows(options, m, vocab);
+  for (const int kind : kinds) {
+    for (int step = 0; step < steps; ++step) {
+      const auto logits = make_logits(kind, m, vocab + 3, random);
+      ASSERT_EQ(rows.gpu(logits), rows.cpu(logits))
+          << "vocabulary " << vocab << " kind " << kind << " step " << step << " temperature "
+          << options.temperature << " top_k " << options.top_k << " top_p " << options.top_p
+          << " min_p " << options.min_p;
+    }
+  }
+}
+
+class GpuSampling : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
+  }
+};
+
+TEST_F(GpuSampling, ChoosesTheCpusTokensWithTheDefaults) {
+  for (const int64_t vocab : {1, 2, 39, 300, 2048, 2049, 5000, 32000})
+    expect_cpu_tokens({}, 3, vocab, 3);
+  expect_cpu_tokens({}, 2, 128256, 2);
+  expect_cpu_tokens({}, 1, kMaxSampledVocab, 1);
+}
+
+TEST_F(GpuSampling, GreedyTakesTheLowestIdAmongEquals) {
+  for (const int64_t vocab : {1, 5, 2048, 40000})
+    expect_cpu_tokens({.temperature = 0}, 4, vocab, 2);
+}
+
+TEST_F(GpuSampling, ChoosesTheCpusTokensForEveryChain) {
+  uint64_t seed = 1;
+  for (const int top_k : {0, 1, 5, 1000, 100000}) {
+    for (const float top_p : {0.0f, 0.5f, 0.95f, 1.0f}) {
+      for (const float min_p : {0.0f, 0.01f, 0.3f, 1.0f}) {
+        SamplerOptions options{.temperature = 1.3f, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+        options.seed = seed++;
+        expect_cpu_tokens(options, 2, 9000, 1);
+        expect_cpu_tokens(options, 1, 700, 1);
+      }
+    }
+  }
+}
+
+TEST_F(GpuSampling, ChoosesAmongAllTokensOfALargeVocabulary) {
+  for (const float top_p : {0.9f, 1.0f}) {
+    const SamplerOptions options{.temperature = 2, .top_k = 0, .top_p = top_p, .min_p = 0};
+    expect_cpu_tokens(options, 1, 128256, 1);
+  }
+}
+
+TEST_F(GpuSampling, PenalizesRecentTokensAsTheCpu) {
+  for (const int last : {0, 3, 64, -1}) {
+    for (const float penalty : {0.5f, 1.8f}) {
+      expect_cpu_tokens({.repeat_penalty = penalty, .repeat_last_n = last}, 2, 37, 12, {0, 1});
+      expect_cpu_tokens({.temperature = 0, .repeat_penalty = penalty, .repeat_last_n = last}, 2,
+                        3000, 12, {1});
+    }
+  }
+}
+
+TEST_F(GpuSampling, MarksRowsWithoutAFiniteLogit) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Rows rows({.temperature = temperature}, 2, 50);
+    std::vector<float> logits(100, -kInfinity);
+    logits[3] = kNaN;
+    logits[70] = 1;
+    EXPECT_EQ(rows.gpu(logits), (std::vector<int32_t>{-1, 20}));
+    logits[7] = 2;
+    EXPECT_EQ(rows.gpu(logits), (std::vector<int32_t>{7, 20}));
+  }
+}
+
+TEST_F(GpuSampling, DrawsFollowTheProbabilities) {
+  constexpr int64_t kRows = 64;
+  Rows rows({.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}, kRows, 3);
+  std::vector<float> logits;
+  for (int64_t t = 0; t < kRows; ++t)
+    logits.insert(logits.end(), {std::log(0.5f), std::log(0.2f), std::log(0.3f)});
+  int count[3] = {};
+  for (int step = 0; step < 50; ++step)
+    for (const int32_t token : rows.gpu(logits))
+      ++count[token];
+  EXPECT_NEAR(count[0] / 3200.0, 0.5, 0.04);
+  EXPECT_NEAR(count[1] / 3200.0, 0.2, 0.04);
+  EXPECT_NEAR(count[2] / 3200.0, 0.3, 0.04);
+}
+
+TEST_F(GpuSampling, RefusesVocabulariesBeyondItsScratch) {
+  const SampleScratch scratch(1, 100);
+  SampleCall call;
+  call.m = 1;
+  call.vocab = 200;
+  EXPECT_THROW(sample(call, {}, scratch, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace walsh::cuda

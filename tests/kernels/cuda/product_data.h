@@ -1,0 +1,155 @@
+// Random tensors and inputs for the tests of GPU products.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/half.h"
+#include "base/random.h"
+#include "formats/tensor.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/ops.h"
+
+namespace walsh::cuda {
+
+inline constexpr int64_t kUnitOfCodes = 32;
+
+inline int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// A coded tensor of random codes and scales (one in sixteen is zero), and the memory it points at.
+struct RandomTensor {
+  Tensor tensor;
+  std::vector<std::vector<std::byte>> arrays;
+
+  static std::vector<std::byte> halves(int64_t count, Random& random, double low, double high) {
+    std::vector<std::byte> out(static_cast<size_t>(count) * 2);
+    for (int64_t i = 0; i < count; ++i) {
+      const double v = low + (high - low) * random.uniform();
+      const uint16_t half = f32_to_f16(static_cast<float>(random.below(16) ? v : 0.0));
+      std::memcpy(out.data() + i * 2, &half, 2);
+    }
+    return out;
+  }
+
+  RandomTensor(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
+    Random random(seed);
+    tensor.format = &format;
+    tensor.rows = rows;
+    tensor.cols = cols;
+    arrays.reserve(8);
+    const int64_t padded = divide_up(cols, kUnitOfCodes) * kUnitOfCodes;
+    for (int pass = 0; pass < format.passes; ++pass) {
+      const ScalarCode& code = format.code[pass];
+      PassArrays& target = tensor.pass[pass];
+      auto& codes = arrays.emplace_back(static_cast<size_t>(rows * padded * code.bits / 8));
+      for (std::byte& b : codes)
+        b = static_cast<std::byte>(random.next() & 0xff);
+      target.codes = codes;
+      const int64_t groups = rows * divide_up(padded, code.group ? code.group : padded);
+      target.scales = arrays.emplace_back(halves(groups, random, 0.01, 0.1));
+      if (code.has_offset)
+        target.offsets = arrays.emplace_back(halves(groups, random, -0.01, 0.01));
+      if (code.sub_group) {
+        target.sub_scales =
+            arrays.emplace_back(halves(rows * divide_up(padded, code.sub_group), random, 0.5, 1.5));
+      }
+    }
+  }
+};
+
+inline std::vector<float> random_values(int64_t count, uint64_t seed, double size = 1) {
+  Random random(seed);
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& v : out)
+    v = static_cast<float>(size * random.normal());
+  return out;
+}
+
+template <typename T>
+Buffer to_device(const std::vector<T>& values) {
+  Buffer buffer(values.size() * sizeof(T));
+  copy_to_device(buffer.as(), values.data(), buffer.bytes(), nullptr);
+  synchronize(nullptr);
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> to_host(const Buffer& buffer) {
+  std::vector<T> out(buffer.bytes() / sizeof(T));
+  copy_to_host(out.data(), buffer.as(), out.size() * sizeof(T), nullptr);
+  synchronize(nullptr);
+  return out;
+}
+
+// Inputs of random int8 values and scales, as the CPU has them.
+inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int planes, uint64_t seed) {
+  Random random(seed);
+  ActivationsI8 x(m, cols, group, planes);
+  for (int8_t& q : x.q)
+    q = static_cast<int8_t>(static_cast<int>(random.below(255)) - 127);
+  for (float& s : x.scales)
+    s = static_cast<float>(0.001 + 0.01 * random.uniform());
+  for (size_t i = 0; i < x.sums.size(); ++i) {
+    x.sums[i] = 0;
+    for (size_t c = 0; c < 32; ++c)
+      x.sums[i] += x.q[i * 32 + c];
+  }
+  return x;
+}
+
+// The arrays of Activations, permuted and padded, from those of the CPU.
+struct DeviceInputs {
+  std::vector<int8_t> q;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+
+  explicit DeviceInputs(const ActivationsI8& x, int64_t m) {
+    const int64_t cols = divide_up(x.cols, kPaddedColumns) * kPaddedColumns;
+    const int64_t groups = cols / x.group;
+    const int64_t vectors = m * x.planes;
+    q.assign(static_cast<size_t>(vectors * cols), 0);
+    scales.assign(static_cast<size_t>(vectors * groups), 0);
+    sums.assign(static_cast<size_t>(vectors * groups), 0);
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t g = 0; g < x.groups(); ++g) {
+        scales[static_cast<size_t>(v * groups + g)] =
+            x.scales[static_cast<size_t>(v * x.groups() + g)];
+      }
+      for (int64_t c = 0; c < x.cols; ++c) {
+        const int8_t value = x.q[static_cast<size_t>(v * x.cols + c)];
+        const int64_t place = c / kChunkColumns * kChunkColumns +
+                              activation_byte(static_cast<int>(c % kChunkColumns));
+        q[static_cast<size_t>(v * cols + place)] = value;
+        sums[static_cast<size_t>(v * groups + c / x.group)] += value;
+      }
+    }
+  }
+};
+
+inline Activations upload(const ActivationsI8& x, int64_t m) {
+  const DeviceInputs arrays(x, m);
+  Activations out;
+  out.cols = divide_up(x.cols, kPaddedColumns) * kPaddedColumns;
+  out.group = x.group;
+  out.planes = x.planes;
+  out.max_m = m;
+  out.q = to_device(arrays.q);
+  out.scales = to_device(arrays.scales);
+  out.sums = to_device(arrays.sums);
+  return out;
+}
+
+#define WALSH_NEED_GPU()                                        \
+  if (::walsh::cuda::devices().empty()) {                       \
+    GTEST_SKIP() << "no CUDA device: " << unavailable_reason(); \
+  }                                                             \
+  static_assert(true, "")
+
+}  // namespace walsh::cuda

@@ -1,0 +1,181 @@
+// Random coded tensors on host and device, for tests of GPU products.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "formats/format.h"
+#include "formats/tensor.h"
+#include "kernels/cuda/prompt.h"
+
+namespace walsh::cuda::test {
+
+// Whether GPU products know the format.
+inline bool scalar_code(const Format& format) {
+  return format.passes > 0 && format.code[0].bits > 0;
+}
+
+// A tensor with random codes and scales, its memory, and its passes on the device.
+struct RandomWeights {
+  Tensor tensor;
+  std::vector<std::vector<std::byte>> arrays;
+  Matrix pass[2];
+
+  RandomWeights(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
+    Random random(seed);
+    tensor.format = &format;
+    tensor.rows = rows;
+    tensor.cols = cols;
+    arrays.reserve(8);
+    const int64_t padded = padded_cols(format, cols);
+    for (int p = 0; p < format.passes; ++p) {
+      const ScalarCode& code = format.code[p];
+      PassArrays& target = tensor.pass[p];
+      auto& codes =
+          arrays.emplace_back(static_cast<size_t>(rows * code_bytes_per_row(code, padded)));
+      for (std::byte& b : codes)
+        b = static_cast<std::byte>(random.next() & 0xff);
+      target.codes = codes;
+      const int64_t groups = rows * groups_per_row(code, padded);
+      const double size = p == 0 ? 1.0 : 0.1;  // a residual is smaller
+      target.scales = arrays.emplace_back(halves(groups, random, 0.01 * size, 0.1 * size));
+      if (code.has_offset)
+        target.offsets = arrays.emplace_back(halves(groups, random, -0.01, 0.01));
+      if (code.sub_group != 0) {
+        target.sub_scales =
+            arrays.emplace_back(halves(rows * sub_groups_per_row(code, padded), random, 0.5, 1.5));
+      }
+      tensor.rotation[p].kind =
+          format.rotation_block != 0 ? RotationKind::hadamard : RotationKind::none;
+      tensor.rotation[p].block = format.rotation_block != 0 ? format.rotation_block : 128;
+      tensor.rotation[p].seed = static_cast<uint32_t>(seed * 7 + static_cast<uint64_t>(p));
+    }
+  }
+
+  // After the last change of tensor.rotation.
+  void upload() {
+    Uploader uploader;
+    Buffer staging;
+    for (int p = 0; p < tensor.format->passes; ++p) {
+      pass[p] = upload_matrix(tensor, p, uploader, staging);
+      uploader.synchronize();
+    }
+  }
+
+  RowProduct product() const {
+    RowProduct result;
+    for (int p = 0; p < tensor.format->passes; ++p) {
+      result.pass[p] = &pass[p];
+      result.rotation[p] = tensor.rotation[p];
+    }
+    result.cols = padded_cols(*tensor.format, tensor.cols);
+    return result;
+  }
+
+  // All rows in the model's basis.
+  std::vector<float> decoded() const {
+    std::vector<float> out(static_cast<size_t>(tensor.rows * tensor.cols));
+    decode_rows(tensor, 0, tensor.rows, out.data());
+    return out;
+  }
+
+ private:
+  static std::vector<std::byte> halves(int64_t count, Random& random, double low, double high) {
+    std::vector<std::byte> out(static_cast<size_t>(count) * 2);
+    for (int64_t i = 0; i < count; ++i) {
+      const double v = low + (high - low) * random.uniform();
+      const uint16_t half = f32_to_f16(static_cast<float>(random.below(16) ? v : 0.0));
+      std::memcpy(out.data() + i * 2, &half, 2);
+    }
+    return out;
+  }
+};
+
+template <typename T>
+Buffer to_device(const std::vector<T>& host) {
+  Buffer buffer(host.size() * sizeof(T));
+  copy_to_device(buffer.as(), host.data(), buffer.bytes(), nullptr);
+  synchronize(nullptr);
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> to_host(const Buffer& buffer) {
+  std::vector<T> host(buffer.bytes() / sizeof(T));
+  copy_to_host(host.data(), buffer.as(), buffer.bytes(), nullptr);
+  synchronize(nullptr);
+  return host;
+}
+
+inline uint16_t round_to(DType type, float v) {
+  return type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v);
+}
+inline float widen(DType type, uint16_t h) {
+  return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+// m random rows of `cols` values in rows of `stride`, zero beyond; as the device has them and as
+// floats [m][cols].
+struct RandomRows {
+  std::vector<float> values;
+  Buffer buffer;
+  Rows rows;
+
+  RandomRows(int64_t m, int64_t cols, int64_t stride, DType type, uint64_t seed) {
+    Random random(seed);
+    std::vector<float> wide(static_cast<size_t>(m * stride));
+    std::vector<uint16_t> narrow(wide.size());
+    for (int64_t t = 0; t < m; ++t) {
+      for (int64_t c = 0; c < cols; ++c) {
+        float v = static_cast<float>(random.normal());
+        const auto at = static_cast<size_t>(t * stride + c);
+        if (type != DType::f32) {
+          narrow[at] = round_to(type, v);
+          v = widen(type, narrow[at]);
+        }
+        wide[at] = v;
+        values.push_back(v);
+      }
+    }
+    buffer = type == DType::f32 ? to_device(wide) : to_device(narrow);
+    rows = {buffer.as(), stride, type, Basis::original};
+  }
+};
+
+// y of a product and what it should be: sums in double precision of `w` [rows][cols] and x.
+struct Outcome {
+  double worst = 0;  // largest error over its allowance
+  std::string where;
+};
+
+inline Outcome compare(const std::vector<float>& y, int64_t ldy, const std::vector<float>& w,
+                       const std::vector<float>& x, int64_t rows, int64_t cols, int64_t m,
+                       const std::vector<float>& bias, float before, double relative) {
+  Outcome outcome;
+  for (int64_t t = 0; t < m; ++t) {
+    for (int64_t row = 0; row < rows; ++row) {
+      double sum = before + (bias.empty() ? 0.0 : bias[static_cast<size_t>(row)]), squares = 0;
+      double sizes = std::abs(sum);
+      for (int64_t c = 0; c < cols; ++c) {
+        const double p = static_cast<double>(w[static_cast<size_t>(row * cols + c)]) *
+                         x[static_cast<size_t>(t * cols + c)];
+        sum += p, squares += p * p, sizes += std::abs(p);
+      }
+      // Roundings of weights are independent; those of the float sum are bounded by its parts.
+      const double allowed = 6 * relative * std::sqrt(squares) + 2e-6 * sizes + 1e-30;
+      const double error = std::abs(y[static_cast<size_t>(t * ldy + row)] - sum) / allowed;
+      if (error > outcome.worst || std::isnan(error)) {
+        outcome.worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+        outcome.where = "vector " + std::to_string(t) + " row " + std::to_string(row);
+      }
+    }
+  }
+  return outcome;
+}
+
+}  // namespace walsh::cuda::test

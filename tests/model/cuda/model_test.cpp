@@ -1,0 +1,256 @@
+// Whole models on the GPU against the exact path of the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "../model_support.h"
+#include "base/cuda/device.h"
+#include "base/random.h"
+#include "model/cuda/memory_plan.h"
+#include "model/synthetic.h"
+#include "model/tensors.h"
+#include "quantize/open.h"
+
+namespace walsh {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+class CudaModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto all = cuda::devices();
+    if (all.empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
+    gpu_ = {true, all.front().index};
+  }
+
+  Model load(WeightSource& source, const Device& device,
+             ActivationMode activations = ActivationMode::automatic) {
+    LoadOptions options;
+    options.pool = &pool_;
+    options.activations = activations;
+    options.device = device;
+    return Model::load(source, parse_config(source.config_json(), source.path()), options);
+  }
+
+  ThreadPool pool_{2};
+  Device gpu_;
+};
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
+  return tokens;
+}
+
+Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
+  Session session(model, {static_cast<int64_t>(tokens.size())});
+  return test::all_logits(session, tokens);
+}
+
+// Mean KL divergence of the softmax of `found` from that of `expected`.
+double divergence(const Rows& expected, const Rows& found) {
+  double sum = 0;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    const auto log_sum = [](const std::vector<float>& row) {
+      const double top = *std::max_element(row.begin(), row.end());
+      double total = 0;
+      for (const float v : row)
+        total += std::exp(v - top);
+      return top + std::log(total);
+    };
+    const double p_sum = log_sum(expected[r]), q_sum = log_sum(found[r]);
+    for (size_t i = 0; i < expected[r].size(); ++i) {
+      const double p = expected[r][i] - p_sum;
+      sum += std::exp(p) * (p - (found[r][i] - q_sum));
+    }
+  }
+  return sum / static_cast<double>(expected.size());
+}
+
+SyntheticSource synthetic(std::string_view type, std::string_view ends) {
+  return SyntheticSource("tiny", {&get_format(type), &get_format(ends), &get_format(ends)});
+}
+
+TEST_F(CudaModel, EveryFormatIsCloseToTheExactPathOfTheCpu) {
+  const auto tokens = random_tokens(40, 500, 1);
+  for (const Format& format : all_formats()) {
+    if (!format.dense && format.kind != CodeKind::scalar) continue;
+    SyntheticSource source = synthetic(format.name, format.dense ? format.name : "f16");
+    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << format.name;
+    if (format.dense) continue;
+    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::f16), tokens)),
+              1e-4)
+        << format.name;
+    // Two planes: what is left are the levels rounded to int8.
+    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::i8x2), tokens)),
+              3e-4)
+        << format.name;
+  }
+}
+
+TEST_F(CudaModel, EmbeddingAndHeadMayBeCoded) {
+  const auto tokens = random_tokens(20, 500, 2);
+  for (const char* ends : {"tq3", "itq3_s8", "q8_0", "tq4+2", "f32", "bf16"}) {
+    SyntheticSource source = synthetic("tq4", ends);
+    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << ends;
+  }
+}
+
+// Batches of 1, of a few, of many rows and of several chunks take different kernels.
+TEST_F(CudaModel, ThePartsOfAPromptDoNotMatter) {
+  SyntheticSource source = synthetic("tq3", "bf16");
+  const Model model = load(source, gpu_, ActivationMode::i8x2);
+  const auto tokens = random_tokens(700, 500, 3);
+  const Rows whole = logits_of(model, tokens);
+  for (const int64_t part : {1, 5, 16, 40, 600}) {
+    Session session(model, {700});
+    Rows rows;
+    const int64_t count = part == 1 ? 60 : 700;
+    for (int64_t begin = 0; begin < count; begin += part) {
+      const int64_t n = std::min(part, count - begin);
+      for (auto& row :
+           test::all_logits(session, {tokens.begin() + begin, tokens.begin() + begin + n}))
+        rows.push_back(std::move(row));
+    }
+    const Rows expected(whole.begin(), whole.begin() + count);
+    EXPECT_LT(divergence(expected, rows), 1e-4) << "parts of " << part;
+  }
+}
+
+TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
+  SyntheticSource source = synthetic("itq3_s", "tq4");
+  const Model model = load(source, gpu_, ActivationMode::i8x2);
+  constexpr int64_t kSequences = 5;
+  SessionOptions options;
+  options.max_positions = 300;
+  options.sequences = kSequences;
+  Session together(model, options);
+  std::vector<std::vector<int32_t>> texts;
+  for (int64_t s = 0; s < kSequences; ++s) {
+    texts.push_back(random_tokens(3 + 50 * s, 500, static_cast<uint64_t>(s)));
+    together.forward(
+        texts.back(), [](int64_t, std::span<const float>) {},
+        static_cast<int64_t>(texts.back().size()), s);
+  }
+  Rows rows;
+  for (int step = 0; step < 4; ++step) {  // the third one replays a recorded graph
+    const auto next = random_tokens(kSequences, 500, 100 + static_cast<uint64_t>(step));
+    rows.clear();
+    together.decode(next, [&](int64_t, std::span<const float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+    });
+    for (size_t s = 0; s < kSequences; ++s)
+      texts[s].push_back(next[s]);
+  }
+  for (size_t s = 0; s < kSequences; ++s)
+    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), 1e-4) << s;
+}
+
+TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
+  SyntheticSource source = synthetic("tq4+2", "f16");
+  const Model model = load(source, gpu_);
+  const auto tokens = random_tokens(30, 500, 9);
+  const auto run = [&] {
+    Session session(model, {64});
+    Rows rows;
+    for (const int32_t token : tokens)  // from the third on the graph is replayed
+      rows.push_back(test::all_logits(session, {token}).back());
+    return rows;
+  };
+  const Rows first = run();
+  EXPECT_EQ(first, run());
+  EXPECT_LT(divergence(logits_of(model, tokens), first), 1e-3);
+}
+
+TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
+  SyntheticSource source = synthetic("tq3", "f16");
+  const Model model = load(source, gpu_);
+  const auto prompt = random_tokens(7, 500, 4);
+  Session chosen(model, {64}), read(model, {64});
+  ASSERT_TRUE(chosen.can_sample());
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  chosen.start_sampling(greedy, prompt);
+  chosen.submit(prompt);
+  int32_t token = chosen.take()[0];
+  std::vector<float> logits = test::all_logits(read, prompt).back();
+  for (int i = 0; i < 12; ++i) {
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    ASSERT_EQ(token, best) << "token " << i;
+    chosen.submit_chosen();
+    token = chosen.take()[0];
+    logits = test::all_logits(read, {static_cast<int32_t>(best)}).back();
+  }
+}
+
+class CudaGolden : public CudaModel, public testing::WithParamInterface<const char*> {};
+
+// Real checkpoints of every family: biases, QK-norm, windows, tied heads.
+TEST_P(CudaGolden, UnquantizedModelsAreCloseToTheCpu) {
+  const std::string folder = test::model_folder(GetParam());
+  if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
+  CheckpointSource source(Checkpoint::open(folder));
+  const Model cpu = load(source, {}), gpu = load(source, gpu_);
+  const int64_t count = std::min<int64_t>(200, cpu.config.max_positions);
+  const auto tokens = random_tokens(count, cpu.config.vocab, 5);
+  EXPECT_LT(divergence(logits_of(cpu, tokens), logits_of(gpu, tokens)), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
+                         testing::Values("llama2-bias-tiny", "llama31-tiny", "mistral-tiny",
+                                         "qwen2-tiny", "qwen2-window-tiny", "qwen3-tiny",
+                                         "walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"));
+
+TEST_F(CudaModel, WhatDoesNotFitIsRefusedWithNumbersBeforeLoading) {
+  SyntheticSource source("70b", {&get_format("bf16"), &get_format("bf16"), &get_format("bf16")});
+  const ModelConfig config = parse_config(source.config_json(), source.path());
+  LoadOptions options;
+  options.pool = &pool_;
+  options.device = gpu_;
+  options.device_bytes = uint64_t{32} << 30;
+  try {
+    Model::load(source, config, options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::limit);
+    EXPECT_THAT(e.what(), testing::HasSubstr("weights 131."));
+    EXPECT_THAT(e.what(), testing::HasSubstr("available 32.00 GiB"));
+  }
+}
+
+TEST_F(CudaModel, FormatsWithoutGpuKernelsAreRefusedByName) {
+  SyntheticSource source = synthetic("tc3", "f16");
+  try {
+    load(source, gpu_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.what(), testing::HasSubstr("tc3"));
+  }
+}
+
+TEST_F(CudaModel, SeventyBillionWeightsAtThreeBitsFitInto32GiB) {
+  const Format& ends = get_format("tq4");
+  SyntheticSource source("70b", {&get_format("itq3_s"), &ends, &ends});
+  const ModelConfig config = parse_config(source.config_json(), source.path());
+  LoadOptions options;
+  options.positions = 4096;
+  const MemoryPlan plan = plan_cuda_memory(source, config, options, uint64_t{32} << 30);
+  EXPECT_LE(plan.total(), uint64_t{32} << 30) << plan.text();
+  EXPECT_EQ(plan.cache, uint64_t{4096} * 80 * 8 * 128 * 4);
+  EXPECT_GE(plan.max_rows, 512);
+  EXPECT_THROW(plan_cuda_memory(source, config, options, uint64_t{24} << 30), Error);
+  options.sequences = 8;
+  EXPECT_THROW(plan_cuda_memory(source, config, options, uint64_t{32} << 30), Error);
+}
+
+}  // namespace
+}  // namespace walsh

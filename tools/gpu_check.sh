@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Runs every GPU test and benchmark in one call and ends with a short table: for machines with a GPU
+# that are reached only now and then. Builds first unless a folder with the programs is given.
+#
+# Usage: tools/gpu_check.sh [--programs DIR] [--sanitizer] [--tests | --benches]
+#   --programs DIR  use test_*, *_bench and walsh of DIR (with libraries in DIR/lib, if any)
+#   --sanitizer     also run the tests under compute-sanitizer (memcheck, racecheck, initcheck)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+programs="" sanitizer=0 tests=1 benches=1
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --programs) programs="$2"; shift 2 ;;
+    --sanitizer) sanitizer=1; shift ;;
+    --tests) benches=0; shift ;;
+    --benches) tests=0; shift ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+done
+
+if [ -z "$programs" ]; then
+  programs=build/gpu
+  cmake -S . -B "$programs" -G Ninja -DCMAKE_BUILD_TYPE=Release -DWALSH_CUDA=ON -DWALSH_BENCH=ON \
+    -DCMAKE_CXX_FLAGS_RELEASE="-O3 -DNDEBUG" > /dev/null && cmake --build "$programs" || exit 1
+fi
+[ -d "$programs/lib" ] && export LD_LIBRARY_PATH="$programs/lib:${LD_LIBRARY_PATH:-}"
+
+failed=0
+summary=()
+step() {  # step NAME COMMAND...: runs it, keeps its last line for the summary
+  local name="$1" log status
+  shift
+  log="$(mktemp)"
+  "$@" > "$log" 2>&1
+  status=$?
+  [ $status -eq 0 ] || { failed=1; grep -E "Failure|error|Error" -A3 "$log" | head -n 40; }
+  [ $status -eq 0 ] && [ "${show:-0}" = 1 ] && cat "$log"
+  summary+=("$(printf '%-34s %-6s %s' "$name" "$([ $status -eq 0 ] && echo ok || echo FAILED)" \
+    "$(grep -v '^$' "$log" | tail -n 1 | cut -c1-100)")")
+  rm -f "$log"
+}
+
+gpu_tests='*Cuda*:*Gpu*:DeviceName*'
+if [ $tests = 1 ]; then
+  for test in "$programs"/test_*; do
+    [ -x "$test" ] || continue
+    step "$(basename "$test")" "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
+    if [ $sanitizer = 1 ]; then
+      for tool in memcheck racecheck initcheck; do
+        step "$(basename "$test") $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+          "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
+      done
+    fi
+  done
+fi
+if [ $benches = 1 ]; then
+  for bench in "$programs"/*_bench "$programs"/bench/cuda/*_bench; do
+    [ -x "$bench" ] && show=1 step "$(basename "$bench")" "$bench"
+  done
+fi
+
+printf '%s\n' "${summary[@]}"
+exit $failed
