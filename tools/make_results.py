@@ -18,8 +18,8 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["tc3", "tc4", "tc2", "tq3", "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2",
-         "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
+TYPES = ["tc3", "tc4", "tc2", "tq3", "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8",
+         "tq3+2", "tq4+2", "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
          "itq3_s:ternary-paper"]
 STRESS_TYPES = ["tq4", "tq3", "itq3_s", "tq2"]
 ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
