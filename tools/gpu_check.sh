@@ -41,7 +41,9 @@ step() {  # step NAME COMMAND...: runs it, keeps its last line for the summary
   rm -f "$log"
 }
 
-gpu_tests='*Cuda*:*Gpu*:DeviceName*'
+# The suites of the files in tests/*/cuda.
+suites="$(grep -hoE '^TEST(_[FP])?\(\w+' tests/*/cuda/*.cpp | sed 's/.*(//' | sort -u)"
+gpu_tests="DeviceName.*$(sed 's/.*/:*&.*/' <<< "$suites" | tr -d '\n')"
 if [ $tests = 1 ]; then
   for test in "$programs"/test_*; do
     [ -x "$test" ] || continue

@@ -1,13 +1,12 @@
 // `walsh devices`: what a model can run on.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/cpu.h"
 #include "base/cuda/device.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "io/json.h"
 
@@ -18,15 +17,12 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-unsigned cores() {
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 int list_devices(bool json) {
   const std::vector<cuda::DeviceInfo> gpus = cuda::devices();
   if (json) {
     Json list = Json::array();
-    list.push_back({{"device", "cpu"}, {"isa", isa_name(current_isa())}, {"cores", cores()}});
+    list.push_back(
+        {{"device", "cpu"}, {"isa", isa_name(current_isa())}, {"cores", available_cores()}});
     for (const cuda::DeviceInfo& d : gpus) {
       list.push_back({{"device", fmt::format("cuda:{}", d.index)},
                       {"name", d.name},
@@ -38,7 +34,7 @@ int list_devices(bool json) {
     fmt::print("{}\n", list.dump(2));
     return 0;
   }
-  fmt::print("{:<8} {} cores, {}\n", "cpu", cores(), isa_name(current_isa()));
+  fmt::print("{:<8} {} cores, {}\n", "cpu", available_cores(), isa_name(current_isa()));
   for (const cuda::DeviceInfo& d : gpus) {
     fmt::print(
         "{:<8} {}, compute capability {}.{}, {} multiprocessors, {:.1f} of {:.1f} GiB free\n",

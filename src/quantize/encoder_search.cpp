@@ -9,8 +9,6 @@ namespace walsh::detail {
 namespace {
 
 constexpr int kRounds = 6;
-// The plain rms first, then nine steps around it.
-constexpr float kStarts[] = {1.0f, 0.7f, 0.775f, 0.85f, 0.925f, 1.0f, 1.075f, 1.15f, 1.225f, 1.3f};
 
 class GroupSearch {
  public:
@@ -67,9 +65,9 @@ class GroupSearch {
 
 GroupScale best_scale(const GroupSearch& search, float start, Effort effort) {
   GroupScale best;
-  float tried[std::size(kStarts)];
+  float tried[std::size(kStartFactors)];
   size_t count = 0;
-  for (float factor : kStarts) {
+  for (float factor : kStartFactors) {
     const float scale = search.refit(search.rms() * start * factor);
     // Starts often meet in the same fixed point.
     if (std::find(tried, tried + count, scale) == tried + count) {

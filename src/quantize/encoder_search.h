@@ -15,6 +15,11 @@ struct StoredScale {
   float largest = 65504;  // stored scales saturate here
 };
 
+// Where the search starts: ScalarCode::start times the rms times each of these, the plain rms
+// first, then nine steps around it; the first alone for Effort::fast.
+inline constexpr float kStartFactors[] = {1.0f, 0.7f,   0.775f, 0.85f,  0.925f,
+                                          1.0f, 1.075f, 1.15f,  1.225f, 1.3f};
+
 // A scale that was tried on a group.
 struct GroupScale {
   uint16_t half = 0;   // as stored; 0 decodes to zeros

@@ -10,9 +10,12 @@
 #include "formats/format.h"
 #include "formats/tensor.h"
 #include "kernels/ops.h"
+#include "random_halves.h"
 
 namespace walsh {
 namespace {
+
+using test::random_halves;
 
 int64_t up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -24,16 +27,6 @@ struct RandomTensor {
   std::vector<std::vector<std::byte>> arrays;
 
   std::vector<std::byte>& add(size_t bytes) { return arrays.emplace_back(bytes); }
-
-  static std::vector<std::byte> halves(int64_t count, Random& random, double low, double high) {
-    std::vector<std::byte> out(static_cast<size_t>(count) * 2);
-    for (int64_t i = 0; i < count; ++i) {
-      const double v = low + (high - low) * random.uniform();
-      const uint16_t half = f32_to_f16(static_cast<float>(random.below(16) ? v : 0.0));
-      std::memcpy(out.data() + i * 2, &half, 2);
-    }
-    return out;
-  }
 
   RandomTensor(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
     Random random(seed);
@@ -56,13 +49,13 @@ struct RandomTensor {
       }
       target.codes = codes;
       const int64_t groups = rows * up(padded, code.group ? code.group : padded);
-      target.scales = arrays.emplace_back(halves(groups, random, 0.01, 0.1));
+      target.scales = arrays.emplace_back(random_halves(groups, random, 0.01, 0.1));
       if (code.has_offset) {
-        target.offsets = arrays.emplace_back(halves(groups, random, -0.01, 0.01));
+        target.offsets = arrays.emplace_back(random_halves(groups, random, -0.01, 0.01));
       }
       if (code.sub_group) {
         target.sub_scales =
-            arrays.emplace_back(halves(rows * up(padded, code.sub_group), random, 0.5, 1.5));
+            arrays.emplace_back(random_halves(rows * up(padded, code.sub_group), random, 0.5, 1.5));
       }
     }
   }
@@ -75,7 +68,7 @@ struct RandomTensor {
         for (std::byte& b : array)
           b = static_cast<std::byte>(random.next() & 0xff);
       } else {
-        array = halves(static_cast<int64_t>(spec.bytes / 2), random, 0.2, 1.0);
+        array = random_halves(static_cast<int64_t>(spec.bytes / 2), random, 0.2, 1.0);
       }
       spans.emplace_back(array);
     }

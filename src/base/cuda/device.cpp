@@ -82,8 +82,12 @@ DeviceInfo use_device(int index) {
     throw Error(ErrorCode::usage, fmt::format("device cuda:{}", index),
                 all.empty() ? unavailable_reason() : "no such device, see 'walsh devices'");
   }
-  check(cudaSetDevice(index), "device");
+  select_device(index);
   return *found;
+}
+
+void select_device(int index) {
+  check(cudaSetDevice(index), "device");
 }
 
 void check(int error, std::string_view what) {
@@ -144,6 +148,10 @@ void StreamEvent::record(Stream stream) const {
 
 void StreamEvent::wait() const {
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_.get())), "execution");
+}
+
+void StreamEvent::hold_back(Stream stream) const {
+  check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event_.get())), "event");
 }
 
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream) {

@@ -33,6 +33,8 @@ std::vector<DeviceInfo> devices();
 std::string unavailable_reason();
 // Makes `index` the device of this thread. Throws usage if there is no such device.
 DeviceInfo use_device(int index);
+// The same for a device that use_device has accepted, without asking the driver about it again.
+void select_device(int index);
 
 // Throws internal (or limit when memory ran out) for a cudaError_t that is not success.
 void check(int error, std::string_view what);
@@ -86,12 +88,14 @@ class OwnedStream {
   std::shared_ptr<CUstream_st> stream_;
 };
 
-// A point in a stream that the host can wait for.
+// A point in a stream that the host or another stream can wait for.
 class StreamEvent {
  public:
   StreamEvent();
   void record(Stream stream) const;
-  void wait() const;  // returns at once if nothing was recorded
+  // Both return at once, or hold back nothing, if nothing was recorded.
+  void wait() const;
+  void hold_back(Stream stream) const;
 
  private:
   std::shared_ptr<void> event_;  // a cudaEvent_t

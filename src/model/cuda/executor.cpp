@@ -24,7 +24,7 @@ const float* floats(const cuda::Buffer& buffer) {
 
 void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
                        int64_t first_logit, FunctionRef<void()> steps) {
-  cuda::use_device(model_.device.index);
+  cuda::select_device(model_.device.index);
   runs_ = runs;
   m_ = longest_ = 0;
   decoding_ = true;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "base/checked.h"
 #include "quantize/cuda/span_memory.h"
 #include "quantize/encoder_codebook.h"
+#include "quantize/encoder_search.h"
 
 namespace walsh::cuda::encoding {
 namespace {
@@ -70,12 +72,10 @@ void fill_powers(SearchRule& rule) {
 }
 
 SearchRule rule_of(const ScalarCode& code, const EncodeOptions& options) {
-  // As the CPU's search has them (quantize/encoder_search.cpp).
-  constexpr float kFactors[kStarts] = {1.0f, 0.7f,   0.775f, 0.85f,  0.925f,
-                                       1.0f, 1.075f, 1.15f,  1.225f, 1.3f};
+  static_assert(std::size(detail::kStartFactors) == kStarts);
   SearchRule rule{};
   rule.start = code.start;
-  std::copy_n(kFactors, kStarts, rule.factors);
+  std::copy_n(detail::kStartFactors, kStarts, rule.factors);
   rule.sigma = code.fit == ScaleFit::sigma;
   rule.shape_gain = options.scale_rule == ScaleRule::shape_gain;
   rule.all_starts = options.effort == Effort::full && !rule.sigma && !rule.shape_gain;

@@ -10,19 +10,6 @@ namespace {
 
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // that one thread copies at a time
 
-// A point in a stream that another stream can be made to wait for.
-struct Marker {
-  Marker() { check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event"); }
-  ~Marker() { cudaEventDestroy(event); }
-  Marker(const Marker&) = delete;
-  Marker& operator=(const Marker&) = delete;
-  void record(Stream stream) const { check(cudaEventRecord(event, stream), "event"); }
-  void hold_back(Stream stream) const { check(cudaStreamWaitEvent(stream, event), "event"); }
-  void wait() const { check(cudaEventSynchronize(event), "copy to device"); }
-
-  cudaEvent_t event = nullptr;
-};
-
 uint64_t row_bytes(const Tensor& source) {
   return static_cast<uint64_t>(source.cols * dtype_size(source.format->dtype));
 }
@@ -30,8 +17,8 @@ uint64_t row_bytes(const Tensor& source) {
 }  // namespace
 
 struct SliceStream::Events {
-  Marker sent[2];  // the staging buffer may be written, the slice read
-  Marker used[2];  // the slice may be written
+  StreamEvent sent[2];  // the staging buffer may be written, the slice read
+  StreamEvent used[2];  // the slice may be written
 };
 
 SliceStream::SliceStream(uint64_t slice_bytes, ThreadPool* pool)

@@ -7,30 +7,18 @@
 #include <vector>
 
 #include "base/random.h"
+#include "cuda_buffers.h"
 #include "generate/sampler.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
+using test::to_device;
+using test::to_host;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-template <typename T>
-Buffer to_device(const std::vector<T>& host) {
-  Buffer buffer(host.size() * sizeof(T));
-  copy_to_device(buffer.as(), host.data(), buffer.bytes(), nullptr);
-  synchronize(nullptr);
-  return buffer;
-}
-
-template <typename T>
-std::vector<T> to_host(const Buffer& buffer) {
-  std::vector<T> host(buffer.bytes() / sizeof(T));
-  copy_to_host(host.data(), buffer.as(), buffer.bytes(), nullptr);
-  synchronize(nullptr);
-  return host;
-}
 
 SampleOptions gpu_options(const SamplerOptions& o) {
   return {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.repeat_last_n};

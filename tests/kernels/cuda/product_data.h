@@ -8,14 +8,20 @@
 #include <span>
 #include <vector>
 
+#include "../random_halves.h"
 #include "base/cuda/device.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "cuda_buffers.h"
 #include "formats/tensor.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/ops.h"
 
 namespace walsh::cuda {
+
+using test::to_device;
+using test::to_host;
+using walsh::test::random_halves;
 
 inline constexpr int64_t kUnitOfCodes = 32;
 
@@ -27,16 +33,6 @@ inline int64_t divide_up(int64_t a, int64_t b) {
 struct RandomTensor {
   Tensor tensor;
   std::vector<std::vector<std::byte>> arrays;
-
-  static std::vector<std::byte> halves(int64_t count, Random& random, double low, double high) {
-    std::vector<std::byte> out(static_cast<size_t>(count) * 2);
-    for (int64_t i = 0; i < count; ++i) {
-      const double v = low + (high - low) * random.uniform();
-      const uint16_t half = f32_to_f16(static_cast<float>(random.below(16) ? v : 0.0));
-      std::memcpy(out.data() + i * 2, &half, 2);
-    }
-    return out;
-  }
 
   RandomTensor(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
     Random random(seed);
@@ -53,12 +49,12 @@ struct RandomTensor {
         b = static_cast<std::byte>(random.next() & 0xff);
       target.codes = codes;
       const int64_t groups = rows * divide_up(padded, code.group ? code.group : padded);
-      target.scales = arrays.emplace_back(halves(groups, random, 0.01, 0.1));
+      target.scales = arrays.emplace_back(random_halves(groups, random, 0.01, 0.1));
       if (code.has_offset)
-        target.offsets = arrays.emplace_back(halves(groups, random, -0.01, 0.01));
+        target.offsets = arrays.emplace_back(random_halves(groups, random, -0.01, 0.01));
       if (code.sub_group) {
-        target.sub_scales =
-            arrays.emplace_back(halves(rows * divide_up(padded, code.sub_group), random, 0.5, 1.5));
+        target.sub_scales = arrays.emplace_back(
+            random_halves(rows * divide_up(padded, code.sub_group), random, 0.5, 1.5));
       }
     }
   }
@@ -69,22 +65,6 @@ inline std::vector<float> random_values(int64_t count, uint64_t seed, double siz
   std::vector<float> out(static_cast<size_t>(count));
   for (float& v : out)
     v = static_cast<float>(size * random.normal());
-  return out;
-}
-
-template <typename T>
-Buffer to_device(const std::vector<T>& values) {
-  Buffer buffer(values.size() * sizeof(T));
-  copy_to_device(buffer.as(), values.data(), buffer.bytes(), nullptr);
-  synchronize(nullptr);
-  return buffer;
-}
-
-template <typename T>
-std::vector<T> to_host(const Buffer& buffer) {
-  std::vector<T> out(buffer.bytes() / sizeof(T));
-  copy_to_host(out.data(), buffer.as(), out.size() * sizeof(T), nullptr);
-  synchronize(nullptr);
   return out;
 }
 

@@ -7,13 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "../random_halves.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "cuda_buffers.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
 #include "kernels/cuda/prompt.h"
 
 namespace walsh::cuda::test {
+
+using walsh::test::random_halves;
 
 // Whether GPU products know the format.
 inline bool scalar_code(const Format& format) {
@@ -43,12 +47,12 @@ struct RandomWeights {
       target.codes = codes;
       const int64_t groups = rows * groups_per_row(code, padded);
       const double size = p == 0 ? 1.0 : 0.1;  // a residual is smaller
-      target.scales = arrays.emplace_back(halves(groups, random, 0.01 * size, 0.1 * size));
+      target.scales = arrays.emplace_back(random_halves(groups, random, 0.01 * size, 0.1 * size));
       if (code.has_offset)
-        target.offsets = arrays.emplace_back(halves(groups, random, -0.01, 0.01));
+        target.offsets = arrays.emplace_back(random_halves(groups, random, -0.01, 0.01));
       if (code.sub_group != 0) {
-        target.sub_scales =
-            arrays.emplace_back(halves(rows * sub_groups_per_row(code, padded), random, 0.5, 1.5));
+        target.sub_scales = arrays.emplace_back(
+            random_halves(rows * sub_groups_per_row(code, padded), random, 0.5, 1.5));
       }
       tensor.rotation[p].kind =
           format.rotation_block != 0 ? RotationKind::hadamard : RotationKind::none;
@@ -83,34 +87,7 @@ struct RandomWeights {
     decode_rows(tensor, 0, tensor.rows, out.data());
     return out;
   }
-
- private:
-  static std::vector<std::byte> halves(int64_t count, Random& random, double low, double high) {
-    std::vector<std::byte> out(static_cast<size_t>(count) * 2);
-    for (int64_t i = 0; i < count; ++i) {
-      const double v = low + (high - low) * random.uniform();
-      const uint16_t half = f32_to_f16(static_cast<float>(random.below(16) ? v : 0.0));
-      std::memcpy(out.data() + i * 2, &half, 2);
-    }
-    return out;
-  }
 };
-
-template <typename T>
-Buffer to_device(const std::vector<T>& host) {
-  Buffer buffer(host.size() * sizeof(T));
-  copy_to_device(buffer.as(), host.data(), buffer.bytes(), nullptr);
-  synchronize(nullptr);
-  return buffer;
-}
-
-template <typename T>
-std::vector<T> to_host(const Buffer& buffer) {
-  std::vector<T> host(buffer.bytes() / sizeof(T));
-  copy_to_host(host.data(), buffer.as(), buffer.bytes(), nullptr);
-  synchronize(nullptr);
-  return host;
-}
 
 inline uint16_t round_to(DType type, float v) {
   return type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v);
