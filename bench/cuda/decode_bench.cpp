@@ -1,7 +1,10 @@
 // Products of decoding at the speed of memory: cold weights (more than 2 GB in turn), back-to-back
 // launches in a graph, the norm, rotation and quantization of the input included.
 //
-//   bench_decode [FORMAT | ROWSxCOLS]...     without arguments a table of both
+//   bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
+//
+// m=0 is batch 1 fused with its input. Wide shapes (columns > 2 rows) are down projections: their
+// input is silu * up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -114,11 +117,16 @@ struct Bench {
     const int count = static_cast<int>(std::max<uint64_t>(2, kRotatingBytes / bytes));
     while (static_cast<int>(weights.size()) < count)
       weights.push_back(copy(weights[0]));
-    Buffer x = random_words(static_cast<uint64_t>(16 * shape.cols) * 4, 0x807fffffu, 0x3f000000u);
+    Buffer x = random_words(static_cast<uint64_t>(17 * shape.cols) * 4, 0x807fffffu, 0x3f000000u);
     Buffer gain = random_words(static_cast<uint64_t>(shape.cols) * 4, 0x007fffffu, 0x3f000000u);
     Buffer y(static_cast<uint64_t>(16 * shape.rows) * 4);
     Activations inputs(16, shape.cols, format.rotation_block ? 128 : 32, format.activation_planes);
+    const bool down = shape.cols > 2 * shape.rows;
     InputSource source{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, shape.cols, shape.cols};
+    if (down) {
+      source.gain = nullptr;
+      source.up = x.as<float>() + 4;
+    }
     InputForm form;
     form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
     form.rotation.block = std::min(format.rotation_block, 256);
@@ -180,16 +188,20 @@ struct Bench {
   }
 };
 
-void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes) {
+void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes,
+         const std::vector<int64_t>& ms) {
   const Bench bench;
-  std::printf("us and share of 4.64 TB/s; columns: fused, then apart with m = 1, 2, 4, 8, 16\n");
+  std::printf("us and share of 4.64 TB/s; columns: m (0: fused) =");
+  for (const int64_t m : ms)
+    std::printf(" %ld", m);
+  std::printf("\n");
   for (const std::string& name : names) {
     const Format& format = get_format(name);
     for (const Shape& shape : shapes) {
       if (format.dense) {
-        bench.plain(format.dtype, shape, {1, 2, 4, 8, 16});
+        bench.plain(format.dtype, shape, ms);
       } else {
-        bench.coded(format, shape, {0, 1, 2, 4, 8, 16});
+        bench.coded(format, shape, ms);
       }
     }
   }
@@ -205,10 +217,13 @@ int main(int argc, char** argv) {
   }
   std::vector<std::string> names;
   std::vector<walsh::cuda::Shape> shapes;
+  std::vector<int64_t> ms;
   for (int i = 1; i < argc; ++i) {
     long rows = 0, cols = 0;
     if (std::sscanf(argv[i], "%ldx%ld", &rows, &cols) == 2) {
       shapes.push_back({rows, cols});
+    } else if (std::sscanf(argv[i], "m=%ld", &rows) == 1) {
+      ms.push_back(rows);
     } else {
       names.push_back(argv[i]);
     }
@@ -216,5 +231,6 @@ int main(int argc, char** argv) {
   if (names.empty()) names = {"itq3_s", "tq3", "tq4", "tq2", "q4_0", "q8_0", "bf16"};
   if (shapes.empty())
     shapes = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {8192, 8192}, {28672, 8192}};
-  walsh::cuda::run(names, shapes);
+  if (ms.empty()) ms = {0, 1, 2, 4, 8, 16};
+  walsh::cuda::run(names, shapes, ms);
 }

@@ -296,6 +296,37 @@ void bench_tiles() {
   }
 }
 
+// Where rows_from (prompt.h) should lie for every kind of format.
+void bench_crossing() {
+  fmt::print("\nint8 tiles / reconstruction + cuBLASLt, us by number of vectors\n");
+  const int64_t vectors[] = {24, 48, 96, 144, 192, 256};
+  const int64_t shapes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096}};
+  for (const char* name :
+       {"tq2", "tq3", "itq3_s", "tq4", "itq3_s8", "q4_0", "q8_0", "tq3+2", "tq4+4"}) {
+    for (const auto& shape : shapes) {
+      const Weights w(name, shape[0], shape[1], 300 << 20);
+      PromptProducts products(PromptProducts::scratch_for(shape[0], shape[1]));
+      std::string line;
+      for (const int64_t m : vectors) {
+        const Activations x = random_activations(m, shape[1], *w.format);
+        const Buffer rows = random_rows(m, shape[1], DType::bf16);
+        const Buffer y(static_cast<uint64_t>(m * shape[0] * 4), true);
+        const double tiles = time_us(8, [&](size_t i, Stream stream) {
+          const Product p = w.product(i % w.copies(), x, y.as<float>());
+          multiply_many({&p, 1}, m, stream);
+        });
+        const double library = time_us(8, [&](size_t i, Stream stream) {
+          const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+          products.multiply({&p, 1}, {rows.as(), shape[1], DType::bf16, Basis::original}, m,
+                            stream);
+        });
+        line += fmt::format(" {}: {:.0f}/{:.0f}", m, tiles, library);
+      }
+      fmt::print("{:8} {:5}x{:<5}{}\n", name, shape[0], shape[1], line);
+    }
+  }
+}
+
 void bench_sides() {
   fmt::print("\nweight side against activation side, us: vectors (share of {:.2f} TB/s)\n",
              kReadBandwidth * 1e-12);
@@ -362,9 +393,12 @@ int main(int argc, char** argv) {
     return 0;
   }
   use_device(devices()[0].index);
-  const std::string which = argc > 1 ? argv[1] : "rbts";  // parts, by letter
-  const std::pair<char, void (*)()> parts[] = {
-      {'r', bench_reconstruct}, {'b', bench_blas}, {'t', bench_tiles}, {'s', bench_sides}};
+  const std::string which = argc > 1 ? argv[1] : "rbtfs";  // parts, by letter
+  const std::pair<char, void (*)()> parts[] = {{'r', bench_reconstruct},
+                                               {'b', bench_blas},
+                                               {'t', bench_tiles},
+                                               {'f', bench_crossing},
+                                               {'s', bench_sides}};
   for (const auto& [letter, run] : parts) {
     if (which.find(letter) != std::string::npos) run();
   }

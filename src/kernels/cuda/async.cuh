@@ -35,10 +35,14 @@ __device__ __forceinline__ float2 shared_float2(uint32_t address) {
   return v;
 }
 
-// Two halves as floats.
-__device__ __forceinline__ float2 shared_halves(uint32_t address) {
+__device__ __forceinline__ uint32_t shared_word(uint32_t address) {
   uint32_t word;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+  return word;
+}
+
+// Two halves as floats.
+__device__ __forceinline__ float2 halves(uint32_t word) {
   return __half22float2(*reinterpret_cast<const __half2*>(&word));
 }
 
@@ -75,6 +79,57 @@ __device__ __forceinline__ void allow_next_kernel() {
 __device__ __forceinline__ void wait_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Blocks of a cluster write into each other's shared memory. Before sm_90 a block is alone.
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+  return static_cast<int>(rank);
+}
+
+// Halves of a barrier of all threads of the cluster. Stores before an arrival that is not relaxed
+// are seen behind the wait; it waits for asynchronous copies, too.
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// What stands at `address` of this block, in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+#else
+  return address;
+#endif
+}
+
+__device__ __forceinline__ void cluster_store(uint32_t address, uint2 v) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y)
+               : "memory");
+#else
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 #endif
 }
 

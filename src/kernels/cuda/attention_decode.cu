@@ -169,9 +169,20 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
     }
     copy_commit();
   };
+  // The kernel before this one writes the queries and the row's own position, nothing of the
+  // positions before it: those of earlier steps are complete, the copy of this step's tokens having
+  // waited for all of them. So tiles without the newest position are fetched ahead of the wait.
+  bool waited = false;
 #pragma unroll
-  for (int i = 0; i < Shape::kStages - 1; ++i)
+  for (int i = 0; i < Shape::kStages - 1; ++i) {
+    const int token = (part.first_unit + i) * Shape::kUnit + warp * kWarpTokens;
+    if (!waited && part.end - token <= kWarpTokens) {
+      wait_previous_kernel();
+      waited = true;
+    }
     issue(part.first_unit + i, i);
+  }
+  if (!waited) wait_previous_kernel();
   uint32_t q[Dim / 16][2];
   load_queries<Dim>(args, part, lane, q);
   int stage = 0;
@@ -330,9 +341,11 @@ __global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
   __shared__ bool last;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   allow_next_kernel();
-  wait_previous_kernel();
   const Part part = Part::of_block<Shape::kUnit>(args);
-  if (static_cast<int>(blockIdx.x) >= part.active) return;
+  if (static_cast<int>(blockIdx.x) >= part.active) {
+    wait_previous_kernel();
+    return;
+  }
 
   Running<Dim> run;
   attend_part<Dim>(args, part,

@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kBlockWarps = 8;     // that share a row in every kernel: sums keep one order
+inline constexpr int kShares = 16;  // parts of a row that are summed apart: every sixteenth unit
 inline constexpr int kUnitColumns = 256;  // columns of a warp's step
 inline constexpr int kLaneColumns = 8;
 

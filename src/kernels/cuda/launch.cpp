@@ -33,11 +33,13 @@ void detail::launch(std::string_view name, const void* kernel, const LaunchShape
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared;
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = current_device().major >= 9 ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = current_device().major < 9 ? 0 : shape.cluster > 1 ? 2 : 1;
   check(cudaLaunchKernelExC(&config, kernel, parameters), name);
 }
 

@@ -15,6 +15,7 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared = 0;
+  unsigned cluster = 1;  // blocks
 };
 
 // Properties of the current device, asked once per device.

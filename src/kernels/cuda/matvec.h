@@ -1,9 +1,10 @@
 // What the product kernels of decoding are told, and which of them there are.
 //
-// A block multiplies a range of tiles (16 rows). Its warps share the columns: warp w takes units
-// w, w + 8, .. of 256 columns of every tile, reads their codes through a ring of its own in shared
-// memory, and adds up in registers; at the end of a tile the warps' sums are added in order. The
-// order is the same for every m, and so is a token's result.
+// A block multiplies a range of tiles (16 rows), a round of up to 7 of them at a time. Its warps
+// divide the round's units of 256 columns, tile after tile, into even runs: a warp reads one
+// stretch of memory through a ring of its own in shared memory, adds up in registers, and leaves
+// its sums where it passes from tile to tile; at the end of the round the sums of a tile are added
+// in order. Runs do not depend on m, and so a token's result does not.
 #pragma once
 
 #include <vector_types.h>
@@ -37,7 +38,7 @@ struct MatvecArgs {
   TileSet set[kMaxProducts];
   int tiles = 0;        // of all products
   int units = 0;        // units of 256 columns in a row
-  int slice_units = 0;  // whose inputs fit into shared memory together, a multiple of kBlockWarps
+  int slice_units = 0;  // whose inputs fit into shared memory together
   int m = 0;
   int vectors = 0;  // m * planes
   int planes = 1;
@@ -56,7 +57,9 @@ struct MatvecArgs {
   const float* x_scales = nullptr;
   const int32_t* x_sums = nullptr;
 
-  InputView in;  // of kernels that prepare the input themselves
+  int tiles_per_block = 0, blocks_with_more = 0;  // the first ones have a tile more
+  int cluster = 1;                                // blocks that prepare their input together
+  InputView in;                                   // of kernels that prepare the input themselves
   FormView form;
 };
 
@@ -76,24 +79,30 @@ inline constexpr bool kLargeShared = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 90
 inline constexpr bool kLargeShared = true;  // where host code only names device functions
 #endif
 
+// Tiles whose sums are in shared memory together: as many as leave room for 16 inputs of 8192.
+inline constexpr int kRoundTiles = 7;
+inline constexpr int kFusedUnits = 64;  // at most, of an input that a product prepares itself
+
+// Few registers are left for 16 warps twice; 8-bit codes take more of them.
+constexpr int matvec_warps(int bits) {
+  return bits == 8 ? 8 : 16;
+}
+
 // Memory of a block.
 struct MatvecMemory {
-  int stage_bytes, stages, sum_tiles, sum_bytes;
+  int warps, stage_bytes, stages, sum_bytes;
 
-  constexpr int ring_bytes() const { return kBlockWarps * stages * stage_bytes; }
+  constexpr int ring_bytes() const { return warps * stages * stage_bytes; }
 };
 
 constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, bool large) {
-  const int codes = bits * 512;
-  const int stage = codes + (flush == 32 ? 288 : 128);
-  const int deep = bits == 2 ? 9 : bits == 3 ? 6 : bits == 4 ? 5 : 2;
-  const int shallow = bits == 2 ? 5 : bits == 3 ? 4 : bits == 4 ? 3 : 2;
-  const int small = bits == 2 ? 4 : bits == 3 ? 3 : bits == 4 ? 2 : 1;
-  const int stages = !large ? small : tiles8 <= 1 ? deep : shallow;
+  const int warps = matvec_warps(bits);
+  const int stage = bits * 512 + (flush == 32 ? 288 : 128);
+  const int deep = bits == 2 ? 4 : bits == 3 ? 3 : 2;
+  const int shallow = bits == 2 ? 3 : bits == 8 ? 1 : 2;
+  const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
-  const int stride = tiles8 == 0 ? 16 : 20;
-  const int sum_tiles = tiles8 == 0 ? 16 : tiles8 == 1 ? 4 : 2;
-  return {stage, stages, sum_tiles, sum_tiles * kBlockWarps * tokens * stride * 4};
+  return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
 }
 
 // Bytes of shared memory that one unit's inputs take.

@@ -31,19 +31,37 @@ __device__ void rotate_span(const int (&size)[Span], float (&v)[Span][kLaneColum
   }
 }
 
+constexpr int kPrepareWarps = 8;
+
+// 1 / rms of input t for all threads of the block.
+__device__ float row_inverse_rms(const InputView& in, int64_t t, int warp, int lane) {
+  __shared__ double shares[kShares];
+  for (int share = warp; share < kShares; share += kPrepareWarps) {
+    double sum = 0;
+#pragma unroll 2
+    for (int unit = share; unit * kUnitColumns < in.width; unit += kShares) {
+      float v[kLaneColumns];
+      load_input<false>(in, t, unit * kUnitColumns + lane * kLaneColumns, v);
+      sum += unit_squares(v);
+    }
+    if (lane == 0) shares[share] = sum;
+  }
+  __syncthreads();
+  return inverse_rms(in, shares[lane % kShares]);
+}
+
 // Grid: x over the units, y over the inputs, z over the forms.
 template <int Span>
-__global__ void __launch_bounds__(kBlockWarps * 32)
+__global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_kernel(const InputView in, const Forms forms) {
-  __shared__ double scratch[kBlockWarps];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const FormView form = blockIdx.z == 0 ? forms.form[0] : forms.form[1];
   const int64_t t = blockIdx.y;
   allow_next_kernel();
   wait_previous_kernel();
-  const float inverse = in.gain ? inverse_rms<false>(in, t, warp, lane, scratch) : 0.0f;
+  const float inverse = in.gain ? row_inverse_rms(in, t, warp, lane) : 0.0f;
 
-  const int first = (static_cast<int>(blockIdx.x) * kBlockWarps + warp) * Span;
+  const int first = (static_cast<int>(blockIdx.x) * kPrepareWarps + warp) * Span;
   if (first * kUnitColumns >= form.cols) return;
   float v[Span][kLaneColumns];
   int size[Span];
@@ -56,8 +74,9 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       load8<false>(in.gain, column, in, gain);
       apply_norm(gain, inverse, v[u]);
     }
-    size[u] = form.block ? segment_size(form, column) : 0;
-    if (form.block) rotate_unit(size[u], sign_bits(form, column), lane, v[u]);
+    const bool whole = (first + u + 1) * kUnitColumns <= form.full;
+    size[u] = !form.block ? 0 : whole ? form.block : segment_size(form, column);
+    if (form.block) rotate_unit(size[u], whole, sign_bits(form, column), lane, v[u]);
   }
   rotate_span<Span>(size, v);
 #pragma unroll
@@ -88,10 +107,10 @@ void prepare(const InputSource& source, std::span<const InputForm> forms, int64_
     cols = std::max(cols, views.form[i].cols);
   }
   const int span = block > kUnitColumns ? 4 : 1;
-  const int per_block = kBlockWarps * span * kUnitColumns;
+  const int per_block = kPrepareWarps * span * kUnitColumns;
   const LaunchShape shape{dim3(static_cast<unsigned>((cols + per_block - 1) / per_block),
                                static_cast<unsigned>(m), static_cast<unsigned>(forms.size())),
-                          dim3(kBlockWarps * 32)};
+                          dim3(kPrepareWarps * 32)};
   launch("input preparation", span == 1 ? prepare_kernel<1> : prepare_kernel<4>, shape, stream, in,
          views);
 }

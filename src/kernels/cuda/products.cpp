@@ -118,8 +118,9 @@ int64_t input_space(const MatvecKind& kind) {
 int slice_units(int bits, int flush, int vectors, int x_group, int units) {
   const MatvecKind kind{bits, flush, tiles_of_8(vectors), false};
   const int64_t fit = input_space(kind) / input_bytes(vectors, kind.tiles8, x_group);
-  const int whole = (units + kBlockWarps - 1) / kBlockWarps * kBlockWarps;
-  return static_cast<int>(std::min<int64_t>(fit / kBlockWarps * kBlockWarps, whole));
+  if (fit == 0) return 0;
+  const int64_t slices = (units + fit - 1) / fit;
+  return static_cast<int>((units + slices - 1) / slices);
 }
 
 // The most vectors of a launch and its slices.
@@ -132,15 +133,25 @@ void plan_slices(const MatvecKind& kind, MatvecArgs& args, int& most_tokens) {
   refuse(fmt::format("{} bytes of shared memory are too few", current_device().shared_bytes));
 }
 
-void launch_matvec(const MatvecKind& kind, const MatvecArgs& args, Stream stream) {
+void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
   const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, large_shared());
   const int units = kind.fused ? args.units : std::min(args.units, args.slice_units);
-  const LaunchShape shape{
-      dim3(static_cast<unsigned>(std::min(args.tiles, current_device().multiprocessors))),
-      dim3(kBlockWarps * 32),
-      static_cast<size_t>(memory.ring_bytes() + memory.sum_bytes) +
-          static_cast<size_t>(units) *
-              static_cast<size_t>(input_bytes(args.vectors, kind.tiles8, args.x_group))};
+  const DeviceInfo& device = current_device();
+  const int blocks = std::min(args.tiles, device.multiprocessors);
+  const bool share =
+      kind.fused && device.major >= 9 && blocks % 2 == 0 && args.units > memory.warps;
+  args.cluster = share ? 2 : 1;
+  args.tiles_per_block = args.tiles / blocks;
+  args.blocks_with_more = args.tiles % blocks;
+  const int64_t used = int64_t{memory.ring_bytes()} + memory.sum_bytes +
+                       int64_t{units} * input_bytes(args.vectors, kind.tiles8, args.x_group);
+  // More than half, unless the next product's block is to come beside: two blocks of one product
+  // must not meet on a multiprocessor.
+  const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
+                          dim3(static_cast<unsigned>(memory.warps * 32)),
+                          static_cast<size_t>(kind.fused ? used : std::max(used, half)),
+                          static_cast<unsigned>(args.cluster)};
   launch("matrix-vector product", kernel_for(kind), shape, stream, args);
 }
 
@@ -155,7 +166,7 @@ MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& m
   args.x_shift = group_shift(x.group);
   MatvecKind kind;
   kind.bits = m.code->bits;
-  kind.flush = m.group == 32 || x.group == 32 ? 32 : 128;
+  kind.flush = m.group == 32 || x.group == 32 ? 32 : 132;
   plan_slices(kind, args, most_tokens);
   return kind;
 }
@@ -226,10 +237,11 @@ bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
     if (p.pass[1] || !p.pass[0] || p.input[0] != form.out || !same_launch(a, b)) return false;
   }
   if (form.out->cols != first->cols || !input_view(source).vectors) return false;
-  const int flush = first->group == 32 || form.out->group == 32 ? 32 : 128;
+  const int flush = first->group == 32 || form.out->group == 32 ? 32 : 132;
   const MatvecKind kind{first->code->bits, flush, 0, true};
   const int64_t units = first->cols / kUnitColumns;
-  return units * input_bytes(1, 0, form.out->group) <= input_space(kind);
+  return kind.bits != 8 && units <= kFusedUnits &&
+         units * input_bytes(1, 0, form.out->group) <= input_space(kind);
 }
 
 void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,

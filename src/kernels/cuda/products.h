@@ -57,8 +57,8 @@ struct Product {
 // operands,
 //   y = fma(i, (scale * unit) * x_scale, y), then, once per group of inputs with offsets,
 //   y = fma(offset, sum(q) * x_scale, y)
-// for every eighth unit of 256 columns; the eight sums are added in order, and so are planes.
-// Integer sums are exact, the order of the float additions is the same for every m and run.
+// over runs of columns whose sums are added in order, and so are planes. Integer sums are exact;
+// runs depend on the device and the shapes of the launch, not on m.
 void multiply(std::span<const Product> products, int64_t m, Stream stream);
 
 // The same for a plain matrix with m <= 16 float rows x[m][ldx].

@@ -22,6 +22,14 @@ bool continues(const RowProduct& first, int64_t rows, const RowProduct& next) {
 
 }  // namespace
 
+int64_t rows_from(const Format& format) {
+  const ScalarCode& code = format.code[0];
+  if (code.bits == 8) return kMaxVectors + 1;
+  const bool fine = code.group == 32 || code.sub_group != 0;
+  if (fine || format.activation_planes > 1) return 64;
+  return format.passes > 1 ? 112 : kMaxRowsFrom;
+}
+
 struct PromptProducts::Impl {
   Blas blas;
   Buffer scratch;

@@ -92,8 +92,9 @@ class PromptProducts {
 // result does not depend on its neighbours. Chooses between a tile kernel and slices of 16.
 void multiply_many(std::span<const Product> products, int64_t m, Stream stream);
 
-// The number of vectors from which PromptProducts is faster than multiply_many on a GPU with tensor
-// cores of sm_90 (measured, docs/gpu.md).
-inline constexpr int64_t kRowsFrom = 192;
+// The number of vectors from which PromptProducts is faster than multiply_many for a coded format
+// on a GPU with tensor cores of sm_90 (measured, docs/gpu.md), and the largest of all formats.
+int64_t rows_from(const Format& format);
+inline constexpr int64_t kMaxRowsFrom = 128;
 
 }  // namespace walsh::cuda

@@ -58,47 +58,27 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
     v[e] = silu(v[e]) * up[e];
 }
 
-__device__ __forceinline__ double squares(const float (&v)[kLaneColumns]) {
-  double sum = 0;
+// Sum of squares of a unit, in all lanes. Squares are summed in double: inputs of 1e30 are legal.
+__device__ __forceinline__ double unit_squares(const float (&v)[kLaneColumns]) {
+  double part[2] = {};  // short chains
 #pragma unroll
-  for (int e = 0; e < kLaneColumns; ++e)
-    sum = fma(static_cast<double>(v[e]), static_cast<double>(v[e]), sum);
-  return sum;
-}
-
-// 1 / rms for all threads of the block from every thread's sum of squares. `scratch` holds
-// kBlockWarps values.
-__device__ __forceinline__ float finish_rms(const InputView& in, double sum, int warp, int lane,
-                                            double* scratch) {
+  for (int e = 0; e < kLaneColumns; ++e) {
+    const double d = static_cast<double>(v[e]);
+    part[e % 2] = fma(d, d, part[e % 2]);
+  }
+  double sum = part[0] + part[1];
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(~0u, sum, distance);
-  if (lane == 0) scratch[warp] = sum;
-  __syncthreads();
-  double total = 0;
-#pragma unroll
-  for (int w = 0; w < kBlockWarps; ++w)
-    total += scratch[w];
-  return static_cast<float>(rsqrt(total * in.inverse_width + static_cast<double>(in.eps)));
+  return sum;
 }
 
-// 1 / rms of input t for all threads of the block. The squares are summed in double: inputs of 1e30
-// are legal.
-template <bool Whole>
-__device__ __forceinline__ float inverse_rms(const InputView& in, int64_t t, int warp, int lane,
-                                             double* scratch) {
-  double sum = 0;
-#pragma unroll 1
-  for (int begin = warp * kUnitColumns; begin < in.width; begin += 4 * kBlockWarps * kUnitColumns) {
-    float v[4][kLaneColumns];
+// 1 / rms from the sums of the shares of a row: lane l has that of share l % kShares.
+__device__ __forceinline__ float inverse_rms(const InputView& in, double share) {
 #pragma unroll
-    for (int u = 0; u < 4; ++u)
-      load_input<Whole>(in, t, begin + u * kBlockWarps * kUnitColumns + lane * kLaneColumns, v[u]);
-#pragma unroll
-    for (int u = 0; u < 4; ++u)
-      sum += squares(v[u]);
-  }
-  return finish_rms(in, sum, warp, lane, scratch);
+  for (int distance = kShares / 2; distance > 0; distance /= 2)
+    share += __shfl_xor_sync(~0u, share, distance);
+  return static_cast<float>(rsqrt(share * in.inverse_width + static_cast<double>(in.eps)));
 }
 
 __device__ __forceinline__ void apply_norm(const float (&gain)[kLaneColumns], float inverse,
@@ -152,39 +132,60 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   b = difference;
 }
 
-// Signs, norm and the stages of distance < 256 of a unit's segments. `size` is this lane's.
-__device__ __forceinline__ void rotate_unit(int size, uint32_t signs, int lane,
+// A stage between lanes: each of a pair gets its half of the sums and differences.
+__device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneColumns],
+                                           const float (&v)[kLaneColumns]) {
+  const int mask = h / kLaneColumns;
+  const float sign = (lane & mask) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    next[e] = fmaf(sign, v[e], __shfl_xor_sync(~0u, v[e], mask));
+}
+
+// Signs (bit e: column e is negated), norm and the stages of distance < 256 of a unit's segments.
+// `size` is this lane's, `whole` says that all lanes have the same.
+__device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs, int lane,
                                             float (&v)[kLaneColumns]) {
   const float norm = size > 0 ? segment_norm(size) : 0.0f;
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
-    v[e] *= (signs >> e) & 1u ? -norm : norm;
+    v[e] *= __uint_as_float(__float_as_uint(norm) ^ ((signs << (31 - e)) & 0x80000000u));
 #pragma unroll
   for (int h = 1; h < kLaneColumns; h *= 2) {
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e)
       if ((e & h) == 0) butterfly(v[e], v[e | h]);
   }
+  if (whole) {
 #pragma unroll
+    for (int h = kLaneColumns; h < kUnitColumns; h *= 2)
+      if (h < size) lane_stage(h, lane, v, v);
+    return;
+  }
+#pragma unroll 1
   for (int h = kLaneColumns; h < kUnitColumns; h *= 2) {
-    const int mask = h / kLaneColumns;
-    const bool upper = (lane & mask) != 0;
+    float next[kLaneColumns];
+    lane_stage(h, lane, next, v);
 #pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e) {
-      const float partner = __shfl_xor_sync(~0u, v[e], mask);
-      const float next = partner + (upper ? -v[e] : v[e]);
-      v[e] = h < size ? next : v[e];
-    }
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = h < size ? next[e] : v[e];
   }
 }
 
-// The largest of `value` over the lanes of a group of 32 or 128 columns.
-__device__ __forceinline__ uint32_t group_max(uint32_t value, int group) {
-  value = max(value, __shfl_xor_sync(~0u, value, 1));
-  value = max(value, __shfl_xor_sync(~0u, value, 2));
+// The larger magnitude, NaN if one is.
+__device__ __forceinline__ float larger(float a, float b) {
+  float out;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(fabsf(a)), "f"(fabsf(b)));
+  return out;
+}
+
+// The largest magnitude over the lanes of a group of 32 or 128 columns.
+__device__ __forceinline__ float group_max(float value, int group) {
+  value = larger(value, __shfl_xor_sync(~0u, value, 1));
+  value = larger(value, __shfl_xor_sync(~0u, value, 2));
   if (group == 32) return value;
-  value = max(value, __shfl_xor_sync(~0u, value, 4));
-  return max(value, __shfl_xor_sync(~0u, value, 8));
+  value = larger(value, __shfl_xor_sync(~0u, value, 4));
+  return larger(value, __shfl_xor_sync(~0u, value, 8));
 }
 
 __device__ __forceinline__ int group_sum(int value, int group) {
@@ -209,13 +210,10 @@ struct GroupScale {
 };
 
 __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns], int group) {
-  uint32_t magnitude = 0;
-#pragma unroll
-  for (int e = 0; e < kLaneColumns; ++e)
-    magnitude = max(magnitude, __float_as_uint(v[e]) & 0x7fffffffu);
-  magnitude = group_max(magnitude, group);
-  const float largest = __uint_as_float(magnitude);
-  const bool finite = magnitude < 0x7f800000u;
+  const float largest = group_max(larger(larger(larger(v[0], v[1]), larger(v[2], v[3])),
+                                         larger(larger(v[4], v[5]), larger(v[6], v[7]))),
+                                  group);
+  const bool finite = largest < __uint_as_float(0x7f800000u);
   GroupScale s;
   s.used = finite && largest >= 0x1p-100f;
   s.scale = s.used ? largest / 127.0f : finite ? 0.0f : __uint_as_float(0x7fc00000u);
@@ -226,15 +224,18 @@ __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns]
 // The next plane of v, which becomes what it left over. `s` becomes that of the plane behind it.
 __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], GroupScale& s,
                                                     int group) {
-  int q[kLaneColumns];
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds, the low byte is q
+  uint32_t q[kLaneColumns];
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e) {
-    q[e] = s.used ? __float2int_rn(v[e] * s.inverse) : 0;
-    v[e] = v[e] - s.scale * static_cast<float>(q[e]);
+    const float rounded = v[e] * s.inverse + kRound;
+    q[e] = __float_as_uint(rounded);
+    v[e] = v[e] - s.scale * (rounded - kRound);
   }
   Quantized out;
   out.low = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
   out.high = __byte_perm(__byte_perm(q[4], q[5], 0x0040), __byte_perm(q[6], q[7], 0x0040), 0x5410);
+  if (!s.used) out.low = out.high = 0;
   out.scale = s.scale;
   const int ones = 0x01010101;
   out.sum = group_sum(

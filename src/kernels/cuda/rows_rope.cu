@@ -92,11 +92,17 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const int lane = static_cast<int>(threadIdx.x % 32);
   int head = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   allow_next_kernel();
-  wait_previous_kernel();
-  if (head >= call.heads + 2 * args.kv_heads) return;
   const int dim = args.head_dim, half = dim / 2;
   const int64_t row = blockIdx.y;
+  // Positions and pages are there before the step's first kernel.
   const int64_t position = args.positions[row];
+  const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
+  if (2 * lane < half) {
+    prefetch(call.cos + position * half + 2 * lane);
+    prefetch(call.sin + position * half + 2 * lane);
+  }
+  wait_previous_kernel();
+  if (head >= call.heads + 2 * args.kv_heads) return;
   const float* cos = call.cos + position * half;
   const float* sin = call.sin + position * half;
   if (head < call.heads) {
@@ -110,7 +116,6 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   head -= call.heads;
   const bool key = head < args.kv_heads;
   if (!key) head -= args.kv_heads;
-  const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
   const int64_t to = ((page * args.kv_heads + head) * kPageTokens + position % kPageTokens) * dim;
   Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * dim, half,
                        lane);

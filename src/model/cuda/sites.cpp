@@ -53,22 +53,26 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
   const bool exact = shapes.activations == ActivationMode::f16;
   const bool library = cuda::PromptProducts::unavailable_reason().empty();
   bool dense = false;
+  int64_t shortest = cuda::kMaxRowsFrom;
   for (const CudaShapes::Matrix& matrix : shapes.matrices) {
     const int64_t cols = padded_cols(*matrix.format, matrix.cols);
     extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
     if (matrix.format->dense) {
       dense = true;
       if (matrix.format->dtype == DType::f32) extent.row_bytes = 4;
-    } else if (!matrix.head) {
+      continue;
+    }
+    shortest = std::min(shortest, cuda::rows_from(*matrix.format));
+    if (!matrix.head) {
       extent.scratch =
           std::max(extent.scratch, cuda::PromptProducts::scratch_for(matrix.rows, cols));
     }
   }
   extent.scratch = std::min(extent.scratch, kMaxScratch);
-  const bool long_prompts = max_rows >= cuda::kRowsFrom || (dense && max_rows > kDenseVectors);
+  const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
   extent.prompts = exact || (library && long_prompts);
   if (!extent.prompts) extent.scratch = 0;
-  extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kRowsFrom) : max_rows;
+  extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kMaxRowsFrom) : max_rows;
   if (exact) extent.quantized_rows = 0;
   return extent;
 }
@@ -109,7 +113,8 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
   std::vector<CudaItem> coded_items, dense_items, row_items;
   for (const CudaItem& item : items) {
     const bool is_dense = item.linear->is_dense();
-    const bool many = is_dense ? m > kDenseVectors : exact_ || m >= cuda::kRowsFrom;
+    const bool many =
+        is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
     (many && prompt_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
   if (!coded_items.empty()) coded(input, source, coded_items, m, stream);
@@ -149,10 +154,8 @@ void CudaSites::coded(const Input& input, const InputSource& source,
     product.ldy = item.ldy;
     product.add = item.add;
   }
-  if (m == 1 && cuda::can_fuse(source, forms, products)) {
-    cuda::prepare_and_multiply(source, forms, products, stream);
-    return;
-  }
+  // At m = 1 prepare_and_multiply is faster between products alone, but slower between the other
+  // kernels of a step (docs/gpu.md, Whole models).
   const std::span<const InputForm> all(forms);
   for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
     cuda::prepare(source, all.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,

@@ -136,7 +136,7 @@ TEST(GpuProducts, IntegerSumsAreExact) {
     Buffer staging;
     const Matrix w = upload_matrix(t.tensor, 0, uploader, staging);
     uploader.synchronize();
-    Buffer y(kRows * 16 * sizeof(float));
+    Buffer y(static_cast<uint64_t>(kRows * m) * sizeof(float));
     Product p;
     p.pass[0] = &w;
     p.input[0] = &dx;
@@ -237,10 +237,10 @@ TEST(GpuProducts, SeveralProductsBiasesAndSumsInOneCall) {
 TEST(GpuProducts, FusedIsPreparedAndMultiplied) {
   WALSH_NEED_GPU();
   for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq3", "tq4", "tq4:full", "q4_0"}) {
-    for (const int64_t cols : {96, 1376, 4096, 14336}) {
+    for (const int64_t cols : {96, 1376, 4096, 8192, 14336}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(cols));
       const Format& format = get_format(name);
-      const Weights a(format, 300, cols, 18), b(format, 17, cols, 19);
+      const Weights a(format, 300, cols, 18), b(format, 33, cols, 19);  // an even number of tiles
       const Buffer x = to_device(random_values(cols, 20)), up = to_device(random_values(cols, 21));
       const Buffer gain = to_device(random_values(cols, 22));
       const bool norm = cols != 14336;
@@ -256,7 +256,7 @@ TEST(GpuProducts, FusedIsPreparedAndMultiplied) {
       form.rotation.block = std::min(format.rotation_block, 256);
       form.padded = divide_up(cols, 32) * 32;
       form.out = &inputs;
-      Buffer ya(300 * 4), yb(17 * 4), za(300 * 4), zb(17 * 4);
+      Buffer ya(300 * 4), yb(33 * 4), za(300 * 4), zb(33 * 4);
       const auto products = [&](Buffer& first, Buffer& second) {
         std::vector<Product> list(2);
         list[0].pass[0] = &a.device[0];
