@@ -5,7 +5,7 @@ import re
 import sys
 
 LAYERS = ["base", "io", "rotate", "formats", "quantize", "kernels", "model", "text", "generate",
-          "eval", "api", "cli"]
+          "eval", "calibrate", "allocate", "api", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 
 

@@ -60,13 +60,13 @@ def gguf_seeds() -> list[bytes]:
     pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
     pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
     pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
-    formats = ["tc3", "tc2:L8:blocks", "tc4:L16"]
+    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3.5:L16"]
     table = [
         text("walsh.tensor.format")
         + struct.pack("<IIQ", 9, 8, len(formats))
         + b"".join(text(f) for f in formats),
         text("walsh.tensor.shape")
-        + struct.pack("<IIQ6Q", 9, 10, 6, 16, 32, 17, 320, 1, 33),
+        + struct.pack("<IIQ12Q", 9, 10, 12, 16, 32, 17, 320, 1, 33, 2, 288, 48, 64, 31, 1),
     ]
     trellis = [("w.codes", [192, 1], 24, 0, 192), ("w.scales", [2, 16], 24, 192, 32),
                ("w.col_scales", [2, 1], 24, 256, 2)]  # fmt: skip

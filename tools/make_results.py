@@ -18,15 +18,21 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["tc3", "tc4", "tc2", "tq3", "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8",
-         "tq3+2", "tq4+2", "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
-         "itq3_s:ternary-paper"]
+TYPES = ["tc3", "tc4", "tc2", "tc2.5", "tc3.5", "tc3:v2", "pq3", "pq3:layer", "tq3", "itq3_s",
+         "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2", "itq3_s:strict",
+         "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary", "itq3_s:ternary-paper"]
 STRESS_TYPES = ["tq4", "tq3", "itq3_s", "tq2"]
 ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
              [("itq3_s", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
              [(t, what, flags) for t in ("tq3", "itq3_s") for what, flags in (
                  ("QR, block 128", "--rotation qr"), ("no signs", "--no-signs"),
                  ("none", "--rotation none"))])
+# Shape of a random model, types, type of embedding and head below 8 bits, further flags.
+GPU_MODELS = [
+    ("8b", ["bf16", "q8_0", "tq4+4", "q4_0", "tq4", "itq3_s8", "tq3", "itq3_s", "tq2"], "tq4", []),
+    ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
+    ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
+]
 SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4", "tq3", "itq3_s", "tq2"]
 
 
@@ -158,6 +164,26 @@ def speed(tool, store):
                           lambda r=row: r)
 
 
+def gpu(tool, store):
+    """Whole models on the first GPU: batches of 1 to 16, prompts."""
+    for shape, types, ends, flags in GPU_MODELS:
+        for kind in types:
+            wide = kind in ("f16", "bf16", "q8_0", "tq4+4")
+            sizes = ["--parallel", "1,2,4,8,16"] if shape != "70b" else []
+            key = {"shape": shape, "type": kind}
+            if not tool.args.again and any(
+                    r.get("shape") == shape and r["type"] == kind
+                    for r in store.data.get("gpu", [])):
+                continue
+            rows = json.loads(run([
+                tool.args.walsh, "bench", "--synthetic", shape, "--type", kind, "--end-type",
+                kind if wide else ends, "--device", "cuda", "-p", "512,4096", "-n", 64, "-r", 3,
+                "-o", "json", *sizes, *flags]))
+            for row in rows:
+                store.measure("gpu", {**key, "test": row["test"]}, lambda r=row: {
+                    k: v for k, v in r.items() if k != "samples"})
+
+
 def cpu_name():
     info = pathlib.Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
@@ -170,7 +196,8 @@ def main():
     parser.add_argument("--models", help="folder of the models")
     parser.add_argument("--texts", help="folder of the texts")
     parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
-    parser.add_argument("--sections", default="demo,perplexity,quality,seeds,stress,ablation,speed")
+    parser.add_argument("--sections", default="demo,perplexity,quality,seeds,stress,ablation,speed",
+                        help="gpu is measured only where it is named")
     parser.add_argument("--quality-models", default="walsh-ref-27m,walsh-qwen3-16m")
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--threads", type=int)
@@ -183,7 +210,7 @@ def main():
     if not args.only_tables:
         tool = Tool(args)
         measures = {f.__name__: f for f in (demo, perplexity, quality, seeds, stress, ablation,
-                                            speed)}
+                                            speed, gpu)}
         for name in args.sections.split(","):
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()

@@ -111,6 +111,37 @@ def speed(results, anchors):
             f"{theirs}")
 
 
+def gpu(results, anchors):
+    """One table per shape: a row per type, tokens of all sequences per second."""
+    known = anchors["llama_cpp_gpu"]
+    parts = []
+    for shape in dict.fromkeys(r["shape"] for r in results["gpu"]):
+        of_shape = [r for r in results["gpu"] if r["shape"] == shape]
+        tests = list(dict.fromkeys(r["test"] for r in of_shape))
+        decode = [t for t in tests if t.startswith("tg")]
+        prompts = [t for t in tests if t.startswith("pp")]
+        rows = []
+        for kind in dict.fromkeys(r["type"] for r in of_shape):
+            cells = {r["test"]: r for r in of_shape if r["type"] == kind}
+            first = cells[decode[0]]
+            rows.append([kind, f"{first['bytes_per_token'] / 1e9:.2f}"] + [
+                f"{cells[t]['tokens_per_s']:.0f}" +
+                (f" ({100 * cells[t]['bandwidth_share']:.0f} %)" if t == decode[0] else "")
+                for t in decode] + [
+                f"{cells[t]['tokens_per_s']:.0f} ({100 * cells[t]['bf16_share']:.0f} %)"
+                for t in prompts])
+        if shape == known["shape"]:
+            rows += [["llama.cpp " + r["type"], f"{r['gb']:.2f}",
+                      f"{r['tg']} ({100 * r['share']:.0f} %)"] + ["-"] * (len(decode) - 1) +
+                     [f"{r['pp512']}", f"{r['pp4096']}"] for r in known["rows"]]
+        heads = [f"batch {t.split('@')[1]}" if "@" in t else "decode tokens/s" for t in decode]
+        parts.append(f"Shape {shape}:\n\n" + table(
+            ["type", "GB read"] + heads + [f"prompt {t[2:]}" for t in prompts], rows))
+    row = results["gpu"][0]
+    return (f"{row['device']}, {row['bandwidth_gb_per_s']:.0f} GB/s read:\n\n" +
+            "\n\n".join(parts))
+
+
 def demo(results, _):
     rows = [[r["type"], f"{r['bpw']:.3f}", f"{r['bytes'] / 2**20:.2f}", f"{r['ppl']:.3f}",
              number(r["kld"]), f"{100 * r['top1']:.2f}"] for r in results.get("demo", [])]
@@ -143,7 +174,8 @@ def speed_summary(results, _):
 
 SECTIONS = {"demo": demo, "summary": summary, "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
-            "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed}
+            "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
+            "gpu": gpu}
 
 
 def fill(markdown, results, anchors):

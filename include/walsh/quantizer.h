@@ -19,9 +19,17 @@ struct CompressOptions {
   int block = 0;                       // rotation block, 32 to 1024; 0: the type's own
   bool signs = true;                   // random signs before the Hadamard transform
   uint32_t seed = 42;
-  bool balance = true;      // channel balancing before the rotation
-  bool fast = false;        // one starting scale instead of ten
-  bool shape_gain = false;  // norm-preserving scales instead of least squares
+  bool balance = true;           // channel balancing before the rotation
+  bool fast = false;             // one starting scale instead of ten
+  bool shape_gain = false;       // norm-preserving scales instead of least squares
+  std::string calibrate;         // path of a text to measure activations on; quantize() only
+  int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has
+  // A type for every tensor, chosen by measuring (docs/allocation.md): for so many bits per weight
+  // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
+  double bits_per_weight = 0;
+  uint64_t file_bytes = 0;
+  std::string allocate_text;  // path of a text to measure on; empty: the model writes one itself
+  std::string recipe;  // path of a saved recipe, which replaces all of the above but calibrate
 };
 
 struct CompressReport {

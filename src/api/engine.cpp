@@ -23,7 +23,13 @@ Engine::~Engine() = default;
 Engine Engine::open(const std::string& path, const EngineOptions& options) {
   auto pool = std::make_unique<ThreadPool>(options.threads);
   std::optional<Recipe> recipe;
-  if (options.compress) recipe = to_recipe(*options.compress);
+  if (options.compress) {
+    if (!options.compress->calibrate.empty()) {
+      throw Error(ErrorCode::usage, "calibrate",
+                  "a model is not calibrated while it is loaded: use quantize()");
+    }
+    recipe = to_recipe(*options.compress);
+  }
   LoadOptions load;
   load.pool = pool.get();
   load.activations = parse_activation_mode(options.activations);

@@ -13,6 +13,8 @@ ModelConfig read_config(const WeightSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
 }
 
+}  // namespace
+
 Tokenizer read_tokenizer(const WeightSource& source) {
   if (source.tokenizer_json().empty()) {
     throw Error(ErrorCode::bad_input, source.path(), "there is no tokenizer.json");
@@ -20,8 +22,6 @@ Tokenizer read_tokenizer(const WeightSource& source) {
   return Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json(),
                               source.path() + ": tokenizer");
 }
-
-}  // namespace
 
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options) {
   const auto source = open_weights(path, recipe, *options.pool);

@@ -26,6 +26,9 @@ struct LoadedModel {
 // way if `recipe` is given. Throws bad_input, also for a model without a tokenizer, io or limit.
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options);
 
+// Throws bad_input if the source has no tokenizer or one that is not understood.
+Tokenizer read_tokenizer(const WeightSource& source);
+
 // The two steps of it for those who need no tokenizer.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool);

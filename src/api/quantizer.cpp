@@ -1,10 +1,12 @@
 #include "walsh/quantizer.h"
 
+#include "api/allocation.h"
+#include "api/calibrate.h"
 #include "api/convert.h"
 #include "formats/tensor.h"
-#include "model/tensors.h"
-#include "quantize/open.h"
+#include "io/mapped_file.h"
 #include "quantize/pipeline.h"
+#include "quantize/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -14,9 +16,27 @@ const Format* format_or_null(const std::string& name) {
   return name.empty() ? nullptr : &get_format(name);
 }
 
+Recipe choose_recipe(const std::string& in, const CompressOptions& options,
+                     const CalibrationRequest& calibration, ThreadPool& pool) {
+  const Recipe base = to_recipe(options);
+  if (options.bits_per_weight == 0 && options.file_bytes == 0) return base;
+  AllocationRequest request;
+  request.folder = in;
+  request.text = options.allocate_text;
+  request.calibration = calibration;
+  request.options.bits_per_weight = options.bits_per_weight;
+  request.options.file_bytes = options.file_bytes;
+  LoadOptions load;
+  load.pool = &pool;
+  return allocate_checkpoint(std::move(request), base, load).chosen().recipe;
+}
+
 }  // namespace
 
 Recipe to_recipe(const CompressOptions& options) {
+  if (!options.recipe.empty()) {
+    return parse_recipe(read_text_file(options.recipe, kMaxRecipeBytes), options.recipe);
+  }
   Recipe recipe;
   recipe.type = &get_format(options.type);
   recipe.embed_type = format_or_null(options.embed_type);
@@ -41,7 +61,9 @@ CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads,
                         const CompressProgress& progress) {
   ThreadPool pool(threads);
-  const auto source = open_compressor(in, to_recipe(options), read_plan, pool);
+  const CalibrationRequest calibration = {options.calibrate, options.calibrate_tokens, {}};
+  const Recipe recipe = choose_recipe(in, options, calibration, pool);
+  const auto source = open_calibrated(in, recipe, calibration, pool);
   const QuantizeSummary summary = quantize_to_file(*source, out, [&](const QuantizeProgress& step) {
     if (progress && !progress(step.index, step.count)) {
       throw Error(ErrorCode::interrupted, out, "stopped by the caller");

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "cli/bench_count.h"
+#include "cli/bench_formats.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -33,7 +34,7 @@ struct Options {
   std::vector<int> threads;
   std::string synthetic, type = "tq3", end_type, output = "md";
   int repetitions = 5;
-  bool kernels = false, count = false;
+  bool kernels = false, formats = false, count = false;
   std::vector<std::string> types, shapes = {"2048x5632", "4096x14336"};
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
@@ -170,8 +171,10 @@ void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) 
 void bench_threads(const Options& options, int threads, std::vector<BenchResult>& results) {
   ThreadPool pool(threads);
   const std::unique_ptr<WeightSource> source = open(options, pool);
+  const Stopwatch watch;
   const Model model = options.model.load_weights_only(*source, pool);
   BenchResult common;
+  common.load_seconds = watch.seconds();
   common.model = source->path();
   common.type = model.type_name();
   common.bytes = model.model_bytes();
@@ -202,6 +205,11 @@ int bench(const Options& options) {
     return 0;
   }
   const std::vector<int> threads = options.threads.empty() ? std::vector<int>{0} : options.threads;
+  if (options.formats) {
+    ThreadPool pool(threads.front());
+    fmt::print("{}", bench_formats({options.types, options.repetitions, options.output}, pool));
+    return 0;
+  }
   if (options.kernels) {
     ThreadPool pool(threads.front());
     fmt::print("{}", bench_kernels({options.types, options.shapes, options.batches,
@@ -210,7 +218,8 @@ int bench(const Options& options) {
     return 0;
   }
   if (options.model.path.empty() == options.synthetic.empty()) {
-    throw Error(ErrorCode::usage, "walsh bench", "needs MODEL, --synthetic or --kernels");
+    throw Error(ErrorCode::usage, "walsh bench",
+                "needs MODEL, --synthetic, --kernels or --formats");
   }
   std::vector<BenchResult> results;
   for (const int count : threads)
@@ -222,6 +231,11 @@ int bench(const Options& options) {
 void add_kernel_options(CLI::App& command, Options& options) {
   const std::string group = "Kernels";
   command.add_flag("--kernels", options.kernels, "Time single matrix products")->group(group);
+  command
+      .add_flag("--formats", options.formats,
+                "Time encoding on one core, decoding from its second-level cache and reading from "
+                "memory, for all formats or --types")
+      ->group(group);
   command.add_option("--types", options.types, "Formats, by comma")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -272,7 +286,7 @@ Action add_bench(CLI::App& command) {
       ->check(CLI::IsMember({"md", "csv", "json"}));
   command
       .add_option("--synthetic", options->synthetic,
-                  "A random model of this shape: 1b, 8b, 70b, tiny")
+                  "A random model of this shape: 1b, 2b, 8b, 70b, tiny")
       ->type_name("SHAPE");
   command.add_option("--type", options->type, "Format of the synthetic model")
       ->capture_default_str()

@@ -47,9 +47,10 @@ std::string markdown(const std::vector<BenchResult>& results) {
   if (!results.empty()) {
     text += fmt::format(
         "\nmeasured in this run: read bandwidth {:.1f} GB/s, {} peak {:.0f} GMAC/s"
-        " ({} threads, {})\n",
+        " ({} threads, {}); {:.2f} G weights loaded in {:.2f} s\n",
         results.back().bandwidth / 1e9, results.back().peak_kind, results.back().peak / 1e9,
-        results.back().threads, results.back().device);
+        results.back().threads, results.back().device,
+        static_cast<double>(results.back().params) / 1e9, results.back().load_seconds);
   }
   return text;
 }
@@ -75,6 +76,7 @@ std::string json(const std::vector<BenchResult>& results) {
                     {"bpw", r.bpw},
                     {"threads", r.threads},
                     {"device", r.device},
+                    {"load_seconds", r.load_seconds},
                     {"test", r.test},
                     {"tokens_per_s", r.mean()},
                     {"stddev", r.stddev()},

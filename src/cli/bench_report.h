@@ -12,6 +12,7 @@ struct BenchResult {
   uint64_t bytes = 0, params = 0;  // of the whole model
   double bpw = 0;                  // of the linear layers
   int threads = 0;
+  double load_seconds = 0;           // for reading, compressing and placing the weights
   std::vector<double> tokens_per_s;  // one per repetition
   double bytes_per_token = 0;        // weights read, shared by the tokens of one pass
   double bandwidth = 0;              // bytes/s, measured in the same run

@@ -23,7 +23,8 @@
 namespace walsh::cli {
 namespace {
 
-// A tensor whose measured error exceeds its format's bound by more than this is suspicious.
+// A tensor whose measured error exceeds its format's bound by more than this is suspicious, unless
+// it was calibrated: weights may err more then where the output does not feel it.
 constexpr double kSuspiciousRatio = 1.15;
 
 struct Options {
@@ -34,6 +35,7 @@ struct Options {
 
 struct Row {
   const StoredTensor* tensor;
+  bool calibrated;
   std::optional<double> measured;  // NMSE against the source
 
   double bits() const {
@@ -43,7 +45,7 @@ struct Row {
   double error() const { return measured.value_or(tensor->nmse); }
   bool suspicious() const {
     const double bound = tensor->format->bound;
-    return bound > 0 && error() > kSuspiciousRatio * bound;
+    return bound > 0 && !calibrated && error() > kSuspiciousRatio * bound;
   }
 };
 
@@ -135,6 +137,10 @@ void print_table(const WalshFile& file, const std::vector<Row>& rows) {
   fmt::print("file      {} ({}, written by {})\n", file.path(), human_bytes(file.file_bytes()),
              file.producer());
   fmt::print("recipe    {}\n", file.recipe());
+  if (!rows.empty() && rows.front().calibrated) {
+    fmt::print("          calibrated: NMSE is that of the weights, larger for less error of the "
+               "output\n");
+  }
   if (file.fold()) fmt::print("folded    {} in the residual stream\n", rotation_text(*file.fold()));
   fmt::print("\n");
   fmt::print("{:<46} {:>14} {:<10} {:>8} {:>12}  {:<26} {}\n", "tensor", "shape", "type", "bits",
@@ -172,8 +178,9 @@ int inspect(const Options& options) {
   ProgressBar bar(is_terminal(STDERR_FILENO));
   const auto file = WalshFile::open(options.file);
   std::vector<Row> rows;
+  const bool calibrated = parse_json(file->recipe(), file->path()).contains("calibration");
   for (const StoredTensor& tensor : file->tensors())
-    rows.push_back({&tensor, std::nullopt});
+    rows.push_back({&tensor, calibrated, std::nullopt});
   if (options.check) verify_checksums(*file, bar);
   if (!options.source.empty()) measure_errors(*file, options, rows, bar);
   if (options.json) {

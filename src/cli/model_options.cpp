@@ -11,13 +11,8 @@ namespace {
 
 // Calls `load` with options that draw a bar on a terminal.
 template <class Load>
-auto with_progress(ThreadPool& pool, const Device& device, ActivationMode activations,
-                   const Load& load) {
+auto show_progress(LoadOptions options, const Load& load) {
   ProgressBar bar(is_terminal(STDERR_FILENO));
-  LoadOptions options;
-  options.pool = &pool;
-  options.activations = activations;
-  options.device = device;
   options.progress = [&bar](size_t done, size_t total, const std::string& name) {
     InterruptGuard::check();
     bar.update(done, total, "loading " + name);
@@ -58,15 +53,31 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
   command
       .add_option("--activations", activations,
                   "What coded weights are multiplied with: auto (as the format asks), i8, i8x2 "
-                  "(two int8 planes), f16 (GPU) or f32 (CPU, exact)")
-      ->check(CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32"}))
+                  "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
+      ->check(CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}))
       ->group("Machine");
   command.add_option("--device", device, "cpu, cuda, cuda:N or auto: a GPU if there is one")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
+  command
+      .add_option("--device-memory", device_memory,
+                  "Use no more of the GPU's memory, as 24GiB; a model that needs more is refused")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE")
+      ->group("Machine");
   recipe.add_to(command, "--quantize");
   machine.add_isa_to(command);
+}
+
+template <class Load>
+auto ModelOptions::with_progress(ThreadPool& pool, const Load& load) const {
+  LoadOptions options;
+  options.pool = &pool;
+  options.activations = parse_activation_mode(activations);
+  options.device = chosen_device();
+  options.device_bytes = device_memory;
+  return show_progress(std::move(options), load);
 }
 
 std::optional<Recipe> ModelOptions::wanted_recipe() const {
@@ -77,10 +88,9 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
 
 LoadedModel ModelOptions::load(ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_progress(pool, chosen_device(), parse_activation_mode(activations),
-                       [&](const LoadOptions& options) {
-                         return load_model(path, wanted ? &*wanted : nullptr, options);
-                       });
+  return with_progress(pool, [&](const LoadOptions& options) {
+    return load_model(path, wanted ? &*wanted : nullptr, options);
+  });
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
@@ -89,17 +99,21 @@ std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
 }
 
 Model ModelOptions::load_weights_only(WeightSource& source, ThreadPool& pool) const {
-  return with_progress(pool, chosen_device(), parse_activation_mode(activations),
+  return with_progress(pool,
                        [&](const LoadOptions& options) { return load_weights(source, options); });
 }
 
 Device ModelOptions::chosen_device() const {
-  return parse_device(device == "auto" && activations == "f32" ? "cpu" : device);
+  const bool cpu_only = activations == "f32" || activations == "lut";
+  return parse_device(device == "auto" && cpu_only ? "cpu" : device);
 }
 
 LoadedModel ModelOptions::load_plain(const std::string& path, const Device& device,
                                      ThreadPool& pool) {
-  return with_progress(pool, device, ActivationMode::automatic, [&](const LoadOptions& options) {
+  LoadOptions wanted;
+  wanted.pool = &pool;
+  wanted.device = device;
+  return show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);
   });
 }

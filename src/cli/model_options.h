@@ -28,6 +28,7 @@ struct ModelOptions {
   std::string path;
   std::string activations = "auto";
   std::string device = "auto";
+  uint64_t device_memory = 0;  // bytes of the GPU that may be used; 0: all that is free
   RecipeOptions recipe;
   MachineOptions machine;
 
@@ -41,10 +42,12 @@ struct ModelOptions {
   Model load_weights_only(WeightSource& source, ThreadPool& pool) const;
   // Loads another folder or file as it is: a reference.
   static LoadedModel load_plain(const std::string& path, const Device& device, ThreadPool& pool);
-  // --device; auto is the first GPU, the CPU without one and for f32 activations.
+  // --device; auto is the first GPU, the CPU without one and for f32 and lut activations.
   Device chosen_device() const;
 
  private:
+  template <class Load>
+  auto with_progress(ThreadPool& pool, const Load& load) const;
   // The recipe that --quantize asks for, none without it; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };

@@ -4,17 +4,21 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "api/calibrate.h"
+#include "base/device.h"
 #include "base/thread_pool.h"
+#include "cli/allocate_options.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
-#include "model/tensors.h"
-#include "quantize/open.h"
+#include "io/atomic_file.h"
 #include "quantize/pipeline.h"
+#include "quantize/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -23,7 +27,10 @@ namespace {
 struct Options {
   std::string input, output;
   RecipeOptions recipe;
+  AllocateFlags allocation;
   MachineOptions machine;
+  CalibrationRequest calibration;
+  std::string device = "auto", save_recipe;
   bool dry_run = false, json = false;
 };
 
@@ -48,9 +55,7 @@ std::string time_left(const QuantizeProgress& p, double seconds) {
   if (p.work_done <= 0) return "";
   const double left = seconds * p.work_left / p.work_done;
   if (left < kWorthTelling) return "";
-  if (left < 120) return fmt::format(", {:.0f} s left", left);
-  if (left < 7200) return fmt::format(", {:.0f} min left", left / 60);
-  return fmt::format(", {:.1f} h left", left / 3600);
+  return ", " + human_seconds(left) + " left";
 }
 
 // Weight-averaged NMSE of the linear layers.
@@ -102,12 +107,45 @@ int dry_run(const Options& options, const Compressor& source) {
   return 0;
 }
 
+// What the flags say, or what an allocation finds; `allocation` is set then.
+Recipe choose_recipe(const Options& options, const CalibrationRequest& calibration,
+                     ThreadPool& pool, std::optional<Allocation>& allocation) {
+  options.allocation.refuse_without_target();
+  if (!options.allocation.given()) {
+    if (!options.recipe.given()) throw Error(ErrorCode::usage, "--type", "a type is needed");
+    return options.recipe.recipe();
+  }
+  if (options.recipe.given()) {
+    throw Error(ErrorCode::usage, "--bpw, --size",
+                "choose the formats: leave --type and --recipe out");
+  }
+  const Recipe base = options.recipe.recipe_of(options.allocation.first_candidate());
+  allocation = options.allocation.allocate(options.input, base, calibration, pool);
+  if (!options.json) fmt::print("{}", allocation_text(*allocation));
+  return allocation->chosen().recipe;
+}
+
+void save_recipe(const Options& options, const Recipe& recipe,
+                 const std::optional<Allocation>& allocation) {
+  if (options.save_recipe.empty()) return;
+  Json about;
+  if (allocation) about = {{"allocation", allocation_json(*allocation)}};
+  write_file(options.save_recipe, format_recipe(recipe, about));
+}
+
 int quantize(const Options& options) {
   options.machine.apply();
-  if (!options.recipe.given()) throw Error(ErrorCode::usage, "--type", "a type is needed");
   ThreadPool pool(options.machine.threads);
-  const auto source = open_compressor(options.input, options.recipe.recipe(), read_plan, pool);
+  CalibrationRequest calibration = options.calibration;
+  calibration.check = InterruptGuard::check;
+  std::optional<Allocation> allocation;
+  const Recipe recipe = choose_recipe(options, calibration, pool, allocation);
+  save_recipe(options, recipe, allocation);
+  const auto source = open_calibrated(options.input, recipe, calibration, pool);
   if (options.dry_run) return dry_run(options, *source);
+  if (const Device device = parse_device(options.device); device.cuda) {
+    source->use_gpu(device.index);
+  }
 
   const InterruptGuard interrupt;
   const Stopwatch watch;
@@ -138,7 +176,30 @@ Action add_quantize(CLI::App& command) {
   command.add_option("IN", options->input, "Hugging Face folder with safetensors")->required();
   command.add_option("OUT", options->output, "File to write (GGUF container)")->required();
   options->recipe.add_to(command, "--type");
+  command.add_option("--save-recipe", options->save_recipe, "Write what was chosen; for --recipe")
+      ->type_name("FILE")
+      ->group("Compression");
+  options->allocation.add_to(command);
   options->machine.add_to(command);
+  CLI::Option* calibrate =
+      command
+          .add_option("--calibrate", options->calibration.text,
+                      "Text to measure activations on, for less error of the output; optional")
+          ->type_name("FILE")
+          ->group("Compression");
+  command
+      .add_option("--calibrate-tokens", options->calibration.tokens,
+                  "Tokens of it, in windows of 512 (default: 98304, or what it has)")
+      ->check(CLI::PositiveNumber)
+      ->needs(calibrate)
+      ->group("Compression");
+  command
+      .add_option("--device", options->device,
+                  "Where scalar formats are encoded: cpu, cuda, cuda:N or auto, a GPU if there is "
+                  "one; the bytes are the same")
+      ->capture_default_str()
+      ->type_name("DEVICE")
+      ->group("Machine");
   command.add_flag("--dry-run", options->dry_run, "Only tell what would be written");
   command.add_flag("--json", options->json, "Summary as JSON");
   return [options] { return quantize(*options); };

@@ -4,6 +4,8 @@
 
 #include "api/convert.h"
 #include "formats/tensor.h"
+#include "io/mapped_file.h"
+#include "quantize/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -16,6 +18,11 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       .add_option(type_flag, type_, "Format of the linear weights; `walsh --help` lists them all")
       ->type_name("TYPE")
       ->group(group);
+  command
+      .add_option("--recipe", file_,
+                  "Recipe that --save-recipe wrote or you did: replaces the flags")
+      ->type_name("FILE")
+      ->group(group);
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     CLI::Option* option = command.add_option(name, value, text)->group(group);
     refinements_.push_back(option);
@@ -23,6 +30,8 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   };
   add("--group", group_, "Weights per scale of tq2, tq3, tq4: 128 or full (one per row)")
       ->check(CLI::IsMember({"128", "full"}));
+  add("--codebook", codebook_, "Codebook of pq3: universal, or layer (trained for each tensor)")
+      ->check(CLI::IsMember({"universal", "layer"}));
   add("--levels", levels_, "Profile of itq3_s: full, strict, ternary, ternary-paper")
       ->type_name("PROFILE");
   add("--embed-type", embed_type_, "Format of the token embedding (default: as in the source)")
@@ -75,10 +84,25 @@ void RecipeOptions::refuse_without_type() const {
   }
 }
 
+Recipe RecipeOptions::recipe_from_file() const {
+  const auto refuse = [](const std::string& flag) {
+    throw Error(ErrorCode::usage, flag, "has no meaning with --recipe, which says all of that");
+  };
+  if (!type_.empty()) refuse(type_flag_);
+  for (const CLI::Option* option : refinements_)
+    if (option->count() > 0) refuse(option->get_name());
+  return parse_recipe(read_text_file(file_, kMaxRecipeBytes), file_);
+}
+
 Recipe RecipeOptions::recipe() const {
+  return file_.empty() ? recipe_of(type_) : recipe_from_file();
+}
+
+Recipe RecipeOptions::recipe_of(const std::string& type) const {
   CompressOptions options;
-  options.type = type_;
+  options.type = type;
   if (group_ == "full") options.type += ":full";
+  if (codebook_ == "layer") options.type += ":layer";
   if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;
   options.embed_type = embed_type_;
   options.head_type = head_type_;

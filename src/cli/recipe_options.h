@@ -15,20 +15,25 @@ class RecipeOptions {
   // `type_flag` is "--type" or "--quantize".
   void add_to(CLI::App& command, const std::string& type_flag);
 
-  bool given() const { return !type_.empty(); }
-  // Throws usage for an unknown type or a combination that makes no sense.
+  // A type, or a recipe that was saved (--recipe).
+  bool given() const { return !type_.empty() || !file_.empty(); }
+  // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
+  // recipe file.
   Recipe recipe() const;
+  // The same without a type of its own, `type` standing for it: what an allocation starts from.
+  Recipe recipe_of(const std::string& type) const;
   // Throws usage if a refinement was given although the type was not.
   void refuse_without_type() const;
 
  private:
   std::vector<TensorRule> rules() const;
+  Recipe recipe_from_file() const;
 
   const CLI::App* command_ = nullptr;
   const CLI::Option* override_option_ = nullptr;
   const CLI::Option* ignore_option_ = nullptr;
   std::vector<const CLI::Option*> refinements_;  // meaningless without a type
-  std::string type_, type_flag_, group_, levels_, embed_type_, head_type_;
+  std::string type_, file_, type_flag_, group_, codebook_, levels_, embed_type_, head_type_;
   std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";
   std::string scale_ = "search";
   std::vector<std::string> overrides_, ignores_;

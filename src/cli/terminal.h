@@ -11,6 +11,8 @@ bool is_terminal(int fd);
 
 // "12.3 MiB"
 std::string human_bytes(uint64_t bytes);
+// "48 s", "3 min", "2.5 h"
+std::string human_seconds(double seconds);
 // "1.10 B", "12.8 M"
 std::string human_count(uint64_t count);
 

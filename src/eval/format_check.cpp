@@ -11,8 +11,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
-constexpr int64_t kTrellisRows = 256;  // the search takes a thousand times as long there
-constexpr uint32_t kSeed = 42;         // of the rotations
+constexpr int64_t kSlowRows = 256;  // trellis searches take a thousand times as long, others ten
+constexpr uint32_t kSeed = 42;      // of the rotations
 
 using Matrix = std::vector<float>;
 
@@ -55,7 +55,8 @@ Matrix outlier_matrix() {
 
 // Encodes, then decodes from the stored arrays alone.
 double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
-  const int64_t rows = format.kind == CodeKind::trellis ? kTrellisRows : kRows;
+  const bool slow = format.kind == CodeKind::trellis || format.kind == CodeKind::product;
+  const int64_t rows = slow ? kSlowRows : kRows;
   Rotation rotation[2];
   for (int pass = 0; pass < 2; ++pass) {
     rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
@@ -94,7 +95,8 @@ double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
 
 }  // namespace
 
-std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names) {
+std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
+                                        Measure what) {
   std::vector<const Format*> formats;
   for (const std::string& name : names)
     formats.push_back(&get_format(name));
@@ -116,6 +118,7 @@ std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::s
       reports[i].*member = measure(*formats[i], w, pool);
   };
   measure_all(normal_matrix(), &FormatReport::nmse_normal);
+  if (what == Measure::normal) return reports;
   measure_all(student_matrix(), &FormatReport::nmse_t4);
   measure_all(outlier_matrix(), &FormatReport::nmse_outlier);
   return reports;

@@ -26,8 +26,12 @@ struct FormatReport {
   bool passes() const { return bound == 0 || nmse_normal <= bound * kSamplingError; }
 };
 
+// What to measure: all that a report holds, or only what a bound speaks of.
+enum class Measure { everything, normal };
+
 // One report per name, in that order; all formats when `names` is empty. Deterministic. Throws
 // usage for an unknown name.
-std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names);
+std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
+                                        Measure what = Measure::everything);
 
 }  // namespace walsh

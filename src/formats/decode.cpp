@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "formats/product.h"
 #include "formats/tensor.h"
 #include "formats/trellis.h"
 
@@ -77,11 +78,25 @@ void decode_trellis_row(const Tensor& tensor, int64_t row, float* out) {
   }
 }
 
+void decode_product_row(const Tensor& tensor, int64_t row, float* out) {
+  const ProductCode& code = tensor.format->product;
+  const PassArrays& arrays = tensor.pass[0];
+  const int64_t padded = padded_cols(*tensor.format, tensor.cols);
+  const int8_t* codebook = product_codebook(tensor);
+  const std::byte* codes = arrays.codes.data() + row * product_row_bytes(padded);
+  for (int64_t col = 0; col < padded; ++col) {
+    const int64_t group = row * product_groups(code, padded) + col / code.group;
+    out[col] = half_at(arrays.scales, group) * product_level(code, codebook, codes, col);
+  }
+}
+
 }  // namespace
 
 void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
   if (tensor.format->kind == CodeKind::trellis) {
     decode_trellis_row(tensor, row, out);
+  } else if (tensor.format->kind == CodeKind::product) {
+    decode_product_row(tensor, row, out);
   } else {
     decode_scalar_row(tensor, pass, row, out);
   }

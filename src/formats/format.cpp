@@ -6,6 +6,10 @@
 
 #include "base/checked.h"
 #include "formats/codebooks.h"
+#include "formats/product.h"
+#include "formats/product_codebook.h"
+#include "formats/trellis.h"
+#include "formats/trellis_codebooks.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -106,6 +110,22 @@ constexpr TrellisCode weyl(int bits, uint32_t multiplier, float prescale) {
   return code;
 }
 
+// Two weights per step from trained tables of pairs (tools/train_trellis.cpp).
+template <const uint8_t (&kMagnitudes)[2 * kPairMagnitudes]>
+constexpr PairTable kPairs = expand_pairs(kMagnitudes);
+
+constexpr TrellisCode pairs(int bits, uint32_t multiplier, const PairTable& table, float unit) {
+  TrellisCode code;
+  code.step_bits = bits;
+  code.state_bits = 14;
+  code.values = 2;
+  code.table_bits = kPairTableBits;
+  code.multiplier = multiplier;
+  code.table = table.data();
+  code.unit = unit;
+  return code;
+}
+
 constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, double bound,
                          std::string_view note) {
   Format format;
@@ -147,6 +167,20 @@ constexpr ScalarCode interleaved_full(int sub_group) {
   return code;
 }
 
+constexpr Format product(std::string_view name, bool own_codebook, std::string_view note) {
+  Format format;
+  format.id = FormatId::pq3;
+  format.name = name;
+  format.kind = CodeKind::product;
+  format.passes = 1;
+  format.product = {128, &detail::kProductCodebook[0][0], detail::kProductResidual,
+                    detail::kProductUnit, own_codebook};
+  format.rotation_block = 128;
+  format.bound = 0.0266;
+  format.note = note;
+  return format;
+}
+
 constexpr Format kFormats[] = {
     dense(FormatId::f32, "f32", DType::f32, "as it is"),
     dense(FormatId::f16, "f16", DType::f16, "half precision"),
@@ -177,13 +211,25 @@ constexpr Format kFormats[] = {
     residual(FormatId::tq4_4, "tq4+4", 4, 4, 7.4e-5, 2, "4 bits and a 4-bit residual"),
     residual(FormatId::tq4_2, "tq4+2", 4, 2, 9.9e-4, 1, "4 bits and a 2-bit residual"),
     residual(FormatId::tq3_2, "tq3+2", 3, 2, 3.7e-3, 1, "3 bits and a 2-bit residual"),
+    product("pq3", false, "a codebook for four weights and a sign for each"),
+    product("pq3:layer", true, "the same with a codebook of 1 KiB trained for each tensor"),
     trellis(FormatId::tc2, "tc2", weyl(2, 0xc4ce39dfu, 1.03f), 0.0707,
             "trellis, 2 bits; tc2:L8 to tc2:L16 set the bits of the state"),
     trellis(FormatId::tc3, "tc3", weyl(3, 0x9f9d064du, 1.08f), 0.0181, "trellis, 3 bits"),
     trellis(FormatId::tc4, "tc4", weyl(4, 0x7722a07fu, 1.10f), 0.0048, "trellis, 4 bits"),
+    trellis(FormatId::tc2_5, "tc2.5",
+            pairs(5, 0x361d78abu, kPairs<detail::kPairs5Bit>, detail::kPairs5BitUnit), 0.0362,
+            "trellis of pairs of weights, 5 bits per pair"),
+    trellis(FormatId::tc3_v2, "tc3:v2",
+            pairs(6, 0xabecfc35u, kPairs<detail::kPairs6Bit>, detail::kPairs6BitUnit), 0.0186,
+            "trellis of pairs of weights, 6 bits per pair"),
+    trellis(FormatId::tc3_5, "tc3.5",
+            pairs(7, 0xaa13446du, kPairs<detail::kPairs7Bit>, detail::kPairs7BitUnit), 0.00985,
+            "trellis of pairs of weights, 7 bits per pair"),
 };
 
 constexpr int kStateBits[] = {8, 10, 12, 14, 16};
+constexpr int kLeastClassBits = 4;  // the search works on vectors of 16 classes
 
 // The profiles of the trellis formats that are not the default.
 class TrellisProfiles {
@@ -192,6 +238,7 @@ class TrellisProfiles {
     for (const Format& format : kFormats) {
       if (format.kind != CodeKind::trellis) continue;
       for (const int bits : kStateBits) {
+        if (bits - format.trellis.step_bits < kLeastClassBits) continue;
         for (const bool blocks : {false, true})
           add(format, bits, blocks);
       }
@@ -265,6 +312,15 @@ const Format& trellis_profile(const Format& format, int state_bits, bool block_s
   throw Error(ErrorCode::usage, "format",
               std::string(format.name) + " has no profile with " + std::to_string(state_bits) +
                   " state bits");
+}
+
+const Format& fast_trellis_profile(const Format& format) {
+  const bool blocks = format.trellis.block_scales;
+  for (const Format& base : kFormats) {
+    if (base.id != format.id || base.trellis.state_bits != format.trellis.state_bits) continue;
+    return trellis_profile(format, format.trellis.state_bits - 2, blocks);
+  }
+  return format;
 }
 
 const Format& dense_format(DType dtype) {

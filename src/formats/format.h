@@ -1,6 +1,7 @@
 // The registry of weight storage formats. A format is a layout plus a codebook (design.md, decision
 // 2). Its kind says how codes become weights. All scalar formats share one decoder,
-// `value = scale * level[code] (+ offset)`, all trellis formats another (formats/trellis.h).
+// `value = scale * level[code] (+ offset)`, all trellis formats another (formats/trellis.h), and so
+// do product codes (formats/product.h).
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,18 @@ enum class FormatId : uint8_t {
   tq3_2,
   tc2,
   tc3,
-  tc4
+  tc4,
+  pq3,
+  tc2_5,
+  tc3_5,
+  tc3_v2
 };
 
 enum class CodeKind : uint8_t {
-  none,    // dense
-  scalar,  // ScalarCode, one or two passes
-  trellis  // TrellisCode, one pass
+  none,     // dense
+  scalar,   // ScalarCode, one or two passes
+  trellis,  // TrellisCode, one pass
+  product   // ProductCode, one pass
 };
 
 // How the encoder finds a group's scale.
@@ -63,15 +69,26 @@ struct ScalarCode {
 //   level v of state s = unit * table[index * values + v],
 //   index = (s * multiplier mod 2^32) >> (32 - table_bits)
 struct TrellisCode {
-  int step_bits = 0;        // k
-  int state_bits = 0;       // L
-  int values = 1;           // V; 256 / V steps make a tile
-  int table_bits = 0;       // log2 of the table's entries
-  uint32_t multiplier = 0;  // 2^(32 - L) with table_bits = L reads a table by the state itself
+  int step_bits = 0;   // k
+  int state_bits = 0;  // L
+  int values = 1;      // V; 256 / V steps make a tile
+  int table_bits = 0;  // log2 of the table's entries
+  uint32_t multiplier = 0;
   const int8_t* table = nullptr;  // [2^table_bits][values]
   float unit = 1;
   float prescale = 1;         // the encoder's targets are x / (prescale * scale)
   bool block_scales = false;  // an fp16 scale per row and column block, not per row and per block
+};
+
+// A product code with a sign per weight (formats/product.h): four weights are an entry of a
+// codebook of 256, and each adds or takes away `residual`.
+//   level = unit * (codebook[pointer][i] +- residual)
+struct ProductCode {
+  int group = 0;                     // weights per fp16 scale
+  const int8_t* codebook = nullptr;  // [256][4], shortest vector first
+  int residual = 0;
+  float unit = 1;
+  bool own_codebook = false;  // the tensor stores a codebook of its own; the one above starts it
 };
 
 struct Format {
@@ -83,6 +100,7 @@ struct Format {
   int passes = 0;             // 1, or 2 for residual formats; 0 for dense ones
   ScalarCode code[2];         // per pass, of scalar formats
   TrellisCode trellis;        // of trellis formats
+  ProductCode product;        // of product formats
   int rotation_block = 0;     // default Hadamard block; 0: not rotated (q8_0, q4_0, dense)
   int activation_planes = 1;  // int8 planes of the activation (1: 8 bits, 2: about 15 bits)
   double bound = 0;           // NMSE on N(0,1) that the format must reach (0: none)
@@ -95,9 +113,12 @@ std::span<const Format> all_formats();
 // By name with profile; throws usage naming the known ones.
 const Format& get_format(std::string_view name);
 const Format& dense_format(DType dtype);
-// The profile of a trellis format with other state bits (8, 10, 12, 14, 16) and scales:
-// "tc3:L10:blocks". Throws usage for other state bits.
+// The profile of a trellis format with other state bits (8, 10, 12, 14, 16, those that leave at
+// least 16 classes of states) and scales: "tc3:L10:blocks". Throws usage for other state bits.
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales);
+// The one for compressing while loading: two state bits less than the default, if it is the
+// default.
+const Format& fast_trellis_profile(const Format& format);
 
 // Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.
 int64_t padded_cols(const Format& format, int64_t cols);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "formats/product.h"
 #include "formats/trellis.h"
 
 namespace walsh {
@@ -46,12 +47,21 @@ std::vector<PassField> trellis_fields(const TrellisCode& code, int64_t rows, int
   return fields;
 }
 
+std::vector<PassField> product_fields(const ProductCode& code, int64_t rows, int64_t padded) {
+  std::vector<PassField> fields = {
+      {"codes", &PassArrays::codes, rows, bytes_of(product_row_bytes(padded), 1)},
+      {"scales", &PassArrays::scales, rows, bytes_of(product_groups(code, padded), 2)}};
+  if (code.own_codebook) fields.push_back({"codebook", &PassArrays::codebook, 1, kCodebookBytes});
+  return fields;
+}
+
 }  // namespace
 
 std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols) {
   check_shape(rows, cols);
   const int64_t padded = padded_cols(format, cols);
   if (format.kind == CodeKind::trellis) return trellis_fields(format.trellis, rows, padded);
+  if (format.kind == CodeKind::product) return product_fields(format.product, rows, padded);
   return scalar_fields(format.code[pass], rows, padded);
 }
 

@@ -14,13 +14,15 @@
 namespace walsh {
 
 // The stored arrays of one pass, row-major, each 64-byte aligned in files and in memory. Shapes of
-// scalar codes; those of trellis codes are in formats/trellis.h.
+// scalar codes; those of trellis codes are in formats/trellis.h, of product codes in
+// formats/product.h.
 struct PassArrays {
   std::span<const std::byte> codes;       // [rows][code_bytes_per_row]
   std::span<const std::byte> scales;      // fp16 [rows][groups]
   std::span<const std::byte> offsets;     // fp16 [rows][groups], if has_offset
   std::span<const std::byte> sub_scales;  // fp16 [rows][sub_groups], if sub_group
   std::span<const std::byte> col_scales;  // fp16 [column blocks], trellis only
+  std::span<const std::byte> codebook;    // int8 [256][4], product with own_codebook
 };
 
 // One stored array of a pass: `rows` rows of `row_bytes` bytes.
@@ -41,6 +43,7 @@ struct Tensor {
   PassArrays pass[2];
   Rotation rotation[2];  // per pass
   std::shared_ptr<const void> owner;
+  bool on_gpu = false;  // the arrays lie in the memory of a GPU, for a loader onto it to repack
 };
 
 // Name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense formats

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device.h"
 #include "formats/tensor.h"
 
 namespace walsh {
@@ -31,6 +32,9 @@ class WeightSource {
   virtual const Format& format_of(const std::string& name) const = 0;
   // Throws bad_input naming file and tensor if it is missing or its content is not usable.
   virtual Tensor load(const std::string& name) = 0;
+  // Coded matrices of the layers and the head may from now on be given in the memory of `device`,
+  // if it makes them there; others stay in host memory.
+  virtual void encode_on(const Device& /*device*/) {}
   // Tells that the tensor's file pages are not needed again soon.
   virtual void release(const std::string& name) = 0;
   // True if a rotation is folded into the residual stream (quantize/fold.h): an input that a coded

@@ -1,5 +1,6 @@
 // What each instruction set provides: one namespace per folder, functions of exactly the types in
-// Ops. avx512vbmi has its own matmuls and takes everything else from avx512.
+// Ops. avx512vbmi has its own matmuls and takes everything else from avx512, which takes products
+// by look-up from avx2.
 #pragma once
 
 #include <type_traits>
@@ -12,6 +13,7 @@ namespace detail {
 
 using MatmulI8 = std::remove_pointer_t<decltype(Ops::matmul_i8)>;
 using MatmulF32 = std::remove_pointer_t<decltype(Ops::matmul_f32)>;
+using MatmulLookup = std::remove_pointer_t<decltype(Ops::matmul_lookup)>;
 using MatmulDense = std::remove_pointer_t<decltype(Ops::matmul_dense)>;
 using RmsNorm = std::remove_pointer_t<decltype(Ops::rms_norm)>;
 using SiluMul = std::remove_pointer_t<decltype(Ops::silu_mul)>;
@@ -25,6 +27,7 @@ using Attention = std::remove_pointer_t<decltype(Ops::attention)>;
 namespace ref {
 detail::MatmulI8 matmul_i8;
 detail::MatmulF32 matmul_f32;
+detail::MatmulLookup matmul_lookup;
 detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
 detail::SiluMul silu_mul;
@@ -37,6 +40,7 @@ detail::Attention attention;
 namespace avx2 {
 detail::MatmulI8 matmul_i8;
 detail::MatmulF32 matmul_f32;
+detail::MatmulLookup matmul_lookup;
 detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
 detail::SiluMul silu_mul;
@@ -60,6 +64,7 @@ detail::Attention attention;
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
+detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 
 }  // namespace walsh

@@ -32,9 +32,12 @@ inline constexpr int kPlainGroup = 32;        // the same for inputs that are no
 // a panel, then 64 bytes that may be read but mean nothing. Lane 2g + h of a vector is row g + 8h,
 // the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
 // [panel][column block][lane] with block_scales. A group is a column block (formats/trellis.h).
+// Product formats (code is null): codes[panel][unit of 32 columns][word 0..2][row 0..15], the words
+// as stored (formats/product.h).
 struct PanelMatrix {
   const ScalarCode* code = nullptr;
   const TrellisCode* trellis = nullptr;
+  const ProductCode* product = nullptr;
   int64_t rows = 0;          // logical
   int64_t cols = 0;          // padded, a multiple of 32
   int64_t group = 0;         // columns per scale (cols when one per row)
@@ -43,10 +46,12 @@ struct PanelMatrix {
   AlignedArray<uint16_t> scales;
   AlignedArray<uint16_t> offsets;
   AlignedArray<float> col_factors;  // trellis without block_scales: [column block]
+  AlignedArray<int8_t> codebook;    // product: entry + residual [256][4], then the same [4][256]
 
   int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
   uint64_t bytes() const {
-    return (codes.size() + col_factors.size()) * 4 + (scales.size() + offsets.size()) * 2;
+    return (codes.size() + col_factors.size()) * 4 + (scales.size() + offsets.size()) * 2 +
+           codebook.size();
   }
 };
 
@@ -103,6 +108,13 @@ struct Ops {
   // columns, then over blocks.
   void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
+  // Product formats without decoding: like matmul_i8 from tables of products, which are rounded to
+  // int8 (kernels/product_tables.h). With V vectors of four columns in a group, y differs by at
+  // most V * step * |scale * unit * x_scale| per group; y = fma(sum, (scale * unit) * (x_scale *
+  // step), y) in column order, from 0 or from y when `accumulate`. Every instruction set gives the
+  // same bits.
+  void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                        int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
   // [row_begin, row_end).
   void (*matmul_dense)(DType type, const void* w, int64_t cols, const float* x, int64_t ldx,

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/half.h"
+#include "formats/product.h"
 #include "kernels/ops.h"
 #include "kernels/panel_layout.h"
 #include "walsh/error.h"
@@ -33,17 +34,18 @@ uint16_t load_u16(std::span<const std::byte> array, int64_t index) {
   return v;
 }
 
-// Word k of a stored row goes to lane `row % 16` of vector k of its panel: for packed codes this is
-// [unit][word], for 8 bits [quad].
-void pack_codes_of(const Tensor& tensor, const PassArrays& arrays, PanelMatrix& w) {
-  const int64_t words = w.cols * w.code->bits / 32;
-  for (int64_t row = 0; row < tensor.rows; ++row) {
-    const std::byte* in = arrays.codes.data() + row * words * 4;
+// Word k of a stored row, changed by `permute`, goes to lane `row % 16` of vector k of its panel:
+// for packed codes this is [unit][word], for 8 bits [quad].
+template <typename Permute>
+void pack_words(std::span<const std::byte> codes, int64_t words, PanelMatrix& w,
+                const Permute& permute) {
+  for (int64_t row = 0; row < w.rows; ++row) {
+    const std::byte* in = codes.data() + row * words * 4;
     uint32_t* out = w.codes.data() + row / kPanelRows * words * kPanelRows + row % kPanelRows;
     for (int64_t k = 0; k < words; ++k) {
       uint32_t word;
       std::memcpy(&word, in + k * 4, 4);
-      out[k * kPanelRows] = w.code->bits == 8 ? word : detail::permute_nibbles(word);
+      out[k * kPanelRows] = permute(word);
     }
   }
 }
@@ -61,13 +63,32 @@ AlignedArray<uint16_t> pack_groups(int64_t rows, int64_t groups, const Value& va
   return out;
 }
 
-// The decoders of the kernels know one weight per step and symmetric tables of 256 levels.
+bool symmetric_levels(const TrellisCode& code) {
+  if (code.table_bits != 8) return false;
+  for (int i = 0; i < 128; ++i) {
+    if (code.table[i] != -code.table[255 - i]) return false;
+  }
+  return true;
+}
+
+// Whether the signs of pairs stand in the index as formats/trellis.h has it.
+bool pairs_of_magnitudes(const TrellisCode& code) {
+  if (code.table_bits != kPairTableBits) return false;
+  for (uint32_t i = 0; i < 1u << kPairTableBits; ++i) {
+    for (int v = 0; v < 2; ++v) {
+      const int level = code.table[2 * i + static_cast<uint32_t>(v)];
+      const int positive = code.table[2 * pair_positive(i) + static_cast<uint32_t>(v)];
+      if (level != (pair_negative(i, v) ? -positive : positive)) return false;
+    }
+  }
+  return true;
+}
+
+// The decoders of the kernels know levels and pairs that are symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
-  bool known = code.values == 1 && code.table_bits == 8 && code.step_bits >= 2 &&
-               code.step_bits <= 4 && code.state_bits <= 16;
-  for (int i = 0; known && i < 128; ++i)
-    known = code.table[i] == -code.table[255 - i];
-  if (known) return;
+  const bool shape = code.step_bits >= 2 && code.step_bits <= 7 && code.state_bits <= 16 &&
+                     code.values == detail::trellis_values(code.step_bits);
+  if (shape && (code.values == 1 ? symmetric_levels(code) : pairs_of_magnitudes(code))) return;
   throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
 }
 
@@ -106,10 +127,42 @@ PanelMatrix pack_trellis(const Tensor& tensor) {
   return w;
 }
 
+PanelMatrix pack_product(const Tensor& tensor) {
+  const ProductCode& code = tensor.format->product;
+  const PassArrays& arrays = tensor.pass[0];
+  PanelMatrix w;
+  w.product = &code;
+  w.rows = tensor.rows;
+  w.cols = ceil_div(tensor.cols, kUnitColumns) * kUnitColumns;
+  w.group = code.group;
+  const int64_t groups = product_groups(code, w.cols);
+  const int64_t words = product_row_bytes(w.cols) / 4;
+  require_bytes(arrays.codes, elements(w.rows, words, 4), "codes");
+  require_bytes(arrays.scales, elements(w.rows, groups, 2), "scales");
+  if (code.own_codebook) require_bytes(arrays.codebook, kCodebookBytes, "codebook");
+
+  w.codes = AlignedArray<uint32_t>(elements(w.panels(), words, kPanelRows));
+  pack_words(arrays.codes, words, w, [](uint32_t word) { return word; });
+  w.scales = pack_groups(w.rows, groups, [&](int64_t row, int64_t g) {
+    return load_u16(arrays.scales, row * groups + g);
+  });
+  const int8_t* codebook = product_codebook(tensor);
+  w.codebook = AlignedArray<int8_t>(2 * kCodebookBytes);
+  for (int p = 0; p < kProductEntries; ++p) {
+    for (int i = 0; i < kProductValues; ++i) {
+      const auto upper = static_cast<int8_t>(codebook[p * kProductValues + i] + code.residual);
+      w.codebook.data()[p * kProductValues + i] = upper;
+      w.codebook.data()[kCodebookBytes + i * kProductEntries + p] = upper;
+    }
+  }
+  return w;
+}
+
 }  // namespace
 
 PanelMatrix pack_panels(const Tensor& tensor, int pass) {
   if (tensor.format->kind == CodeKind::trellis) return pack_trellis(tensor);
+  if (tensor.format->kind == CodeKind::product) return pack_product(tensor);
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];
   PanelMatrix w;
@@ -129,7 +182,8 @@ PanelMatrix pack_panels(const Tensor& tensor, int pass) {
   if (code.has_offset) require_bytes(arrays.offsets, elements(w.rows, stored_groups, 2), "offsets");
 
   w.codes = AlignedArray<uint32_t>(elements(w.panels(), words, kPanelRows));
-  pack_codes_of(tensor, arrays, w);
+  pack_words(arrays.codes, words, w,
+             [&](uint32_t word) { return code.bits == 8 ? word : detail::permute_nibbles(word); });
   w.scales = pack_groups(w.rows, groups, [&](int64_t row, int64_t g) {
     const int64_t stored = row * stored_groups + g * w.group / stored_group;
     const uint16_t scale = load_u16(arrays.scales, stored);

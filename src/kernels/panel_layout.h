@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "formats/product.h"
 #include "formats/trellis.h"
 #include "kernels/ops.h"
 
@@ -18,6 +19,11 @@ inline constexpr int64_t kQuadColumns = 4;   // columns of a 32-bit lane of int8
 // 32-bit words of codes in one panel.
 constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
   return w.cols / kUnitColumns * bits * kPanelRows;
+}
+
+// Units of one panel.
+constexpr int64_t panel_units(const PanelMatrix& w) {
+  return w.cols / kUnitColumns;
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
@@ -43,9 +49,31 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
+// The kernels know trellis codes of one weight per step of 2 to 4 bits and of two per step of 5 to
+// 7, so the bits tell which.
+constexpr int trellis_values(int step_bits) {
+  return step_bits <= 4 ? 1 : 2;
+}
+// 32-bit words of a unit: two tiles.
+constexpr int trellis_unit_words(int step_bits) {
+  return 2 * kTileWeights * step_bits / trellis_values(step_bits) / 32;
+}
+
 inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_t col) {
   const int64_t tile = panel * (w.cols / kTileCols) + col / kTileCols;
   return reinterpret_cast<const std::byte*>(w.codes.data()) + tile * tile_bytes(*w.trellis);
+}
+
+// Words of a unit of product codes, and the level of a weight from `words`, those of the panel.
+inline constexpr int kProductWords = 3;
+inline int product_level_i8(const PanelMatrix& w, const uint32_t* words, int lane, int64_t col) {
+  const uint32_t* unit = words + col / kUnitColumns * kProductWords * kPanelRows + lane;
+  const int byte = 8 * product_vector(col);
+  const uint32_t pointer = unit[col % kUnitColumns / 16 * kPanelRows] >> byte & 0xffu;
+  const uint32_t negative = unit[2 * kPanelRows] >> (byte + col % kUnitColumns / 4) & 1u;
+  const int upper =
+      w.codebook.data()[static_cast<int>(pointer) * kProductValues + product_value(col)];
+  return negative != 0 ? upper - 2 * w.product->residual : upper;
 }
 
 // Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.

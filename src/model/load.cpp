@@ -26,6 +26,7 @@ class ModelLoader {
   Model load() {
     check_names();
     placement_->plan(source_, model_.config, options_);
+    if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
     load_embedding();
     for (size_t i = 0; i < names_.layers.size(); ++i)
@@ -132,6 +133,7 @@ class ModelLoader {
     form.transform = {rotator(stored.rotation[pass], padded), stored.cols, padded};
     switch (options_.activations) {
       case ActivationMode::automatic:
+      case ActivationMode::lut:
         form.planes = stored.format->activation_planes;
         break;
       case ActivationMode::i8:

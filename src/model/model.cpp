@@ -18,8 +18,9 @@ ActivationMode parse_activation_mode(std::string_view name) {
   if (name == "i8x2") return ActivationMode::i8x2;
   if (name == "f16") return ActivationMode::f16;
   if (name == "f32") return ActivationMode::f32;
+  if (name == "lut") return ActivationMode::lut;
   throw Error(ErrorCode::usage, std::string(name),
-              "unknown activation type, expected auto, i8, i8x2, f16 or f32");
+              "unknown activation type, expected auto, i8, i8x2, f16, f32 or lut");
 }
 
 uint64_t Linear::bytes() const {

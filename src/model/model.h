@@ -18,8 +18,9 @@
 namespace walsh {
 
 // What coded weights are multiplied with. automatic: the int8 planes that each format asks for; f32
-// exists on the CPU, f16 (16-bit floats) on the GPU.
-enum class ActivationMode : uint8_t { automatic, i8, i8x2, f16, f32 };
+// exists on the CPU, f16 (16-bit floats) on the GPU. lut: as automatic, but product formats by
+// look-up in tables of products instead of decoding (CPU).
+enum class ActivationMode : uint8_t { automatic, i8, i8x2, f16, f32, lut };
 ActivationMode parse_activation_mode(std::string_view name);  // throws usage
 
 // A matrix in the memory of another device than the CPU.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "formats/product.h"
 #include "formats/tensor.h"
 #include "formats/trellis.h"
 
@@ -34,6 +35,18 @@ OpCount count_trellis(const TrellisCode& code, int64_t rows, int64_t padded, int
   ops.multiplications = ops.additions = (weights + scales) * count(planes);
   ops.multiplications += ops.lookups;
   if (!code.block_scales) ops.multiplications += count(stored_rows);
+  return ops;
+}
+
+OpCount count_lookup(const ProductCode& code, int64_t rows, int64_t padded, int planes) {
+  const uint64_t vectors = count(padded / kProductValues);
+  const uint64_t scales = count(rows * product_groups(code, padded));
+  const uint64_t products = vectors * kProductEntries;
+  OpCount ops;
+  ops.multiplications = (products * kProductValues + scales) * count(planes);
+  ops.lookups = count(rows) * vectors * count(planes);
+  ops.additions = (products * (kProductValues - 1) + count(rows * padded) + scales) * count(planes);
+  ops.additions += ops.lookups;
   return ops;
 }
 
@@ -81,18 +94,10 @@ OpCount count_product(const Format& format, int64_t rows, int64_t cols, int plan
     case CodeKind::trellis:
       ops = count_trellis(format.trellis, rows, padded, planes);
       break;
+    case CodeKind::product:
+      ops = count_lookup(format.product, rows, padded, planes);
+      break;
   }
-  return ops;
-}
-
-OpCount count_table_product(const TableCode& code, int64_t rows, int64_t cols) {
-  const uint64_t vectors = count((cols + code.values - 1) / code.values);
-  const uint64_t scales = count(rows * ((cols + code.group - 1) / code.group));
-  const uint64_t tables = vectors * count(code.entries);
-  OpCount ops;
-  ops.multiplications = tables * count(code.values) + scales;
-  ops.lookups = count(rows) * vectors;
-  ops.additions = tables * count(code.values - 1) + ops.lookups + count(rows * cols) + scales;
   return ops;
 }
 

@@ -23,18 +23,10 @@ struct OpCount {
 //   scalar   the same with a look-up per weight (none for 8 bits: the code is the level), and a
 //            multiplication and an addition per scale and per offset
 //   trellis  as scalar, with a look-up and the multiplication of the state per step of the code
+//   product  by look-up (seed 001): a table of the products of every four activations with all
+//            entries of the codebook is filled once for all rows; a row then looks its pointers up,
+//            adds or subtracts the activations by their signs and multiplies once per scale
 OpCount count_product(const Format& format, int64_t rows, int64_t cols, int planes);
-
-// A product code with a sign per weight: `values` weights are a pointer into a table of `entries`
-// vectors, and `group` weights share a scale (seed 001). Per token, a table of the products of each
-// `values` activations with all entries is filled once for all rows; a row then looks its pointers
-// up, adds or subtracts the activations by their signs and multiplies once per group.
-struct TableCode {
-  int values = 4;
-  int entries = 256;
-  int group = 128;
-};
-OpCount count_table_product(const TableCode& code, int64_t rows, int64_t cols);
 
 // One rotation of a vector of `size` values: a multiplication per value by sign and factor, then
 // n log2 n additions per block of n; n^2 of both for random orthogonal blocks.

@@ -11,7 +11,7 @@ class CpuPlacement : public Placement {
   void check(const PreparedInput&, ActivationMode activations) const override {
     if (activations != ActivationMode::f16) return;
     throw Error(ErrorCode::usage, "device cpu",
-                "activations f16 exist on the GPU only: use auto, i8, i8x2 or f32");
+                "activations f16 exist on the GPU only: use auto, i8, i8x2, f32 or lut");
   }
 
   void place(Linear& linear, Tensor stored) override {

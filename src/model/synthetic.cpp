@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "formats/product.h"
 #include "formats/trellis.h"
 
 namespace walsh {
@@ -20,9 +21,10 @@ struct Shape {
   std::string_view rope;
 };
 
-constexpr std::array<Shape, 4> kShapes = {{
+constexpr std::array<Shape, 5> kShapes = {{
     {"tiny", 2, 256, 344, 4, 2, 500, R"({"rope_type": "default", "rope_theta": 10000.0})"},
     {"1b", 22, 2048, 5632, 32, 4, 32000, R"({"rope_type": "default", "rope_theta": 10000.0})"},
+    {"2b", 8, 4096, 14336, 32, 8, 32000, R"({"rope_type": "default", "rope_theta": 500000.0})"},
     {"8b", 32, 4096, 14336, 32, 8, 128256,
      R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
@@ -42,7 +44,8 @@ std::string config_of(std::string_view name) {
             "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}}})",
         s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads, s.vocab, s.rope);
   }
-  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected 1b, 8b, 70b or tiny");
+  throw Error(ErrorCode::usage, std::string(name),
+              "unknown shape, expected 1b, 2b, 8b, 70b or tiny");
 }
 
 // Writes `count` values drawn from a table of 256.
@@ -122,17 +125,32 @@ double level_rms(const ScalarCode& code) {
   return std::sqrt(sum / count);
 }
 
+double level_rms(const ProductCode& code) {
+  double sum = 0;
+  for (int i = 0; i < kCodebookBytes; ++i) {
+    for (const int sign : {-1, 1})
+      sum += std::pow(code.unit * static_cast<float>(code.codebook[i] + sign * code.residual), 2);
+  }
+  return std::sqrt(sum / (2 * kCodebookBytes));
+}
+double level_rms(const Format& format, int pass) {
+  if (format.kind == CodeKind::trellis) return level_rms(format.trellis);
+  if (format.kind == CodeKind::product) return level_rms(format.product);
+  return level_rms(format.code[pass]);
+}
+
 void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, double sigma,
                 Random& random) {
   const int pass = spec.suffix.ends_with('2') ? 1 : 0;
   const ScalarCode& code = format.code[pass];
-  if (spec.suffix.starts_with("codes")) {
+  if (spec.suffix == "codebook") {
+    std::memcpy(out, format.product.codebook, kCodebookBytes);
+  } else if (spec.suffix.starts_with("codes")) {
     fill_random_bytes(out, spec.bytes, random);
     for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric
       if (out[i] == std::byte{0x80}) out[i] = std::byte{0};
   } else if (spec.suffix.starts_with("scales")) {
-    const double rms =
-        format.kind == CodeKind::trellis ? level_rms(format.trellis) : level_rms(code);
+    const double rms = level_rms(format, pass);
     fill_halves(out, spec.bytes, sigma / rms * (pass == 0 ? 1.0 : 0.1), random);
   } else if (spec.suffix.starts_with("sub_scales") || spec.suffix.starts_with("col_scales")) {
     fill_halves(out, spec.bytes, 1.0, random);

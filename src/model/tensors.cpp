@@ -159,9 +159,17 @@ ModelPlan make_plan(const ModelConfig& c) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
     plan.sites.push_back(
         {prefix + "attention", c.hidden, layer.attention_norm, {layer.q, layer.k, layer.v}});
-    plan.sites.push_back({prefix + "o", c.query_width(), "", {layer.o}});
+    plan.sites.push_back({prefix + "o",
+                          c.query_width(),
+                          "",
+                          {layer.o},
+                          {layer.v, layer.v_bias, c.head_dim, c.heads / c.kv_heads}});
     plan.sites.push_back({prefix + "mlp", c.hidden, layer.mlp_norm, {layer.gate, layer.up}});
-    plan.sites.push_back({prefix + "down", c.intermediate, "", {layer.down}});
+    plan.sites.push_back({prefix + "down",
+                          c.intermediate,
+                          "",
+                          {layer.down},
+                          {layer.up, layer.up_bias, c.intermediate, 1}});
     add_layer_vectors(c, layer, vectors);
   }
   add_rotary_buffers(c, plan.ignored);

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "formats/tensor.h"
+#include "rotate/plan.h"
 
 namespace walsh {
 
@@ -15,10 +16,20 @@ namespace walsh {
 // does not depend on the number of threads.
 void add_column_norms(const Tensor& matrix, ThreadPool& pool, std::span<double> norms);
 
-// The scales s[c] from the squared column norms and the activation sizes a[c] = |gain|. Their
-// geometric mean over the channels that carry something is 1; a channel with a zero norm or gain,
-// or one that is not finite, gets 1.
+// The scales s[c] from the squared column norms and the activation sizes a[c]: |gain| of the norm
+// in front, or the measured rms. Their geometric mean over the channels that carry something is 1;
+// a channel with a zero norm or gain, or one that is not finite, gets 1.
 std::vector<float> balance_scales(std::span<const double> squared_norms,
                                   std::span<const float> gain);
+
+// Channels that come from one row of the feeder (query heads that share a key-value head) must have
+// one scale: gives all of them the sum of their squared norms and the root of that of their sizes.
+void tie_channels(const Feeder& feeder, std::span<double> squared_norms, std::span<float> sizes);
+
+// The factor of each of the feeder's `rows` rows that undoes scales[channel] of what it feeds.
+std::vector<float> feeder_factors(const Feeder& feeder, std::span<const float> scales,
+                                  int64_t rows);
+// The matrix, or a vector as one row, with row (or element) r multiplied by factors[r], as f32.
+Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPool& pool);
 
 }  // namespace walsh

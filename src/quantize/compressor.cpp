@@ -72,12 +72,21 @@ const std::string& Compressor::origin(const std::string& name) const {
   return fold_ ? fold_->origin(name) : name;
 }
 
+Tensor Compressor::read_plain(const std::string& name) {
+  return fold_ ? fold_->load(name) : source_.load(name);
+}
+
 Tensor Compressor::read(const std::string& name) {
-  Tensor source = fold_ ? fold_->load(name) : source_.load(name);
-  const Rotation rotation = output_rotation(name);
-  if (rotation.kind == RotationKind::none) return source;
+  Tensor source = read_plain(name);
+  const TensorPlan& plan = tensors_[index_.at(name)];
   try {
-    return rotate_outputs(source, rotation, pool_);
+    if (plan.fed_site >= 0) {
+      const Site& fed = sites_[static_cast<size_t>(plan.fed_site)];
+      const int64_t rows = plan.rows == 1 ? plan.cols : plan.rows;
+      source = scale_rows(source, feeder_factors(fed.feeder, scales(plan.fed_site), rows), pool_);
+    }
+    const Rotation& rotation = plan.output_rotation;
+    return rotation.kind == RotationKind::none ? source : rotate_outputs(source, rotation, pool_);
   } catch (const Error& e) {
     if (!e.where().empty()) throw;
     throw Error(e.code(), path() + ": tensor " + name, e.reason());
@@ -177,24 +186,17 @@ void Compressor::refuse_unknown() const {
   }
 }
 
-// A site is balanced if one norm feeds it and it alone, and every matrix that reads it is rotated:
-// the scales are then free, being folded into the norm's gain. A folded rotation leaves no gains.
-void Compressor::decide_balancing() {
-  if (!recipe_.balance || recipe_.rotation == RotationKind::none || fold_) return;
-  std::map<std::string, int> uses;
-  for (const Site& site : sites_)
-    uses[site.norm]++;
-  for (size_t s = 0; s < sites_.size(); ++s) {
-    const Site& site = sites_[s];
-    if (site.norm.empty() || site.matrices.empty() || uses[site.norm] != 1) continue;
-    balanced_[s] = std::all_of(site.matrices.begin(), site.matrices.end(), [&](const auto& name) {
-      return tensors_[index_.at(name)].format->rotation_block != 0;
-    });
-    if (!balanced_[s]) continue;
-    TensorPlan& norm = tensors_[index_.at(site.norm)];
-    norm.folded_site = static_cast<int>(s);
-    norm.format = &dense_format(DType::f32);
+void Compressor::calibrate(std::shared_ptr<InputStatistics> statistics) {
+  calibration_.emplace(std::move(statistics), pool_);
+}
+
+Calibration& Compressor::calibration() {
+  if (!calibration_) {
+    throw Error(ErrorCode::internal, path(),
+                "the recipe has a calibration text, but nothing was "
+                "measured on it");
   }
+  return *calibration_;
 }
 
 std::vector<std::string> Compressor::names() const {
@@ -218,56 +220,12 @@ double Compressor::nmse(const std::string& name) const {
   return it == nmse_.end() ? 0.0 : it->second;
 }
 
-std::vector<float> Compressor::gain(const Site& site) {
-  const Tensor norm = source_.load(site.norm);
-  std::vector<float> gain(static_cast<size_t>(norm.cols));
-  decode_rows(norm, 0, 1, gain.data());
-  return gain;
-}
-
-const std::vector<float>& Compressor::scales(int site_number) {
-  const size_t s = static_cast<size_t>(site_number);
-  if (!scales_[s]) {
-    const Site& site = sites_[s];
-    const std::vector<float> a = gain(site);
-    std::vector<double> norms(a.size(), 0.0);
-    for (const std::string& name : site.matrices) {
-      const Tensor matrix = source_.load(name);
-      if (matrix.cols != static_cast<int64_t>(a.size())) {
-        throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
-                    "found " + std::to_string(matrix.cols) + " columns, but the norm " + site.norm +
-                        " has " + std::to_string(a.size()));
-      }
-      add_column_norms(matrix, pool_, norms);
-      source_.release(name);
-    }
-    scales_[s] = balance_scales(norms, a);
-  }
-  return *scales_[s];
-}
-
-Tensor Compressor::folded_gain(const TensorPlan& plan) {
-  std::vector<float> folded = gain(sites_[static_cast<size_t>(plan.folded_site)]);
-  const std::vector<float>& s = scales(plan.folded_site);
-  auto buffer = std::make_shared<AlignedArray<float>>(folded.size());
-  for (size_t c = 0; c < folded.size(); ++c)
-    (*buffer)[c] = folded[c] / s[c];
-  Tensor tensor;
-  tensor.format = plan.format;
-  tensor.rows = plan.rows;
-  tensor.cols = plan.cols;
-  tensor.data = std::as_bytes(std::span<const float>(buffer->data(), buffer->size()));
-  tensor.owner = buffer;
-  return tensor;
-}
-
 template <typename Body>
-void Compressor::with_rows(const TensorPlan& plan, const Tensor& source, const Body& body) {
-  std::span<const float> s;
-  if (plan.site >= 0 && balanced_[static_cast<size_t>(plan.site)]) s = scales(plan.site);
+void Compressor::with_rows(const TensorPlan& plan, const Tensor& source,
+                           std::span<const float> scales, const Body& body) {
   try {
     body([&](int64_t begin, int64_t end, float* out) {
-      read_scaled_rows(source, s, begin, end, out);
+      read_scaled_rows(source, scales, begin, end, out);
     });
   } catch (const Error& e) {
     if (e.code() != ErrorCode::bad_input) throw;
@@ -286,10 +244,16 @@ void Compressor::settle_formats() {
   settled_ = true;
 }
 
+// With calibration on the matrix as it is balanced without: measuring comes later, layer by layer.
 double Compressor::misfit(const TensorPlan& plan) {
   double result = 0;
-  const Tensor source = read(plan.name);
-  with_rows(plan, source, [&](ReadRows read_rows) {
+  const bool balanced = balanced_[static_cast<size_t>(plan.site)];
+  const Site& site = sites_[static_cast<size_t>(plan.site)];
+  std::vector<float> scales;
+  if (balanced && !recipe_.calibration) scales = this->scales(plan.site);
+  if (balanced && recipe_.calibration && !site.norm.empty()) scales = balance(site, gain(site));
+  const Tensor source = recipe_.calibration ? read_plain(plan.name) : read(plan.name);
+  with_rows(plan, source, scales, [&](ReadRows read_rows) {
     result = detail::rank_one_misfit(plan.rotation[0], plan.rows, plan.cols, read_rows, pool_);
   });
   release(plan.name);
@@ -313,15 +277,61 @@ std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
     sum.update(std::as_bytes(std::span(scales(plan.site))));
   }
   sum.update(source.data);
+  if (fed_back(plan)) {
+    const Checksum measured = calibration().checksum(plan.site);
+    sum.update(std::as_bytes(std::span(&measured, 1)));
+  }
   return sum.digest();
 }
 
-Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
+void Compressor::use_gpu(int device) {
+  gpu_ = std::make_unique<cuda::GpuEncoder>(device, &pool_);
+}
+
+void Compressor::encode_on(const Device& device) {
+  use_gpu(device.index);
+  keep_on_gpu_ = true;
+}
+
+Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
   Tensor tensor;
-  with_rows(plan, source, [&](ReadRows read_rows) {
+  with_rows(plan, source, column_scales(plan.name), [&](ReadRows) {
+    double error = 0, norm = 0;
+    const bool embedding = static_cast<size_t>(plan.site) + 1 == sites_.size();
+    const auto encode = keep_on_gpu_ && !embedding ? &cuda::GpuEncoder::encode_on_device
+                                                   : &cuda::GpuEncoder::encode_to_host;
+    tensor = (*gpu_.*encode)(*plan.format, plan.rotation, recipe_.encode, source,
+                             column_scales(plan.name), &error, &norm);
+    nmse_[plan.name] = norm > 0 ? error / norm : 0.0;
+  });
+  return tensor;
+}
+
+// What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
+bool Compressor::fed_back(const TensorPlan& plan) const {
+  const auto embedding = static_cast<int>(sites_.size()) - 1;
+  const CodeKind kind = plan.format->kind;
+  return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
+         (kind == CodeKind::scalar || kind == CodeKind::trellis);
+}
+
+const ErrorFeedback* Compressor::feedback(const TensorPlan& plan) {
+  if (!fed_back(plan)) return nullptr;
+  return &calibration().feedback(plan.site, column_scales(plan.name),
+                                 plan.rotation[plan.format->passes - 1],
+                                 padded_cols(*plan.format, plan.cols));
+}
+
+Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
+  const bool gpu = gpu_ && plan.site >= 0 && !fed_back(plan);
+  if (gpu && gpu_->supports(*plan.format, plan.rotation, plan.cols)) {
+    return encode_on_gpu(plan, source);
+  }
+  Tensor tensor;
+  with_rows(plan, source, column_scales(plan.name), [&](ReadRows read_rows) {
     double squared_error = 0, squared_norm = 0;
     tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
-                           read_rows, pool_, &squared_error, &squared_norm);
+                           read_rows, pool_, &squared_error, &squared_norm, feedback(plan));
     nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
   });
   return tensor;

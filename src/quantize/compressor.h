@@ -5,11 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "io/checksum.h"
+#include "quantize/calibration.h"
 #include "quantize/checkpoint_source.h"
+#include "quantize/cuda/encoder.h"
 #include "quantize/fold.h"
 #include "quantize/recipe.h"
 #include "rotate/plan.h"
@@ -25,6 +28,7 @@ struct TensorPlan {
   int site = -1;         // the activation that a matrix reads; -1 for vectors
   bool linear = false;   // counts for the bits per weight of the linear layers
   int folded_site = -1;  // of a norm: the site whose balancing is folded into it
+  int fed_site = -1;     // of a feeder and its bias: the site whose balancing scales its rows
   Rotation rotation[2];
   Rotation output_rotation = kNoRotation;
 
@@ -41,6 +45,14 @@ class Compressor : public WeightSource {
   Compressor(const Compressor&) = delete;
   Compressor& operator=(const Compressor&) = delete;
 
+  // Encodes on this GPU from now on what it can; the bytes are the same. Throws usage if it is not
+  // there.
+  void use_gpu(int device);
+
+  // What a recipe with a calibration text needs before anything is loaded; several compressors that
+  // load the same layer at the same time may share it.
+  void calibrate(std::shared_ptr<InputStatistics> statistics);
+
   // Formats may change once more in settle_formats().
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
   // Chooses the scales of trellis matrices: where the variance of rows is far from a factor per row
@@ -51,6 +63,10 @@ class Compressor : public WeightSource {
   // A checksum of all that decides the bytes of a tensor that takes long to encode (trellis);
   // empty for others.
   std::optional<Checksum> encoding_key(const std::string& name);
+  // What the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
+  std::span<const float> column_scales(const std::string& name);
+  // Matrices whose column_scales stand in no norm of the compressed model: those with a feeder.
+  std::vector<std::string> separately_scaled() const;
   // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
@@ -69,6 +85,7 @@ class Compressor : public WeightSource {
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
+  void encode_on(const Device& device) override;
   void release(const std::string& name) override { source_.release(origin(name)); }
   bool folded() const override { return fold_ != nullptr; }
   Rotation output_rotation(const std::string& name) const override;
@@ -79,18 +96,30 @@ class Compressor : public WeightSource {
   void prepare_fold();
   const std::string& origin(const std::string& name) const;
   const Format& kept_format(const std::string& name, const Format& source, bool vector) const;
-  // A tensor of the checkpoint or of the folded model, its outputs rotated if the plan says so.
+  // A tensor of the checkpoint or of the folded model.
+  Tensor read_plain(const std::string& name);
+  // The same with its rows scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
   void refuse_unknown() const;
   void decide_balancing();
+  void balance_norm(size_t site);
+  void balance_feeder(size_t site);
+  bool all_rotated(const Site& site) const;
   const std::vector<float>& scales(int site);
+  std::vector<float> balance(const Site& site, std::vector<float> sizes);
+  Calibration& calibration();
+  bool fed_back(const TensorPlan& plan) const;
+  const ErrorFeedback* feedback(const TensorPlan& plan);  // null if not
   std::vector<float> gain(const Site& site);
   Tensor folded_gain(const TensorPlan& plan);
   double misfit(const TensorPlan& plan);
-  // Calls body(read_rows) with the balanced rows of a matrix, errors getting its name.
+  // Calls body(read_rows) with the rows of a matrix, columns multiplied by `scales` unless empty;
+  // errors get its name.
   template <typename Body>
-  void with_rows(const TensorPlan& plan, const Tensor& source, const Body& body);
+  void with_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
+                 const Body& body);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
+  Tensor encode_on_gpu(const TensorPlan& plan, const Tensor& source);
 
   CheckpointSource source_;
   ModelPlan plan_;
@@ -98,6 +127,7 @@ class Compressor : public WeightSource {
   Recipe recipe_;
   ThreadPool& pool_;
   std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
+  std::optional<Calibration> calibration_;
   std::string folded_config_;
   std::vector<TensorPlan> tensors_;
   std::map<std::string, size_t> index_;
@@ -105,6 +135,8 @@ class Compressor : public WeightSource {
   std::vector<bool> balanced_;                             // per site
   std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
   std::map<std::string, double> nmse_;
+  std::unique_ptr<cuda::GpuEncoder> gpu_;
+  bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with
 };
 
 // [begin, end) rows of a dense matrix as float, each column multiplied by scales[c] unless empty.

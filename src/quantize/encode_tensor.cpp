@@ -8,6 +8,8 @@
 
 #include "base/half.h"
 #include "quantize/encode_source.h"
+#include "quantize/feedback_encoder.h"
+#include "quantize/product_tensor.h"
 #include "quantize/trellis_tensor.h"
 
 namespace walsh {
@@ -116,7 +118,8 @@ void encode_by_rows(const Tensor& tensor, const EncodeOptions& options, ReadRows
 
 Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
                      const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
-                     ThreadPool& pool, double* squared_error, double* squared_norm) {
+                     ThreadPool& pool, double* squared_error, double* squared_norm,
+                     const ErrorFeedback* feedback) {
   const std::shared_ptr<TensorStorage> storage = detail::allocate_tensor(format, rows, cols);
   Tensor tensor;
   tensor.format = &format;
@@ -130,8 +133,16 @@ Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
   tensor.owner = storage;
 
   detail::ErrorSum errors(rows);
-  if (format.kind == CodeKind::trellis) {
+  if (feedback && format.kind == CodeKind::trellis) {
+    detail::encode_trellis_with_feedback(tensor, options, *feedback, read_rows, *storage, pool,
+                                         errors);
+  } else if (feedback && format.kind == CodeKind::scalar) {
+    detail::encode_scalar_with_feedback(tensor, options, *feedback, read_rows, *storage, pool,
+                                        errors);
+  } else if (format.kind == CodeKind::trellis) {
     detail::encode_trellis(tensor, options, read_rows, *storage, pool, errors);
+  } else if (format.kind == CodeKind::product) {
+    detail::encode_product(tensor, options, read_rows, *storage, pool, errors);
   } else {
     encode_by_rows(tensor, options, read_rows, *storage, pool, errors);
   }

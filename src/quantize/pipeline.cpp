@@ -1,5 +1,6 @@
 #include "quantize/pipeline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -113,9 +114,32 @@ void add_tensors(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   }
 }
 
+// Room for the scales, which are known when the matrices are.
+void add_scales(GgufWriter& writer, const Compressor& source) {
+  std::vector<std::string> names = source.separately_scaled();
+  if (names.empty()) return;
+  size_t count = 0;
+  for (const TensorPlan& t : source.tensors()) {
+    const auto uses = std::count(names.begin(), names.end(), t.name);
+    count += static_cast<size_t>(uses * t.cols);
+  }
+  writer.set(keys::kScaled, GgufValue::texts(std::move(names)));
+  writer.set(keys::kScales, GgufValue::numbers(std::vector<float>(count)));
+}
+
+void patch_scales(GgufWriter& writer, Compressor& source) {
+  std::vector<float> scales;
+  for (const std::string& name : source.separately_scaled()) {
+    const std::span<const float> columns = source.column_scales(name);
+    scales.insert(scales.end(), columns.begin(), columns.end());
+  }
+  if (!scales.empty()) writer.patch(keys::kScales, GgufValue::numbers(scales));
+}
+
 void describe(GgufWriter& writer, const Compressor& source) {
   add_texts(writer, source);
   add_table(writer, source.tensors());
+  add_scales(writer, source);
   add_tensors(writer, source.tensors());
 }
 
@@ -188,6 +212,7 @@ double work_of(const TensorPlan& plan) {
   const double weights = static_cast<double>(plan.rows) * static_cast<double>(plan.cols);
   if (plan.format->dense) return 0.02 * weights;
   if (plan.format->kind == CodeKind::scalar) return weights;
+  if (plan.format->kind == CodeKind::product) return 8 * weights;  // searches all entries
   const TrellisCode& code = plan.format->trellis;
   return weights * (1.0 + std::ldexp(1.0, code.state_bits) / (64.0 * code.values));
 }
@@ -245,6 +270,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   }
   writer.patch(keys::kErrors, GgufValue::numbers(errors));
   writer.patch(keys::kChecksums, GgufValue::numbers(checksums));
+  patch_scales(writer, source);
   writer.commit();
   if (resume) resume->remove();
   return summarize(source, writer.file_size());

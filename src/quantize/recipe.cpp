@@ -9,7 +9,6 @@ namespace walsh {
 namespace {
 
 constexpr int kQrBlock = 128, kOutputBlock = 128, kFoldBlock = 1024;
-constexpr int kDefaultStateBits = 12, kFastStateBits = 10;
 
 TensorRule parse_pattern(std::string_view text, const char* flag) {
   if (text.empty()) throw Error(ErrorCode::usage, flag, "empty tensor name or pattern");
@@ -84,13 +83,16 @@ void check_recipe(const Recipe& recipe) {
     throw Error(ErrorCode::usage, "--rotate " + std::string(rotate_at_name(recipe.rotate)),
                 "has no meaning with --rotation none");
   }
+  if (recipe.calibration && recipe.rotate == RotateAt::residual) {
+    throw Error(ErrorCode::usage, "--calibrate",
+                "cannot be used with --rotate residual: activations are measured in the "
+                "checkpoint's basis, which the folded weights have left");
+  }
 }
 
 const Format& format_at(const Format& format, Effort effort) {
-  const bool shortened = effort == Effort::fast && format.kind == CodeKind::trellis &&
-                         format.trellis.state_bits == kDefaultStateBits;
-  if (!shortened) return format;
-  return trellis_profile(format, kFastStateBits, format.trellis.block_scales);
+  const bool shortened = effort == Effort::fast && format.kind == CodeKind::trellis;
+  return shortened ? fast_trellis_profile(format) : format;
 }
 
 Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass) {
@@ -116,7 +118,7 @@ std::string recipe_json(const Recipe& recipe) {
   for (const TensorRule& rule : recipe.rules) {
     rules.push_back({{"tensor", rule.pattern}, {"type", name(rule.format)}});
   }
-  const Json json = {
+  Json json = {
       {"type", name(recipe.type)},
       {"embed_type", name(recipe.embed_type)},
       {"head_type", name(recipe.head_type)},
@@ -130,6 +132,11 @@ std::string recipe_json(const Recipe& recipe) {
       {"effort", recipe.encode.effort == Effort::full ? "full" : "fast"},
       {"scale", recipe.encode.scale_rule == ScaleRule::search ? "search" : "shape-gain"},
   };
+  if (recipe.calibration) {
+    const CalibrationText& text = *recipe.calibration;
+    json["calibration"] = {
+        {"text", text.checksum}, {"tokens", text.tokens}, {"window", text.window}};
+  }
   return json.dump();
 }
 

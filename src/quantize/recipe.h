@@ -36,6 +36,12 @@ enum class RotateAt : uint8_t {
 };
 RotateAt parse_rotate_at(std::string_view name);  // throws usage
 
+// The text that activations were measured on (docs/calibration.md).
+struct CalibrationText {
+  std::string checksum;  // of the text
+  int64_t tokens = 0, window = 0;
+};
+
 struct Recipe {
   const Format* type = nullptr;        // of every linear weight
   const Format* embed_type = nullptr;  // null: keep the source type
@@ -48,13 +54,15 @@ struct Recipe {
   uint32_t seed = 42;
   bool balance = true;
   EncodeOptions encode;
+  std::optional<CalibrationText> calibration;  // Compressor::calibrate follows
 };
 
 // Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws
 // usage.
 void check_recipe(const Recipe& recipe);
 
-// The profile of a format that an effort calls for: fast trellis codes have 10 state bits.
+// The profile of a format that an effort calls for: fast trellis codes have
+// two state bits less.
 const Format& format_at(const Format& format, Effort effort);
 
 // The rotation of pass `pass` of a tensor of `format` that reads site number `site`.

@@ -15,21 +15,22 @@ using walsh::detail::TrellisTable;
 template <class Arch, int kBits, int kValues>
 void forward_steps(const TrellisTable& table, const float* x, int steps, float* best) {
   using Reg = typename Arch::Reg;
+  constexpr int kBlock = TrellisTable::kBlock;
   const int bits = table.step_bits, fan = 1 << bits;
-  const int classes = table.classes(), states = table.states();
-  const float* levels = table.levels.data();
+  const int classes = table.classes();
   for (int t = 0; t < steps; ++t, x += kValues, best += classes) {
     float* to = best + classes;
     const Reg first = Arch::set(x[0]);
     const Reg second = Arch::set(x[kValues - 1]);
     for (int p = 0; p < classes; p += Arch::kLanes) {
+      const float* levels = table.ordered.data() + p / kBlock * kBlock * fan * kValues + p % kBlock;
       const auto cost = [&](int h) __attribute__((always_inline)) {
-        const int state = h * classes + p;
-        const Reg before = Arch::template spread<kBits>(best + (state >> bits));
-        const Reg d = Arch::sub(first, Arch::load(levels + state));
+        const Reg before = Arch::template spread<kBits>(best + ((h * classes + p) >> bits));
+        const float* level = levels + h * kValues * kBlock;
+        const Reg d = Arch::sub(first, Arch::load(level));
         const Reg c = Arch::fma(d, d, before);
         if constexpr (kValues == 1) return c;
-        const Reg e = Arch::sub(second, Arch::load(levels + states + state));
+        const Reg e = Arch::sub(second, Arch::load(level + kBlock));
         return Arch::fma(e, e, c);
       };
       Reg least = cost(0);

@@ -15,12 +15,17 @@
 
 namespace walsh::detail {
 
-// The levels of every state.
+// The levels of every state, twice: by state, and in the order in which the vector versions of the
+// forward pass read them.
 struct TrellisTable {
+  static constexpr int kBlock = 16;  // classes
+
   int step_bits = 0, state_bits = 0, values = 0;
-  AlignedArray<float> levels;  // [values][2^state_bits]
+  AlignedArray<float> levels;   // [values][2^state_bits]
+  AlignedArray<float> ordered;  // [class / 16][first bits of the state][values][class mod 16]
 
   explicit TrellisTable(const TrellisCode& code);
+  void set_order();  // `ordered` from `levels`
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
 };

@@ -27,11 +27,23 @@ TrellisTable::TrellisTable(const TrellisCode& code)
     : step_bits(code.step_bits),
       state_bits(code.state_bits),
       values(code.values),
-      levels(static_cast<size_t>(code.values) << code.state_bits) {
+      levels(static_cast<size_t>(code.values) << code.state_bits),
+      ordered(levels.size()) {
   float* out = levels.data();
   for (int v = 0; v < values; ++v) {
     for (int s = 0; s < states(); ++s)
       *out++ = trellis_level(code, static_cast<uint32_t>(s), v);
+  }
+  set_order();
+}
+
+void TrellisTable::set_order() {
+  float* out = ordered.data();
+  for (int block = 0; block < classes(); block += kBlock) {
+    for (int first = 0; first < states(); first += classes()) {
+      for (int v = 0; v < values; ++v)
+        out = std::copy_n(levels.data() + v * states() + first + block, kBlock, out);
+    }
   }
 }
 

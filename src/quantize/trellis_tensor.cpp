@@ -18,22 +18,6 @@ constexpr float kLargestHalf = 65504;
 // Beyond every level; a larger target would only overflow the costs.
 constexpr float kLargestTarget = 64;
 
-BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
-                           ThreadPool& pool) {
-  BlockPowers powers(rows, rotator.size());
-  pool.for_each(tile_rows(rows), [&](int64_t item) {
-    const int64_t begin = item * kTileRows, end = std::min(rows, begin + kTileRows);
-    std::vector<float> source(static_cast<size_t>((end - begin) * cols));
-    std::vector<float> rotated(static_cast<size_t>(rotator.size()));
-    read_finite_rows(read_rows, begin, end, cols, source.data());
-    for (int64_t row = begin; row < end; ++row) {
-      rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, rotated.data());
-      powers.set_row(row, rotated.data());
-    }
-  });
-  return powers;
-}
-
 // Sets the codes of one row of tiles and the scales of its rows.
 class TileRowEncoder {
  public:
@@ -157,6 +141,22 @@ class TileRowEncoder {
 };
 
 }  // namespace
+
+BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
+                           ThreadPool& pool) {
+  BlockPowers powers(rows, rotator.size());
+  pool.for_each(tile_rows(rows), [&](int64_t item) {
+    const int64_t begin = item * kTileRows, end = std::min(rows, begin + kTileRows);
+    std::vector<float> source(static_cast<size_t>((end - begin) * cols));
+    std::vector<float> rotated(static_cast<size_t>(rotator.size()));
+    read_finite_rows(read_rows, begin, end, cols, source.data());
+    for (int64_t row = begin; row < end; ++row) {
+      rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, rotated.data());
+      powers.set_row(row, rotated.data());
+    }
+  });
+  return powers;
+}
 
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {

@@ -3,6 +3,7 @@
 
 #include "quantize/encode_source.h"
 #include "quantize/encode_tensor.h"
+#include "quantize/trellis_scales.h"
 
 namespace walsh::detail {
 
@@ -10,6 +11,10 @@ namespace walsh::detail {
 // of threads or the instruction set. Throws as encode_tensor.
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+
+// Mean squares of the rotated source rows per column block.
+BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
+                           ThreadPool& pool);
 
 // Share of the variance per row and column block that one factor per row and one per block do not
 // explain (RankOneScales::unexplained), of source rows in the rotated basis.

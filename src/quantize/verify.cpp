@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quantize/balance.h"
 #include "quantize/compressor.h"
 #include "quantize/fold.h"
 #include "walsh/error.h"
@@ -30,8 +31,28 @@ std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   return "";
 }
 
-std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const std::string& norm) {
-  if (norm.empty()) return {};
+// The original with its rows scaled as the balancing of what it feeds wants it.
+Tensor scaled_original(Tensor original, const WalshFile& file, const ModelPlan& plan,
+                       const std::string& tensor, ThreadPool& pool) {
+  for (const Site& site : plan.sites) {
+    if (site.feeder.matrix != tensor || site.matrices.empty()) continue;
+    const auto scales = file.column_scales(site.matrices.front());
+    if (scales.empty()) continue;
+    if (static_cast<int64_t>(scales.size()) != site.width) {
+      throw Error(ErrorCode::bad_input, file.path() + ": " + keys::kScales,
+                  "its size differs from the checkpoint's");
+    }
+    return scale_rows(original, feeder_factors(site.feeder, scales, original.rows), pool);
+  }
+  return original;
+}
+
+std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const std::string& norm,
+                             const std::string& tensor) {
+  if (norm.empty()) {
+    const auto scales = file.column_scales(tensor);
+    return {scales.begin(), scales.end()};
+  }
   std::vector<float> scales = read_vector(checkpoint, norm);
   const std::vector<float> folded = read_vector(file, norm);
   if (folded.size() != scales.size()) {
@@ -56,10 +77,11 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
     throw Error(ErrorCode::bad_input, file.path() + ": tensor " + tensor,
                 "its shape differs from the checkpoint's");
   }
+  original = scaled_original(std::move(original), file, plan, tensor, pool);
   const Rotation outputs = file.output_rotation(tensor);
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
   std::vector<float> scales;
-  if (!folded) scales = scales_of(file, checkpoint, feeding_norm(plan, tensor));
+  if (!folded) scales = scales_of(file, checkpoint, feeding_norm(plan, tensor), tensor);
   const int64_t chunks = (stored.rows + kChunkRows - 1) / kChunkRows;
   std::vector<double> errors(static_cast<size_t>(chunks)), norms(static_cast<size_t>(chunks));
   pool.for_each(chunks, [&](int64_t chunk) {

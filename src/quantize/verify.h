@@ -11,9 +11,9 @@
 namespace walsh {
 
 // NMSE of a stored matrix against the checkpoint's, in the balanced basis: column c of the original
-// is multiplied by s_c = (gain in the checkpoint) / (gain in the file) of the norm that feeds it.
-// A folded model's matrix is compared with the folded one of the checkpoint, whose plan this is.
-// Throws bad_input if the shapes differ.
+// is multiplied by s_c = (gain in the checkpoint) / (gain in the file) of the norm that feeds it,
+// or by the scales that the file has where there is none. A folded model's matrix is compared with
+// the folded one of the checkpoint, whose plan this is. Throws bad_input if the shapes differ.
 double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& plan,
                     const std::string& tensor, ThreadPool& pool);
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/checked.h"
+#include "formats/product.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
@@ -67,6 +68,7 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
   result->read_fold(content);
   result->read_tensors(content);
   result->read_outputs(content);
+  result->read_scales(content);
   return result;
 }
 
@@ -131,6 +133,28 @@ void WalshFile::read_outputs(const GgufContent& content) {
   }
 }
 
+void WalshFile::read_scales(const GgufContent& content) {
+  if (!content.find(keys::kScaled)) return;
+  const std::string where = path() + ": " + keys::kScaled;
+  const auto& names = content.get(keys::kScaled, path()).as_texts(where);
+  uint64_t count = 0;
+  for (const std::string& name : names)
+    count = checked_add(count, static_cast<uint64_t>(require(name).cols), where);
+  const auto values = array_of(content, keys::kScales, count, path()).as_doubles(where);
+  size_t at = 0;
+  for (const std::string& name : names) {
+    std::vector<float>& scales = scales_[name];
+    if (!scales.empty()) refuse(where, name + " is listed twice");
+    for (int64_t c = 0; c < require(name).cols; ++c)
+      scales.push_back(static_cast<float>(values[at++]));
+  }
+}
+
+std::span<const float> WalshFile::column_scales(const std::string& name) const {
+  const auto it = scales_.find(name);
+  return it == scales_.end() ? std::span<const float>() : std::span<const float>(it->second);
+}
+
 Rotation WalshFile::output_rotation(const std::string& name) const {
   const StoredTensor* stored = find(name);
   return stored ? stored->output_rotation : kNoRotation;
@@ -193,6 +217,13 @@ Tensor WalshFile::load(const std::string& name) {
   tensor.rotation[1] = stored->rotation[1];
   tensor.owner = file_;
   bind_arrays(tensor, stored->arrays);
+  if (tensor.format->product.own_codebook) {
+    try {
+      check_codebook(tensor.format->product, product_codebook(tensor));
+    } catch (const Error& e) {
+      refuse(path() + ": tensor " + stored_name(name, e.where()), e.reason());
+    }
+  }
   return tensor;
 }
 

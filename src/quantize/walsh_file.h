@@ -32,6 +32,10 @@ inline constexpr const char* kSources = "walsh.tensor.source_type";
 inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
 inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
 inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
+// Matrices whose columns were multiplied by scales that stand in no norm (inputs balanced by
+// calibration), and those scales, f32 [cols] of each, one after the other.
+inline constexpr const char* kScaled = "walsh.balance.tensor";
+inline constexpr const char* kScales = "walsh.balance.scale";
 inline constexpr const char* kErrors = "walsh.tensor.nmse";              // f32, balanced basis
 inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
 }  // namespace keys
@@ -64,6 +68,8 @@ class WalshFile : public WeightSource {
   std::string producer() const { return producer_; }
   // The argument of ResidualFold, if the model is folded.
   const std::optional<Rotation>& fold() const { return fold_; }
+  // What the columns of a matrix were multiplied with, [cols], if no norm tells; empty otherwise.
+  std::span<const float> column_scales(const std::string& name) const;
   uint64_t file_bytes() const { return file_->bytes().size(); }
   // Throws bad_input naming the tensor if its content does not have the stored checksum.
   void verify(const StoredTensor& tensor) const;
@@ -89,6 +95,7 @@ class WalshFile : public WeightSource {
   void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
   void read_outputs(const GgufContent& content);
+  void read_scales(const GgufContent& content);
   void bind(const GgufContent& content, StoredTensor& tensor) const;
 
   std::shared_ptr<MappedFile> file_;
@@ -96,6 +103,7 @@ class WalshFile : public WeightSource {
   std::optional<Rotation> fold_;
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t> index_;
+  std::map<std::string, std::vector<float>> scales_;
 };
 
 }  // namespace walsh

@@ -8,6 +8,17 @@
 
 namespace walsh {
 
+// The matrix whose outputs become an activation, each multiplied by a factor that it does not
+// depend on (v before o: a weighted mean over positions; up before down: the gate), so that the
+// channels can be scaled by scaling its rows. Channel c comes from row
+//   c / (dim * repeat) * dim + c % dim.
+struct Feeder {
+  std::string matrix, bias;  // empty: there is none
+  int64_t dim = 1, repeat = 1;
+
+  int64_t row(int64_t channel) const { return channel / (dim * repeat) * dim + channel % dim; }
+};
+
 // One activation and the weights [rows, width] that read it. They share rotation seed and channel
 // balancing.
 struct Site {
@@ -15,6 +26,7 @@ struct Site {
   int64_t width = 0;                  // K of every matrix
   std::string norm;                   // weight of the RMSNorm that feeds it, empty if none
   std::vector<std::string> matrices;  // tensor names, in file order
+  Feeder feeder = {};
 };
 
 // In which basis the rows (outputs) or columns (inputs) of a folded tensor stand.

@@ -28,12 +28,14 @@ TEST_F(CountCommand, AFoldedRotationSavesThreeOfFourTransformsPerLayer) {
 
 TEST_F(CountCommand, SingleMatricesNeedNoModel) {
   const CommandResult r =
-      walsh({"bench", "--count", "--types", "f16,tq3", "--shapes", "4096x4096", "-o", "json"});
+      walsh({"bench", "--count", "--types", "f16,tq3,pq3", "--shapes", "4096x4096", "-o", "json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const Json rows = Json::parse(r.out);
-  ASSERT_EQ(rows.size(), 2u);
+  ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0]["multiplications"], 16777216);
   EXPECT_EQ(rows[1]["lookups"], 16777216);
+  EXPECT_EQ(rows[2]["multiplications"], 1048576 + 131072) << "seed 001: about 1.18 million";
+  EXPECT_EQ(rows[2]["lookups"], 4194304);
   const CommandResult md = walsh({"bench", "--count", "--types", "f16", "--shapes", "4096x4096"});
   EXPECT_NE(md.out.find("16.78 M"), std::string::npos) << md.out;
   expect_error(walsh({"bench", "--count", "--shapes", "7x4"}), 2, "7x4");

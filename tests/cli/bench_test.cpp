@@ -54,6 +54,22 @@ TEST_F(BenchCommand, KernelsAreTimedPerFormatShapeAndBatch) {
   expect_error(walsh({"bench", "--kernels", "--shapes", "10x64"}), 2, "10x64");
 }
 
+TEST_F(BenchCommand, FormatsAreTimedInEncodingAndDecoding) {
+  const CommandResult r = walsh(
+      {"bench", "--formats", "--types", "tq3,tc3:v2:L10", "-r", "1", "-t", "1", "-o", "json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Json rows = Json::parse(r.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["type"], "tc3:v2:L10");
+  for (const Json& row : rows) {
+    for (const char* key :
+         {"encode_weights_per_s", "decode_weights_per_s", "gb_per_s", "bandwidth_share"})
+      EXPECT_GT(row[key], 0.0) << key;
+    EXPECT_NEAR(row["bpw"].get<double>(), 3.06, 0.07);
+  }
+  expect_error(walsh({"bench", "--formats", "--types", "tq9"}), 2, "tq9");
+}
+
 TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
   const CommandResult r = walsh({"formats", "tq3", "q8_0", "f32", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;

@@ -19,12 +19,13 @@ namespace walsh::testing_support {
 inline constexpr int64_t kGoldenRows = 2, kGoldenCols = 288;
 inline constexpr const char* kGoldenPath = WALSH_TEST_DATA "/golden_formats.json";
 
-// All formats, and one trellis profile with scales per row and block.
+// All formats, and trellis profiles with scales per row and block.
 inline std::vector<const Format*> golden_formats() {
   std::vector<const Format*> formats;
   for (const Format& format : all_formats())
     formats.push_back(&format);
-  formats.push_back(&get_format("tc3:L10:blocks"));
+  for (const char* name : {"tc3:L10:blocks", "tc3.5:L12:blocks"})
+    formats.push_back(&get_format(name));
   return formats;
 }
 

@@ -43,6 +43,10 @@ std::vector<TrellisCode> some_codes() {
     for (int bits : {8, 10, 12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
+  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+    for (int bits : {12, 14, 16})
+      codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
+  }
   return codes;
 }
 
@@ -69,6 +73,55 @@ TEST(TrellisProfiles, areFoundByNameAndByParameters) {
   for (const char* name : {"tc3:L11", "tc3:L12", "tc3:L10:", "tc5", "tc3:blocks:L10"})
     EXPECT_THROW(get_format(name), Error) << name;
   EXPECT_THROW(trellis_profile(get_format("tc3"), 9, false), Error);
+}
+
+TEST(TrellisProfiles, ofPairsLeaveSixteenClassesOfStates) {
+  const auto names = [](const char* base) {
+    std::string list;
+    for (int bits : {8, 10, 12, 14, 16}) {
+      try {
+        list += std::string(trellis_profile(get_format(base), bits, true).name) + " ";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::usage);
+      }
+    }
+    return list;
+  };
+  EXPECT_EQ(names("tc2.5"), "tc2.5:L10:blocks tc2.5:L12:blocks tc2.5:blocks tc2.5:L16:blocks ");
+  EXPECT_EQ(names("tc3:v2"),
+            "tc3:v2:L10:blocks tc3:v2:L12:blocks tc3:v2:blocks tc3:v2:L16:blocks ");
+  EXPECT_EQ(names("tc3.5"), "tc3.5:L12:blocks tc3.5:blocks tc3.5:L16:blocks ");
+}
+
+TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
+  for (const auto& [name, fast] : {std::pair{"tc3", "tc3:L10"},
+                                   {"tc3:blocks", "tc3:L10:blocks"},
+                                   {"tc3:L14", "tc3:L14"},
+                                   {"tc3.5", "tc3.5:L12"},
+                                   {"tc3:v2:L12", "tc3:v2:L12"}}) {
+    EXPECT_EQ(fast_trellis_profile(get_format(name)).name, fast);
+  }
+}
+
+TEST(TrellisLevels, ofPairsHaveTheirSignsInTheIndex) {
+  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+    const TrellisCode& code = get_format(name).trellis;
+    std::set<uint32_t> seen;
+    double sum = 0;
+    for (uint32_t i = 0; i < 1024; ++i) {
+      const int8_t* pair = code.table + 2 * i;
+      seen.insert(pair_magnitude(i));
+      EXPECT_EQ(pair[0], -code.table[2 * (i ^ 2)]) << name << ' ' << i;
+      EXPECT_EQ(pair[1], code.table[2 * (i ^ 2) + 1]) << name << ' ' << i;
+      EXPECT_EQ(pair[0], code.table[2 * (i ^ 512)]) << name << ' ' << i;
+      EXPECT_EQ(pair[1], -code.table[2 * (i ^ 512) + 1]) << name << ' ' << i;
+      EXPECT_GE(code.table[2 * pair_positive(i)], 0);
+      sum += pair[0] * pair[0] + pair[1] * pair[1];
+    }
+    EXPECT_EQ(seen.size(), 256u);
+    // Entries are means of what they stand for, so they vary a little less than the weights.
+    EXPECT_NEAR(std::sqrt(sum / 2048) * static_cast<double>(code.unit), 1.0, 0.1) << name;
+  }
 }
 
 TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
@@ -169,12 +222,16 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
   EXPECT_EQ(describe("tc3:L8", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc2:blocks", 17, 1376), "codes 2x5504;scales 17x14;");
   EXPECT_EQ(describe("tc4", 1, 33), "codes 1x512;scales 1x2;col_scales 1x2;");
+  EXPECT_EQ(describe("tc3.5", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
   EXPECT_NEAR(nominal_bits(get_format("tc3")), 3.0, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc2.5")), 2.5, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc3:v2")), 3.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc3:blocks")), 3.0625, 0.001);
 }
 
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
-  for (const char* name : {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks"}) {
+  for (const char* name :
+       {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc2.5", "tc3:v2:blocks", "tc3.5"}) {
     Tensor tensor;
     tensor.format = &get_format(name);
     tensor.rows = 21;
@@ -200,11 +257,13 @@ TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
       for (int64_t col = 0; col < 320; ++col) {
         const int64_t tile = row / 16 * 20 + col / 16;
         const int t = tile_position(static_cast<int>(row % 16), static_cast<int>(col % 16));
-        const uint32_t state = trellis_state(code, arrays[0].data() + tile * tile_bytes(code), t);
+        const uint32_t state =
+            trellis_state(code, arrays[0].data() + tile * tile_bytes(code), t / code.values);
         const int64_t block = col < 256 ? 0 : 1;
         const float scale =
             code.block_scales ? half(1, row * 2 + block) : half(1, row) * half(2, block);
-        EXPECT_EQ(out[static_cast<size_t>(col)], scale * trellis_level(code, state, 0))
+        EXPECT_EQ(out[static_cast<size_t>(col)],
+                  scale * trellis_level(code, state, t % code.values))
             << name << ' ' << row << ' ' << col;
       }
     }

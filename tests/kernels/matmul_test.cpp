@@ -34,8 +34,8 @@ struct RandomTensor {
     tensor.rows = rows;
     tensor.cols = cols;
     arrays.reserve(8);
-    if (format.kind == CodeKind::trellis) {
-      fill_trellis(random);
+    if (format.kind != CodeKind::scalar) {
+      fill_fields(random);
       return;
     }
     const int64_t padded = up(cols, 32) * 32;
@@ -60,13 +60,17 @@ struct RandomTensor {
     }
   }
 
-  void fill_trellis(Random& random) {
+  void fill_fields(Random& random) {
     std::vector<std::span<const std::byte>> spans;
     for (const ArraySpec& spec : array_specs(*tensor.format, tensor.rows, tensor.cols)) {
       auto& array = add(spec.bytes);
       if (spec.suffix == "codes") {
         for (std::byte& b : array)
           b = static_cast<std::byte>(random.next() & 0xff);
+      } else if (spec.suffix == "codebook") {
+        const int limit = 127 - tensor.format->product.residual;
+        for (std::byte& b : array)
+          b = static_cast<std::byte>(static_cast<int>(random.below(2 * limit + 1)) - limit);
       } else {
         array = random_halves(static_cast<int64_t>(spec.bytes / 2), random, 0.2, 1.0);
       }
@@ -159,7 +163,8 @@ void for_coded_formats(const Body& body) {
       body(format, pass);
   }
   for (const char* name :
-       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks"})
+       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks", "tc2.5:L10",
+        "tc2.5:blocks", "tc3:v2:L16", "tc3.5:L12:blocks", "tc3.5:L16"})
     body(get_format(name), 0);
 }
 
@@ -272,7 +277,7 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks"}) {
+  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc3.5"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -342,7 +347,7 @@ TEST(MatmulI8, HandMadeExample) {
 }
 
 TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
-  for (const char* name : {"tc3", "tc2:blocks"}) {
+  for (const char* name : {"tc3", "tc2:blocks", "tc2.5"}) {
     RandomTensor t(get_format(name), 17, 320, 8);
     PassArrays& pass = t.tensor.pass[0];
     for (auto* array : {&pass.codes, &pass.scales, &pass.col_scales}) {
@@ -358,9 +363,21 @@ TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
 
 TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   Format format = get_format("tc3");
+  const auto expect_refused = [&] {
+    const RandomTensor t(format, 16, 32, 8);
+    EXPECT_THROW(pack_panels(t.tensor, 0), Error);
+  };
   format.trellis.table_bits = 9;
-  const RandomTensor t(format, 16, 32, 8);
-  EXPECT_THROW(pack_panels(t.tensor, 0), Error);
+  expect_refused();
+  format = get_format("tc3");
+  format.trellis.step_bits = 5;
+  expect_refused();
+  format = get_format("tc3.5");
+  std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
+  format.trellis.table = table.data();
+  EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
+  table[1] = static_cast<int8_t>(table[1] + 1);  // no longer minus its mirror image
+  expect_refused();
 }
 
 TEST(PackPanels, RefusesArraysThatAreTooSmall) {

@@ -119,6 +119,19 @@ TEST_P(CodedModel, EqualsItsDecodedWeights) {
   EXPECT_LT(distance(logits_of(source, ActivationMode::i8x2), expected), 0.02);
 }
 
+TEST(CodedModelParts, ProductsByLookUpComeNearTheDecodedOnes) {
+  for (const char* name : {"pq3", "pq3:layer"}) {
+    SyntheticSource source = synthetic(get_format(name), dense_format(DType::f16));
+    const auto decoded = logits_of(source, ActivationMode::automatic);
+    const auto looked_up = logits_of(source, ActivationMode::lut);
+    EXPECT_LT(distance(looked_up, decoded), 0.08) << name;
+    EXPECT_GT(distance(looked_up, decoded), 1e-5) << "the tables are rounded";
+    EXPECT_EQ(logits_of(source, ActivationMode::lut, 3), looked_up) << "threads change nothing";
+  }
+  SyntheticSource scalar = synthetic(get_format("tq3"), dense_format(DType::f16));
+  EXPECT_EQ(logits_of(scalar, ActivationMode::lut), logits_of(scalar, ActivationMode::automatic));
+}
+
 std::vector<const Format*> every_format() {
   std::vector<const Format*> list;
   for (const Format& format : all_formats())

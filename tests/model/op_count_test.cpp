@@ -13,7 +13,7 @@ TEST(OpCount, ReproducesTheArithmeticOfTheProductCode) {
   const OpCount dense = count_product(get_format("f16"), 4096, 4096, 0);
   EXPECT_EQ(dense.multiplications, 16777216u);
   EXPECT_EQ(dense.lookups, 0u);
-  const OpCount table = count_table_product({4, 256, 128}, 4096, 4096);
+  const OpCount table = count_product(get_format("pq3"), 4096, 4096, 1);
   EXPECT_EQ(table.multiplications, 1048576u + 131072u);
   EXPECT_EQ(table.lookups, 4096u * 1024u);
   EXPECT_NEAR(
@@ -22,12 +22,16 @@ TEST(OpCount, ReproducesTheArithmeticOfTheProductCode) {
 }
 
 TEST(OpCount, ATableIsFilledOnceForAllRows) {
-  const OpCount one = count_table_product({4, 256, 128}, 1, 256);
-  const OpCount two = count_table_product({4, 256, 128}, 2, 256);
+  const OpCount one = count_product(get_format("pq3"), 1, 256, 1);
+  const OpCount two = count_product(get_format("pq3"), 2, 256, 1);
   EXPECT_EQ(one.multiplications, 64u * 256 * 4 + 2);
   EXPECT_EQ(two.multiplications - one.multiplications, 2u) << "a scale per group";
   EXPECT_EQ(two.lookups, 2 * one.lookups);
   EXPECT_EQ(two.additions - one.additions, 64u + 256 + 2);
+  EXPECT_EQ(count_product(get_format("pq3"), 1, 250, 1), one) << "rows are padded to 32";
+  const OpCount planes = count_product(get_format("pq3"), 1, 256, 2);
+  EXPECT_EQ(planes.multiplications, 2 * one.multiplications);
+  EXPECT_EQ(planes.lookups, 2 * one.lookups);
 }
 
 TEST(OpCount, ScalarCodesMultiplyEveryWeightAndScale) {

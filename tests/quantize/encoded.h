@@ -61,7 +61,7 @@ inline std::vector<std::byte> stored_bytes(const Tensor& tensor) {
   std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
   for (const PassArrays& pass : tensor.pass) {
     for (const auto& array :
-         {pass.codes, pass.scales, pass.offsets, pass.sub_scales, pass.col_scales})
+         {pass.codes, pass.scales, pass.offsets, pass.sub_scales, pass.col_scales, pass.codebook})
       bytes.insert(bytes.end(), array.begin(), array.end());
   }
   return bytes;

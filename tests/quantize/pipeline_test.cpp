@@ -246,7 +246,8 @@ TEST_F(PipelineTest, TruncatedFilesAreRefusedAtEveryLength) {
 }
 
 TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
-  const Recipe recipe = recipe_of("tc3:L8");
+  Recipe recipe = recipe_of("tc3:L8");
+  recipe.rules = {parse_override("k=tc2.5:L10")};
   const std::string path = tiny_.file("out.gguf"), rest = path + kResumeSuffix;
   quantize_to_file(*compressor(recipe), path, {});
   const std::string want = slurp(path);
@@ -310,8 +311,11 @@ TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
   Recipe recipe = recipe_of("tc3");
   recipe.encode.effort = Effort::fast;
   EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L10");
-  recipe.type = &get_format("tc3:L14");
-  EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L14");
+  for (const auto& [name, fast] :
+       {std::pair{"tc3:L14", "tc3:L14"}, {"tc2.5", "tc2.5:L12"}, {"tc3:v2:L16", "tc3:v2:L16"}}) {
+    recipe.type = &get_format(name);
+    EXPECT_EQ(compressor(recipe)->format_of("q").name, fast);
+  }
 }
 
 TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
@@ -344,7 +348,8 @@ TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
 // tensors that the header describes.
 TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
   Recipe recipe = recipe_of("tc3:L8");
-  recipe.rules = {parse_override("up=tc2:L8:blocks"), parse_override("down=tc4:L8")};
+  recipe.rules = {parse_override("up=tc2:L8:blocks"), parse_override("down=tc4:L8"),
+                  parse_override("gate=tc3.5:L12"), parse_override("v=tc2.5:L10:blocks")};
   const std::string path = tiny_.file("out.gguf");
   quantize_to_file(*compressor(recipe), path, {});
   const std::string good = slurp(path);

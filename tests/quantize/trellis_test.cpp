@@ -53,7 +53,8 @@ TrellisCode pair_code(int step_bits) {
 
 std::vector<TrellisCode> small_codes() {
   std::vector<TrellisCode> codes = {pair_code(5), pair_code(7)};
-  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10"})
+  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10",
+                           "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12"})
     codes.push_back(get_format(name).trellis);
   return codes;
 }
@@ -118,7 +119,7 @@ TEST(TrellisForward, findsTheLeastCostOfEveryClass) {
 
 TEST(TrellisForward, givesTheSameBitsOnEveryIsa) {
   std::vector<TrellisCode> codes = small_codes();
-  for (const char* name : {"tc2", "tc3", "tc4"})
+  for (const char* name : {"tc2", "tc3", "tc4", "tc2.5", "tc3:v2", "tc3.5"})
     codes.push_back(get_format(name).trellis);
   for (const TrellisCode& code : codes) {
     const TrellisTable table(code);
@@ -163,6 +164,41 @@ TEST(TileSearch, pathIsACycleOfLeastCostThroughItsSeam) {
   }
 }
 
+// Lloyd's condition with the encoder as the rule: the means of the weights that chose a pair of
+// magnitudes, mirrored into its quadrant.
+TEST(TrellisPairs, areTheMeansOfWhatTheyStandFor) {
+  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+    const TrellisCode& code = get_format(name).trellis;
+    const TrellisTable table(code);
+    TileSearch search(table, detail::seam_weights(Effort::fast));
+    const auto x = normals(size_t{256} * kTileWeights, 12);
+    std::vector<double> sum(2 * kPairMagnitudes), count(kPairMagnitudes), level(sum.size());
+    for (size_t begin = 0; begin < x.size(); begin += kTileWeights) {
+      uint16_t states[kTileWeights];
+      search.encode(x.data() + begin, states);
+      for (size_t t = 0; t < kTileWeights; ++t) {
+        const uint32_t index = (states[t / 2] * code.multiplier) >> (32 - kPairTableBits);
+        const int v = static_cast<int>(t % 2);
+        const size_t at = 2 * pair_magnitude(index) + t % 2;
+        const float mirrored = pair_negative(index, v) ? -x[begin + t] : x[begin + t];
+        sum[at] += static_cast<double>(mirrored);
+        level[at] = std::fabs(static_cast<double>(trellis_level(code, states[t / 2], v)));
+        count[at / 2] += 0.5;
+      }
+    }
+    double shift = 0, product = 0, square = 0;
+    for (size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_GT(count[i / 2], 10) << name << ' ' << i;
+      shift += std::pow(sum[i] / count[i / 2] - level[i], 2) / static_cast<double>(sum.size());
+      product += sum[i] * level[i];
+      square += count[i / 2] * level[i] * level[i];
+    }
+    // 128 weights per mean scatter by a twelfth of their distance to it; rounding adds 0.008.
+    EXPECT_LT(std::sqrt(shift), 0.03) << name;
+    EXPECT_NEAR(product / square, 1, 0.004) << name;
+  }
+}
+
 TEST(RankOneScales, findsExactFactors) {
   detail::BlockPowers powers(20, 608);  // 256 + 256 + 64 + 32
   ASSERT_EQ(powers.sizes, (std::vector<int>{256, 256, 64, 32}));
@@ -200,7 +236,7 @@ TEST(RankOneScales, gaussianRowsAreExplainedAndCrossedOnesAreNot) {
 
 TEST_F(TrellisOnEachIsa, reachesEveryBound) {
   const Matrix large = normal_matrix(128, 1024), small = normal_matrix(16, 256);
-  for (const char* name : {"tc2", "tc3", "tc4"}) {
+  for (const char* name : {"tc2", "tc3", "tc4", "tc2.5", "tc3:v2", "tc3.5"}) {
     const Format& format = get_format(name);
     EXPECT_LE(encode(format, large).nmse(), format.bound) << name;
     for (Isa isa : supported_isas()) {
@@ -226,7 +262,8 @@ TEST(TrellisEncoder, errorFallsWithTheStateBits) {
 }
 
 TEST_F(TrellisOnEachIsa, bytesDoNotDependOnIsaOrThreads) {
-  for (const char* name : {"tc2:L10", "tc3:L10", "tc4:L10", "tc3:L8:blocks"}) {
+  for (const char* name : {"tc2:L10", "tc3:L10", "tc4:L10", "tc3:L8:blocks", "tc2.5:L10",
+                           "tc3:v2:L10:blocks", "tc3.5:L12"}) {
     for (int64_t cols : {32, 33, 288}) {
       Matrix m = normal_matrix(19, cols, static_cast<uint64_t>(cols));
       for (int64_t i = 0; i < cols; ++i) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "kernels/avx2/product_words.h"
 #include "kernels/avx2/trellis_words.h"
 #include "kernels/isa_tables.h"
 #include "kernels/panel_layout.h"
@@ -80,7 +81,7 @@ struct Call {
 template <int Bits>
 class ScalarWeights {
  public:
-  static constexpr int kBits = Bits;
+  static constexpr int kUnitWords = Bits * kPanelRows;
   // Beyond so many vectors decoded columns are kept for all of them; 0: never, decoding is cheap.
   static constexpr int64_t kMostDirect = 0;
 
@@ -109,7 +110,7 @@ class ScalarWeights {
 template <int Bits>
 class TrellisWeights {
  public:
-  static constexpr int kBits = Bits;
+  static constexpr int kUnitWords = trellis_unit_words(Bits);
   static constexpr int64_t kMostDirect = 4;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
@@ -136,7 +137,33 @@ class TrellisWeights {
   }
 
  private:
-  WindowTrellisDecoder<Bits, TrellisWords> decoder_;
+  TrellisDecoder<Bits, TrellisWords> decoder_;
+};
+
+class ProductWeights {
+ public:
+  static constexpr int kUnitWords = kProductWords * kPanelRows;
+  static constexpr int64_t kMostDirect = 4;
+
+  explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
+    decoder_.decode(words, lane, emit);
+  }
+  WALSH_INLINE static int64_t columns(const Call& call, int64_t c) {
+    return std::min(call.step, call.w.cols - c);
+  }
+  WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
+    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + c / call.w.group, lane),
+                         _mm256_set1_ps(call.w.product->unit));
+  }
+  static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
+    call.store(t, total, [&](int i) { return panel * kPanelRows + lane + i; });
+  }
+
+ private:
+  GatherProductDecoder<ProductWords> decoder_;
 };
 
 WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnitudes,
@@ -164,7 +191,7 @@ __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int
 template <int Vectors, int Planes, class Weights>
 void multiply_half(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0) {
   const PanelMatrix& w = call.w;
-  const uint32_t* words = w.codes.data() + panel * panel_words(w, Weights::kBits);
+  const uint32_t* words = w.codes.data() + panel * panel_units(w) * Weights::kUnitWords;
   const int8_t* q = call.x.q.data() + v0 * call.x.cols;
   const float* x_scales = call.x.scales.data() + v0 * call.x_groups;
   __m256 total[Vectors / Planes];
@@ -180,7 +207,7 @@ void multiply_half(const Call& call, const Weights& weights, int64_t panel, int 
           acc[v] = add_dot(acc[v], levels, magnitudes, q + v * call.x.cols + u + 4 * quad);
         });
       });
-      words += Weights::kBits * kPanelRows;
+      words += Weights::kUnitWords;
     }
     const __m256 scale = weights.scale(call, panel, lane, c);
     unroll<Vectors>([&](auto v) WALSH_INLINE {
@@ -229,7 +256,7 @@ constexpr int kBlock = 64;
 template <int Planes, class Weights>
 void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0,
                       int64_t vectors) {
-  const uint32_t* words = call.w.codes.data() + panel * panel_words(call.w, Weights::kBits);
+  const uint32_t* words = call.w.codes.data() + panel * panel_units(call.w) * Weights::kUnitWords;
   __m256 totals[kBlock / Planes];
   std::fill_n(totals, vectors / Planes, _mm256_setzero_ps());
   for (int64_t c = 0, columns; c < call.w.cols; c += columns) {
@@ -239,7 +266,7 @@ void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, i
       weights.decode(words, lane, [&](auto quad, __m256i decoded) WALSH_INLINE {
         levels[u / kQuadColumns + quad] = decoded;
       });
-      words += Weights::kBits * kPanelRows;
+      words += Weights::kUnitWords;
     }
     const __m256 scale = weights.scale(call, panel, lane, c);
     int64_t v = 0;
@@ -309,6 +336,7 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
   const Call call{
       w,        x,         y, ldy, accumulate, flush_columns(w, x), ceil_div(w.cols, w.group),
       z_groups, x.groups()};
+  if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
   switch (w.trellis ? w.trellis->step_bits : w.code->bits) {
     case 2:
       return multiply_bits<2>(call, m, panel_begin, panel_end);
@@ -316,6 +344,12 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
       return multiply_bits<3>(call, m, panel_begin, panel_end);
     case 4:
       return multiply_bits<4>(call, m, panel_begin, panel_end);
+    case 5:
+      return multiply_planes<TrellisWeights<5>>(call, m, panel_begin, panel_end);
+    case 6:
+      return multiply_planes<TrellisWeights<6>>(call, m, panel_begin, panel_end);
+    case 7:
+      return multiply_planes<TrellisWeights<7>>(call, m, panel_begin, panel_end);
     default:
       return multiply_planes<ScalarWeights<8>>(call, m, panel_begin, panel_end);
   }

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/avx2/lanes.h"
+#include "kernels/avx2/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx2 {
@@ -27,6 +28,8 @@ class LevelTable {
 
 struct Rows : Lanes {
   using Table = LevelTable;
+  template <int Bits>
+  using Trellis = detail::TrellisDecoder<Bits, TrellisWords>;
   static constexpr int kTokens = 6;
 
   WALSH_INLINE static Ints load_words(const uint32_t* p) {
@@ -44,6 +47,7 @@ struct Rows : Lanes {
   WALSH_INLINE static Reg byte(Ints a) {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(a, 24 - 8 * Index), 24));
   }
+  WALSH_INLINE static Ints without_bias(Ints levels) { return levels; }
   WALSH_INLINE static Reg f16(const uint16_t* p) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }

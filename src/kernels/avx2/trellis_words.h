@@ -79,6 +79,23 @@ struct TrellisWords {
    private:
     Ints parts_[8];
   };
+
+  class Pairs {
+   public:
+    explicit Pairs(const int8_t* table) { std::memcpy(table_, table, sizeof(PairTable)); }
+    WALSH_INLINE Ints operator()(Ints hash) const {
+      const auto* table = reinterpret_cast<const int*>(table_);
+      const Ints low = _mm256_srli_epi32(_mm256_slli_epi32(hash, 16), 32 - kPairTableBits);
+      const Ints first = _mm256_i32gather_epi32(table, low, 2);
+      const Ints second =
+          _mm256_i32gather_epi32(table, _mm256_srli_epi32(hash, 32 - kPairTableBits), 2);
+      return _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa);
+    }
+
+   private:
+    // The last entry is read with what follows.
+    alignas(64) int8_t table_[sizeof(PairTable) + 2] = {};
+  };
 };
 
 }  // namespace walsh::avx2

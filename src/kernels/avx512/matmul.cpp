@@ -1,5 +1,6 @@
 // The int8 matmul for processors with VNNI but without byte permutes across lanes.
 #include "kernels/avx512/matmul_vnni.h"
+#include "kernels/avx512/product_words.h"
 #include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
 
@@ -21,14 +22,15 @@ class ShuffleLookup {
 };
 
 template <int Bits>
-using TrellisDecoder = WindowTrellisDecoder<Bits, TrellisWords>;
+using TrellisDecoder = detail::TrellisDecoder<Bits, TrellisWords>;
+using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  MatmulVnni<ShuffleLookup, TrellisDecoder>::run(w, x, m, y, ldy, panel_begin, panel_end,
-                                                 accumulate);
+  MatmulVnni<ShuffleLookup, TrellisDecoder, ProductDecoder>::run(w, x, m, y, ldy, panel_begin,
+                                                                 panel_end, accumulate);
 }
 
 }  // namespace walsh::avx512

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/avx512/lanes.h"
+#include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512 {
@@ -24,6 +25,8 @@ class LevelTable {
 
 struct Rows : Lanes {
   using Table = LevelTable;
+  template <int Bits>
+  using Trellis = detail::TrellisDecoder<Bits, TrellisWords>;
   static constexpr int kTokens = 12;
 
   WALSH_INLINE static Ints load_words(const uint32_t* p) { return _mm512_load_si512(p); }
@@ -37,6 +40,9 @@ struct Rows : Lanes {
   template <int Index>
   WALSH_INLINE static Reg byte(Ints a) {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(a, 24 - 8 * Index), 24));
+  }
+  WALSH_INLINE static Ints without_bias(Ints levels) {
+    return _mm512_xor_si512(levels, _mm512_set1_epi8(static_cast<char>(TrellisWords::kBias)));
   }
   WALSH_INLINE static Reg f16(const uint16_t* p) {
     return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));

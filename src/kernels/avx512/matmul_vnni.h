@@ -15,13 +15,14 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-// Table looks up scalar codes; Trellis<bits> decodes trellis codes.
-template <class Table, template <int> class Trellis>
+// Table looks up scalar codes; Trellis<bits> decodes trellis codes, Product product codes.
+template <class Table, template <int> class Trellis, class Product>
 class MatmulVnni {
  public:
   static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+    if (w.product) return run_with(call, ProductWeights<Product>(w));
     switch (w.trellis ? w.trellis->step_bits : w.code->bits) {
       case 2:
         return run_bits<2>(call);
@@ -29,6 +30,12 @@ class MatmulVnni {
         return run_bits<3>(call);
       case 4:
         return run_bits<4>(call);
+      case 5:
+        return run_with(call, TrellisWeights<Trellis<5>>(w));
+      case 6:
+        return run_with(call, TrellisWeights<Trellis<6>>(w));
+      case 7:
+        return run_with(call, TrellisWeights<Trellis<7>>(w));
       default:
         return run_with(call, ScalarWeights<8, Table>(w));
     }
@@ -56,10 +63,10 @@ class MatmulVnni {
     // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
     constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
     const PanelMatrix& w = call.w;
-    constexpr int kBits = Weights::kBits;
+    constexpr int kUnitWords = Weights::kUnitWords;
     const int64_t ldq = call.x.cols;
-    const uint32_t* words = w.codes.data() + panel * panel_words(w, kBits);
-    const uint32_t* last_unit = w.codes.end() - kBits * kPanelRows;
+    const uint32_t* words = w.codes.data() + panel * panel_units(w) * kUnitWords;
+    const uint32_t* last_unit = w.codes.end() - kUnitWords;
     const int8_t* q = call.q(v0);
     __m512 total[Vectors / Planes];
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
@@ -81,7 +88,7 @@ class MatmulVnni {
       });
       for (int64_t u = c; u < c + columns; u += kUnitColumns) {
         const uint32_t* ahead = std::min(words + kPrefetchWords, last_unit);
-        unroll<kBits>([&](auto line) WALSH_INLINE {
+        unroll<ceil_div(kUnitWords, kPanelRows)>([&](auto line) WALSH_INLINE {
           _mm_prefetch(reinterpret_cast<const char*>(ahead + kPanelRows * line), _MM_HINT_T0);
         });
         weights.decode(words, [&](auto quad, __m512i bytes) WALSH_INLINE {
@@ -90,7 +97,7 @@ class MatmulVnni {
             a = _mm512_dpbusd_epi32(a, bytes, broadcast(q + v * ldq + u + 4 * quad));
           });
         });
-        words += kBits * kPanelRows;
+        words += kUnitWords;
       }
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         __m512i sum = acc[v][0];
@@ -220,16 +227,17 @@ class MatmulVnni {
   template <int Panels, class Weights>
   static void decode_slab(const Call& call, const Weights& weights, int64_t panel, int64_t begin,
                           int64_t end, uint8_t* bytes) {
-    constexpr int kBits = Weights::kBits;
+    constexpr int kUnitWords = Weights::kUnitWords;
     for (int p = 0; p < Panels; ++p) {
-      const uint32_t* words = call.w.codes.data() + (panel + p) * panel_words(call.w, kBits) +
-                              begin / kUnitColumns * kBits * kPanelRows;
+      const uint32_t* words =
+          call.w.codes.data() +
+          ((panel + p) * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
       uint8_t* out = bytes + 4 * p * kPanelRows;
       for (int64_t c = begin; c < end; c += kUnitColumns) {
         weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
           _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, levels);
         });
-        words += kBits * kPanelRows;
+        words += kUnitWords;
         out += kUnitColumns * kPanelRows * Panels;
       }
     }

@@ -30,6 +30,7 @@ struct VnniCall {
   bool accumulate;
   int64_t step, w_groups, z_groups, x_groups;
   int x_shift;
+  float unit;
 
   VnniCall(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
            int64_t output_stride, int64_t first, int64_t last, bool add)
@@ -45,8 +46,13 @@ struct VnniCall {
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
         x_groups(x.groups()),
-        x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
+        x_shift(std::countr_zero(static_cast<unsigned>(x.group))),
+        unit(unit_of(w)) {}
 
+  static float unit_of(const PanelMatrix& w) {
+    if (w.product) return w.product->unit;
+    return w.trellis ? w.trellis->unit : w.code->unit;
+  }
   WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
   WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
     return x.scales.data()[vector * x_groups + (col >> x_shift)];
@@ -75,17 +81,9 @@ struct VnniCall {
   }
 };
 
-template <int Bits, class Table>
-class ScalarWeights {
+// Scales of a group of columns of a row.
+class GroupedWeights {
  public:
-  static constexpr int kBits = Bits;
-
-  explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
-
-  template <typename Emit>
-  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
-    decoder_.decode(words, emit);
-  }
   // Columns from c to the next flush of the integer sums, and columns of the group at c.
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
@@ -95,7 +93,7 @@ class ScalarWeights {
   // What a sum of the group is multiplied with, beside the scale of the activations.
   WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
     return _mm512_mul_ps(call.f16(call.w.scales, panel * call.w_groups + group),
-                         _mm512_set1_ps(call.w.code->unit));
+                         _mm512_set1_ps(call.unit));
   }
   // Asks for the same group's scales of the next panel: they are too few at a time for the
   // hardware to see a stream.
@@ -107,15 +105,44 @@ class ScalarWeights {
   }
   // The rows' results from their totals.
   WALSH_INLINE static __m512 finish(const VnniCall&, int64_t, __m512 total) { return total; }
+};
+
+template <int Bits, class Table>
+class ScalarWeights : public GroupedWeights {
+ public:
+  static constexpr int kUnitWords = Bits * kPanelRows;
+
+  explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    decoder_.decode(words, emit);
+  }
 
  private:
   CodeDecoder<Bits, Bytes<Table>> decoder_;
 };
 
 template <class Decoder>
+class ProductWeights : public GroupedWeights {
+ public:
+  static constexpr int kUnitWords = kProductWords * kPanelRows;
+
+  explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    decoder_.decode(words, 0, emit);
+  }
+
+ private:
+  Decoder decoder_;
+};
+
+template <class Decoder>
 class TrellisWeights {
  public:
-  static constexpr int kBits = Decoder::kBits;
+  static constexpr int kUnitWords = Decoder::kUnitWords;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
 
@@ -137,7 +164,7 @@ class TrellisWeights {
   }
   WALSH_INLINE static void prefetch_scale(const VnniCall&, int64_t, int64_t) {}
   WALSH_INLINE static __m512 finish(const VnniCall& call, int64_t panel, __m512 total) {
-    __m512 scale = _mm512_set1_ps(call.w.trellis->unit);
+    __m512 scale = _mm512_set1_ps(call.unit);
     if (!call.w.trellis->block_scales) scale = _mm512_mul_ps(call.f16(call.w.scales, panel), scale);
     const __m512i lanes =  // trellis_lane of rows 0..15
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);

@@ -14,6 +14,7 @@ namespace walsh::avx512 {
 struct TrellisWords {
   using Ints = __m512i;
   static constexpr int kLanes = 16;
+  static constexpr int kBias = 128;
 
   WALSH_INLINE static Ints words(uint64_t first, const uint8_t* p, int64_t stride) {
     const auto at = [&](int i) WALSH_INLINE {
@@ -86,6 +87,40 @@ struct TrellisWords {
 
    private:
     Ints parts_[8];
+  };
+
+  class Pairs {
+   public:
+    explicit Pairs(const int8_t* table) {
+      for (uint32_t half = 0; half < 2; ++half) {
+        alignas(64) uint8_t pairs[2 * 128];
+        for (uint32_t i = 0; i < 128; ++i) {
+          for (uint32_t v = 0; v < 2; ++v)
+            pairs[2 * i + v] = static_cast<uint8_t>(table[2 * (i << 2 | half) + v] + kBias);
+        }
+        for (int part = 0; part < 4; ++part)
+          parts_[half][part] = _mm512_load_si512(pairs + 64 * part);
+      }
+    }
+    // Bits 8..2 of an index, the low bits of the high byte of a hash, number the magnitudes of the
+    // half that bit 0 chooses, bit 6 of the low byte; the signs are the top bits of the bytes.
+    WALSH_INLINE Ints operator()(Ints hash) const {
+      const Ints index = _mm512_srli_epi16(hash, 8);
+      const __mmask32 far = _mm512_test_epi16_mask(hash, _mm512_set1_epi16(0x4000));
+      const __mmask32 upper = _mm512_test_epi16_mask(hash, _mm512_set1_epi16(0x0040));
+      Ints half[2];
+      detail::unroll<2>([&](auto i) WALSH_INLINE {
+        const Ints(&p)[4] = parts_[i];
+        half[i] = _mm512_mask_blend_epi16(far, _mm512_permutex2var_epi16(p[0], index, p[1]),
+                                          _mm512_permutex2var_epi16(p[2], index, p[3]));
+      });
+      const Ints levels = _mm512_mask_blend_epi16(upper, half[0], half[1]);
+      return _mm512_mask_sub_epi8(levels, _mm512_movepi8_mask(hash), _mm512_setzero_si512(),
+                                  levels);
+    }
+
+   private:
+    Ints parts_[2][4];
   };
 };
 

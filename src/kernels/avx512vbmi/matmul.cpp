@@ -1,6 +1,7 @@
 // The int8 matmul with VBMI's byte permute: it reads the low 6 bits of an index, so a table
 // repeated four times makes masking the nibble unnecessary.
 #include "kernels/avx512/matmul_vnni.h"
+#include "kernels/avx512vbmi/product_decoder.h"
 #include "kernels/avx512vbmi/trellis_decoder.h"
 #include "kernels/isa_tables.h"
 
@@ -25,8 +26,8 @@ class PermuteLookup {
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  avx512::MatmulVnni<PermuteLookup, TrellisDecoder>::run(w, x, m, y, ldy, panel_begin, panel_end,
-                                                         accumulate);
+  avx512::MatmulVnni<PermuteLookup, TrellisDecoder, ProductDecoder>::run(
+      w, x, m, y, ldy, panel_begin, panel_end, accumulate);
 }
 
 }  // namespace walsh::avx512vbmi

@@ -1,12 +1,13 @@
 // Decoding of one unit (two tiles, 32 columns) of a trellis panel with VBMI: one byte permute
 // brings the eight windows of a quad into 64-bit lanes, multishifts cut the states out of them in
 // 16-bit lanes, two 16-bit multiplications hash 32 states, and two-register byte permutes look
-// levels up.
+// levels and magnitudes of pairs up.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/panel_layout.h"
 #include "kernels/simd/code_decoder.h"
@@ -14,39 +15,88 @@
 
 namespace walsh::avx512vbmi {
 
-template <int Bits>
-class TrellisDecoder {
+// 16-bit hashes of the states that start at bit `shifts` of every window.
+class StateHash {
  public:
-  static constexpr int kBits = Bits;
-
-  explicit TrellisDecoder(const TrellisCode& code)
+  explicit StateHash(const TrellisCode& code)
       : mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
         multiplier_low_(_mm512_set1_epi16(static_cast<short>(code.multiplier))),
-        multiplier_high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))) {
+        multiplier_high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))) {}
+
+  WALSH_INLINE __m512i operator()(__m512i windows, __m512i shifts) const {
+    const __m512i state = _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, windows), mask_);
+    return _mm512_add_epi16(_mm512_mullo_epi16(state, multiplier_high_),
+                            _mm512_mulhi_epu16(state, multiplier_low_));
+  }
+
+  // Shifts for four states per window, that of word i at bit bit_of(i).
+  template <typename BitOf>
+  static __m512i shifts(const BitOf& bit_of) {
+    alignas(8) uint8_t shift[8];
+    for (int word = 0; word < 4; ++word) {
+      shift[2 * word] = static_cast<uint8_t>(bit_of(word));
+      shift[2 * word + 1] = static_cast<uint8_t>(bit_of(word) + 8);
+    }
+    long long all;
+    __builtin_memcpy(&all, shift, 8);
+    return _mm512_set1_epi64(all);
+  }
+
+ private:
+  __m512i mask_, multiplier_low_, multiplier_high_;
+};
+
+// The windows of the quads of a tile: 64 bits for every row and that eight below.
+template <int TileBytes>
+class TileWindows {
+ public:
+  // start_of(j): the first byte of window j, 4g + q.
+  template <typename StartOf>
+  explicit TileWindows(const StartOf& start_of) {
+    for (int quad = 0; quad < 4; ++quad) {
+      alignas(64) uint8_t from[64];
+      for (int g = 0; g < 8; ++g) {
+        for (int i = 0; i < 8; ++i)
+          from[8 * g + i] = static_cast<uint8_t>((start_of(4 * g + quad) + i) % TileBytes);
+      }
+      bytes_[quad] = _mm512_load_si512(from);
+    }
+  }
+
+  // of(quad) from the 128 bytes at the tile; what lies beyond it is read and not used.
+  WALSH_INLINE static auto load(const uint8_t* tile) {
+    struct Pair {
+      __m512i low, high;
+    };
+    return Pair{_mm512_loadu_si512(tile), _mm512_loadu_si512(tile + 64)};
+  }
+  template <typename Pair>
+  WALSH_INLINE __m512i of(const Pair& tile, int quad) const {
+    return TileBytes <= 64 ? _mm512_permutexvar_epi8(bytes_[quad], tile.low)
+                           : _mm512_permutex2var_epi8(tile.low, bytes_[quad], tile.high);
+  }
+
+ private:
+  __m512i bytes_[4];
+};
+
+// One weight per step.
+template <int Bits>
+class LevelDecoder {
+ public:
+  static constexpr int kUnitWords = detail::trellis_unit_words(Bits);
+
+  explicit LevelDecoder(const TrellisCode& code)
+      : hash_(code), windows_([](int j) { return Bits * (31 - j); }) {
     alignas(64) uint8_t table[128];
     for (int i = 0; i < 128; ++i)
       table[i] = static_cast<uint8_t>(code.table[i] + 128);
     for (int i = 0; i < 2; ++i)
       levels_[i] = _mm512_load_si512(table + 64 * i);
-    for (int quad = 0; quad < 4; ++quad) {
-      alignas(64) uint8_t from[64];
-      for (int g = 0; g < 8; ++g) {
-        for (int i = 0; i < 8; ++i)
-          from[8 * g + i] = static_cast<uint8_t>((Bits * (31 - 4 * g - quad) + i) % kTileBytes);
-      }
-      windows_[quad] = _mm512_load_si512(from);
-    }
+    // Words 0, 1: columns `odd` and 2 + odd of row g, words 2, 3: of row g + 8.
     for (int odd = 0; odd < 2; ++odd) {
-      // Words 0, 1: columns `odd` and 2 + odd of row g, words 2, 3: of row g + 8.
-      alignas(8) uint8_t shift[8];
-      for (int word = 0; word < 4; ++word) {
-        const int position = 4 * (word / 2) + 2 * (word % 2) + odd;
-        shift[2 * word] = static_cast<uint8_t>(Bits * (7 - position));
-        shift[2 * word + 1] = static_cast<uint8_t>(Bits * (7 - position) + 8);
-      }
-      long long both;
-      __builtin_memcpy(&both, shift, 8);
-      shifts_[odd] = _mm512_set1_epi64(both);
+      shifts_[odd] = StateHash::shifts(
+          [&](int word) { return Bits * (7 - (4 * (word / 2) + 2 * (word % 2) + odd)); });
     }
   }
 
@@ -55,28 +105,17 @@ class TrellisDecoder {
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     detail::unroll<2>([&](auto tile) WALSH_INLINE {
-      const __m512i low = _mm512_loadu_si512(bytes + kTileBytes * tile);
-      // What lies beyond the tile is read where it has less than 128 bytes, and not used.
-      const __m512i high = _mm512_loadu_si512(bytes + kTileBytes * tile + 64);
+      const auto loaded = windows_.load(bytes + 2 * kUnitWords * tile);
       detail::unroll<4>([&](auto quad) WALSH_INLINE {
-        const __m512i window = Bits == 2 ? _mm512_permutexvar_epi8(windows_[quad], low)
-                                         : _mm512_permutex2var_epi8(low, windows_[quad], high);
-        emit(detail::Quad<4 * tile + quad>{}, levels(indices(window)));
+        emit(detail::Quad<4 * tile + quad>{}, levels(indices(windows_.of(loaded, quad))));
       });
     });
   }
 
  private:
-  static constexpr int kTileBytes = 32 * Bits;
-
-  WALSH_INLINE __m512i hash(__m512i window, __m512i shifts) const {
-    const __m512i state = _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, window), mask_);
-    return _mm512_add_epi16(_mm512_mullo_epi16(state, multiplier_high_),
-                            _mm512_mulhi_epu16(state, multiplier_low_));
-  }
   WALSH_INLINE __m512i indices(__m512i window) const {
-    const __m512i even = _mm512_srli_epi16(hash(window, shifts_[0]), 8);
-    const __m512i odd = hash(window, shifts_[1]);
+    const __m512i even = _mm512_srli_epi16(hash_(window, shifts_[0]), 8);
+    const __m512i odd = hash_(window, shifts_[1]);
     return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x00ff), even, odd, 0xca);
   }
   // Level + 128 from the lower half of the symmetric table: level(255 - i) = -level(i).
@@ -88,8 +127,96 @@ class TrellisDecoder {
     return _mm512_mask_sub_epi8(level, upper, _mm512_setzero_si512(), level);
   }
 
-  __m512i windows_[4], shifts_[2], levels_[2];
-  __m512i mask_, multiplier_low_, multiplier_high_;
+  StateHash hash_;
+  TileWindows<2 * kUnitWords> windows_;
+  __m512i shifts_[2], levels_[2];
 };
+
+// Two weights per step.
+template <int Bits>
+class PairDecoder {
+ public:
+  static constexpr int kUnitWords = detail::trellis_unit_words(Bits);
+
+  explicit PairDecoder(const TrellisCode& code)
+      : hash_(code), windows_([](int j) { return start_bit(j) / 8; }) {
+    // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8. Windows of odd and even
+    // quads start at different bits of a byte.
+    for (int quad = 0; quad < 2; ++quad) {
+      shifts_[quad] =
+          StateHash::shifts([&](int word) { return start_bit(quad) % 8 + Bits * (3 - word); });
+    }
+    for (uint32_t part = 0; part < 4; ++part) {
+      for (int v = 0; v < 2; ++v) {
+        alignas(64) uint8_t table[64];
+        for (uint32_t i = 0; i < 64; ++i) {
+          // Bits 8..2 of the index of a pair count within its half of the table, which is bit 0.
+          const uint32_t index = (part % 2 * 64 + i) << 2 | part / 2;
+          table[i] = static_cast<uint8_t>(code.table[2 * index + static_cast<uint32_t>(v)] + 128);
+        }
+        tables_[v][part] = _mm512_load_si512(table);
+      }
+    }
+  }
+
+  // As in LevelDecoder.
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    detail::unroll<2>([&](auto tile) WALSH_INLINE {
+      const auto loaded = windows_.load(bytes + 2 * kUnitWords * tile);
+      detail::unroll<2>([&](auto half) WALSH_INLINE {
+        const __m512i first = hash_(windows_.of(loaded, 2 * half), shifts_[0]);
+        const __m512i second = hash_(windows_.of(loaded, 2 * half + 1), shifts_[1]);
+        const Magnitudes m = magnitudes(first, second);
+        const __m512i low = _mm512_set1_epi16(0x00ff);
+        emit(detail::Quad<4 * tile + 2 * half>{},
+             with_signs(first, _mm512_ternarylogic_epi32(low, m.value[0],
+                                                         _mm512_slli_epi16(m.value[1], 8), 0xca)));
+        emit(detail::Quad<4 * tile + 2 * half + 1>{},
+             with_signs(second, _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(m.value[0], 8),
+                                                          m.value[1], 0xca)));
+      });
+    });
+  }
+
+ private:
+  // Of both values of a pair: that of a state of the first quad in a low byte, that of the second
+  // in a high byte.
+  struct Magnitudes {
+    __m512i value[2];
+  };
+
+  static constexpr int start_bit(int j) { return 4 * Bits * (31 - j); }
+
+  // The index of a pair is the upper 10 bits of a hash: bits 8..2 are the low bits of its high
+  // byte, bit 0 is bit 6 of its low byte.
+  WALSH_INLINE Magnitudes magnitudes(__m512i first, __m512i second) const {
+    const __m512i low = _mm512_set1_epi16(0x00ff);
+    const __m512i index = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(first, 8), second, 0xca);
+    const __m512i halves =
+        _mm512_ternarylogic_epi32(low, first, _mm512_slli_epi16(second, 8), 0xca);
+    const __mmask64 upper = _mm512_test_epi8_mask(halves, _mm512_set1_epi8(0x40));
+    Magnitudes m;
+    for (int v = 0; v < 2; ++v) {
+      const __m512i* t = tables_[v];
+      m.value[v] = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t[0], index, t[1]),
+                                          _mm512_permutex2var_epi8(t[2], index, t[3]));
+    }
+    return m;
+  }
+  // The signs are the top bits of the hash's bytes.
+  WALSH_INLINE static __m512i with_signs(__m512i hash, __m512i levels) {
+    return _mm512_mask_sub_epi8(levels, _mm512_movepi8_mask(hash), _mm512_setzero_si512(), levels);
+  }
+
+  StateHash hash_;
+  TileWindows<2 * kUnitWords> windows_;
+  __m512i shifts_[2], tables_[2][4];
+};
+
+template <int Bits>
+using TrellisDecoder =
+    std::conditional_t<detail::trellis_values(Bits) == 1, LevelDecoder<Bits>, PairDecoder<Bits>>;
 
 }  // namespace walsh::avx512vbmi

@@ -247,20 +247,25 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
   check_arrays(code, tensor.rows, tensor.cols, arrays);
   const std::span<const std::byte> spans[] = {arrays.codes, arrays.scales, arrays.offsets,
                                               arrays.sub_scales};
-  uint64_t total = 0;
-  for (const auto& span : spans)
-    total += round_256(span.size());
-  if (staging.bytes() < total) {
-    staging = Buffer();  // before the larger one is asked for
-    staging = Buffer(total);
-  }
   const void* sent[4] = {};
-  uint64_t begin = 0;
-  for (int i = 0; i < 4; ++i) {
-    if (spans[i].empty()) continue;
-    sent[i] = staging.as<std::byte>() + begin;
-    uploader.copy(staging.as<std::byte>() + begin, spans[i].data(), spans[i].size());
-    begin += round_256(spans[i].size());
+  if (tensor.on_gpu) {
+    for (int i = 0; i < 4; ++i)
+      sent[i] = spans[i].data();
+  } else {
+    uint64_t total = 0;
+    for (const auto& span : spans)
+      total += round_256(span.size());
+    if (staging.bytes() < total) {
+      staging = Buffer();  // before the larger one is asked for
+      staging = Buffer(total);
+    }
+    uint64_t begin = 0;
+    for (int i = 0; i < 4; ++i) {
+      if (spans[i].empty()) continue;
+      sent[i] = staging.as<std::byte>() + begin;
+      uploader.copy(staging.as<std::byte>() + begin, spans[i].data(), spans[i].size());
+      begin += round_256(spans[i].size());
+    }
   }
   return pack_matrix(code, tensor.rows, tensor.cols, {sent[0], sent[1], sent[2], sent[3]},
                      uploader.stream());
@@ -272,7 +277,11 @@ DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {
   m.rows = tensor.rows;
   m.cols = tensor.cols;
   m.data = Buffer(tensor.data.size());
-  uploader.copy(m.data.as(), tensor.data.data(), tensor.data.size());
+  if (tensor.on_gpu) {
+    copy_on_device(m.data.as(), tensor.data.data(), tensor.data.size(), uploader.stream());
+  } else {
+    uploader.copy(m.data.as(), tensor.data.data(), tensor.data.size());
+  }
   return m;
 }
 

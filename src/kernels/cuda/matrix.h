@@ -64,8 +64,9 @@ uint64_t matrix_bytes(const ScalarCode& code, int64_t rows, int64_t cols);
 // Repacks one pass of a [rows, cols] tensor whose stored arrays are already on the device.
 Matrix pack_matrix(const ScalarCode& code, int64_t rows, int64_t cols, const StoredPass& stored,
                    Stream stream);
-// Sends pass `pass` of a tensor to the device and repacks it there. `staging` is device memory for
-// the stored arrays, grown when it is too small. Ordered on the uploader's stream.
+// Sends pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
+// repacks it there. `staging` is device memory for the stored arrays, grown when it is too small.
+// Ordered on the uploader's stream.
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging);
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
 

@@ -43,19 +43,29 @@ float scale_at(const AlignedArray<uint16_t>& scales, int64_t panel, int64_t grou
   return f16_to_f32(scales[static_cast<size_t>(index)]);
 }
 
+int level_i8(const PanelMatrix& w, const uint32_t* words, int lane, int64_t col) {
+  if (w.product) return product_level_i8(w, words, lane, col);
+  const int code = code_at(words, w.code->bits, lane, col);
+  return w.code->bits == 8 ? code : w.code->levels_i8[code];
+}
+
+int64_t words_of_panel(const PanelMatrix& w) {
+  return panel_words(w, w.product ? kProductWords : w.code->bits);
+}
+
 int32_t dot(const PanelMatrix& w, const uint32_t* words, int lane, const int8_t* q, int64_t begin,
             int64_t end) {
   int32_t sum = 0;
-  for (int64_t c = begin; c < end; ++c) {
-    const int code = code_at(words, w.code->bits, lane, c);
-    sum += (w.code->bits == 8 ? code : w.code->levels_i8[code]) * q[c];
-  }
+  for (int64_t c = begin; c < end; ++c)
+    sum += level_i8(w, words, lane, c) * q[c];
   return sum;
 }
 
-uint32_t state_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) {
-  return trellis_state(*w.trellis, trellis_tile(w, panel, col),
-                       tile_position(row, static_cast<int>(col % kTileCols)));
+int trellis_level_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) {
+  const TrellisCode& code = *w.trellis;
+  const int t = tile_position(row, static_cast<int>(col % kTileCols));
+  const uint32_t state = trellis_state(code, trellis_tile(w, panel, col), t / code.values);
+  return trellis_level_i8(code, state, t % code.values);
 }
 
 // Scale of a row of a panel in trellis formats; block 0 with one per row.
@@ -75,8 +85,7 @@ float trellis_row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
       int32_t sum = 0;
       for (int64_t i = c; i < end; ++i) {
-        sum += trellis_level_i8(*w.trellis, state_at(w, panel, row, i), 0) *
-               x.q.data()[v * x.cols + i];
+        sum += trellis_level_at(w, panel, row, i) * x.q.data()[v * x.cols + i];
       }
       const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(sum), factor * x_scale, y);
@@ -92,11 +101,12 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   if (w.trellis) return trellis_row_times_vector(w, x, panel, lane, t);
   const int64_t step = flush_columns(w, x);
   const int64_t w_groups = ceil_div(w.cols, w.group);
-  const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
+  const uint32_t* words = w.codes.data() + panel * words_of_panel(w);
+  const float unit = w.product ? w.product->unit : w.code->unit;
   float y = 0;
   for (int64_t c = 0; c < w.cols; c += step) {
     const int64_t end = std::min(c + step, w.cols);
-    const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * w.code->unit;
+    const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * unit;
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
       const int8_t* q = x.q.data() + v * x.cols;
       const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
@@ -120,12 +130,17 @@ float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
     const float scale = w.trellis->block_scales
                             ? trellis_scale(w, panel, lane, block)
                             : trellis_scale(w, panel, lane, 0) * w.col_factors.data()[block];
-    return scale * trellis_level(*w.trellis, state_at(w, panel, lane, col), 0);
+    const auto level = static_cast<float>(trellis_level_at(w, panel, lane, col));
+    return scale * (w.trellis->unit * level);
   }
-  const uint32_t* words = w.codes.data() + panel * panel_words(w, w.code->bits);
+  const uint32_t* words = w.codes.data() + panel * words_of_panel(w);
+  const float scale = scale_at(w.scales, panel, ceil_div(w.cols, w.group), col / w.group, lane);
+  if (w.product) {
+    const int level = product_level_i8(w, words, lane, col);
+    return scale * (w.product->unit * static_cast<float>(level));
+  }
   const int code = code_at(words, w.code->bits, lane, col);
   const float level = w.code->bits == 8 ? static_cast<float>(code) : w.code->levels[code];
-  const float scale = scale_at(w.scales, panel, ceil_div(w.cols, w.group), col / w.group, lane);
   if (w.offset_group == 0) return scale * level;
   return scale * level +
          scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), col / w.offset_group, lane);

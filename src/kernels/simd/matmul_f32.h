@@ -5,7 +5,8 @@
 // `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
 // of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
 // load_words, shift_right<n> of lanes, select as in code_decoder.h, byte<n> (sign-extended, as
-// float), f16 and the float operations.
+// float), f16, the float operations, Trellis<bits> (a decoder as in trellis_decoder.h) and
+// without_bias, its levels as signed bytes.
 #pragma once
 
 #include <algorithm>
@@ -25,17 +26,21 @@ class DecodedMatmul {
   static void run(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                   int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call{w, x, ldx, y, ldy, accumulate};
-    const Tables tables(w.code);
-    const int64_t row_end = std::min(panel_end * kPanelRows, ceil_div(w.rows, kWidth) * kWidth);
-    for (int64_t row = panel_begin * kPanelRows; row < row_end; row += 2 * kWidth) {
-      for (int64_t t = 0; t < m; t += kBlock) {
-        const int64_t tokens = std::min<int64_t>(kBlock, m - t);
-        if (row + kWidth < row_end) {
-          multiply_block<2>(call, tables, row, t, tokens);
-        } else {
-          multiply_block<1>(call, tables, row, t, tokens);
-        }
-      }
+    switch (w.trellis ? w.trellis->step_bits : 0) {
+      case 2:
+        return run_with(call, TrellisSlab<2>(w), m, panel_begin, panel_end);
+      case 3:
+        return run_with(call, TrellisSlab<3>(w), m, panel_begin, panel_end);
+      case 4:
+        return run_with(call, TrellisSlab<4>(w), m, panel_begin, panel_end);
+      case 5:
+        return run_with(call, TrellisSlab<5>(w), m, panel_begin, panel_end);
+      case 6:
+        return run_with(call, TrellisSlab<6>(w), m, panel_begin, panel_end);
+      case 7:
+        return run_with(call, TrellisSlab<7>(w), m, panel_begin, panel_end);
+      default:
+        return run_with(call, PlainSlab(w), m, panel_begin, panel_end);
     }
   }
 
@@ -128,28 +133,25 @@ class DecodedMatmul {
     }
   }
 
-  // The same of a trellis, weight by weight.
-  static void decode_trellis(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
+  // The same of product codes.
+  static void decode_product(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
                              int64_t stride, float* out) {
     const int64_t panel = row / kPanelRows;
-    const TrellisCode& code = *w.trellis;
+    const int lane = static_cast<int>(row % kPanelRows);
+    const uint32_t* words = w.codes.data() + panel * panel_words(w, kProductWords);
+    const uint16_t* scales = w.scales.data() + panel * ceil_div(w.cols, w.group) * kPanelRows;
     for (int64_t c = begin; c < end; ++c, out += stride) {
-      const std::byte* tile = trellis_tile(w, panel, c);
-      const int64_t block = column_block(c, w.cols);
-      const int64_t group = code.block_scales ? panel * column_blocks(w.cols) + block : panel;
-      const float factor = code.block_scales ? 1.0f : w.col_factors.data()[block];
+      const Reg scale = Arch::f16(scales + c / w.group * kPanelRows + lane);
       for (int i = 0; i < kWidth; ++i) {
-        const int r = static_cast<int>(row % kPanelRows) + i;
-        const int t = tile_position(r, static_cast<int>(c % kTileCols));
-        const float scale = f16_to_f32(w.scales.data()[group * kPanelRows + trellis_lane(r)]);
-        out[i] = scale * factor * trellis_level(code, trellis_state(code, tile, t), 0);
+        out[i] = w.product->unit * static_cast<float>(product_level_i8(w, words, lane + i, c));
       }
+      Arch::store(out, Arch::mul(scale, Arch::load(out)));
     }
   }
 
   static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
-    if (w.trellis) return decode_trellis(w, row, begin, end, stride, out);
+    if (w.product) return decode_product(w, row, begin, end, stride, out);
     switch (w.code->bits) {
       case 2:
         return decode_rows<2>(w, tables, row, begin, end, stride, out);
@@ -159,6 +161,81 @@ class DecodedMatmul {
         return decode_rows<4>(w, tables, row, begin, end, stride, out);
       default:
         return decode_rows<8>(w, tables, row, begin, end, stride, out);
+    }
+  }
+
+  // Decodes formats whose lanes are rows.
+  class PlainSlab {
+   public:
+    explicit PlainSlab(const PanelMatrix& w) : w_(w), tables_(w.code) {}
+
+    // Columns [begin, end) of kWidth lanes from `lane` on, counted over all panels:
+    // out[column * stride + lane].
+    void decode(int64_t lane, int64_t begin, int64_t end, int64_t stride, float* out) const {
+      decode_slab(w_, tables_, lane, begin, end, stride, out);
+    }
+    static int64_t row_of(int64_t lane) { return lane; }
+    // Lanes of whole registers that hold rows.
+    static int64_t lanes(const PanelMatrix& w) { return ceil_div(w.rows, kWidth) * kWidth; }
+
+   private:
+    const PanelMatrix& w_;
+    Tables tables_;
+  };
+
+  // Decodes trellises, whose lanes are rows in another order.
+  template <int Bits>
+  class TrellisSlab {
+   public:
+    explicit TrellisSlab(const PanelMatrix& w) : w_(w), decoder_(*w.trellis) {}
+
+    void decode(int64_t lane, int64_t begin, int64_t end, int64_t stride, float* out) const {
+      const int64_t panel = lane / kPanelRows, first = lane % kPanelRows;
+      const int64_t blocks = column_blocks(w_.cols);
+      const Reg unit = Arch::set(w_.trellis->unit);
+      const uint32_t* words = w_.codes.data() + (panel * panel_units(w_) + begin / kUnitColumns) *
+                                                    Arch::template Trellis<Bits>::kUnitWords;
+      for (int64_t c = begin; c < end; c += kUnitColumns) {
+        const int64_t block = column_block(c, w_.cols);
+        const int64_t group = w_.trellis->block_scales ? panel * blocks + block : panel;
+        Reg scale = Arch::f16(w_.scales.data() + group * kPanelRows + first);
+        if (!w_.trellis->block_scales) {
+          scale = Arch::mul(scale, Arch::set(w_.col_factors.data()[block]));
+        }
+        decoder_.decode(words, static_cast<int>(first), [&](auto quad, Ints levels) WALSH_INLINE {
+          const Ints weights = Arch::without_bias(levels);
+          unroll<4>([&](auto i) WALSH_INLINE {
+            const Reg level = Arch::mul(unit, Arch::template byte<i>(weights));
+            Arch::store(out + (4 * quad + i) * stride, Arch::mul(scale, level));
+          });
+        });
+        words += Arch::template Trellis<Bits>::kUnitWords;
+        out += kUnitColumns * stride;
+      }
+    }
+    static int64_t row_of(int64_t lane) {
+      return lane / kPanelRows * kPanelRows + trellis_row(static_cast<int>(lane % kPanelRows));
+    }
+    static int64_t lanes(const PanelMatrix& w) { return w.panels() * kPanelRows; }
+
+   private:
+    const PanelMatrix& w_;
+    typename Arch::template Trellis<Bits> decoder_;
+  };
+
+  template <class Slab>
+  static void run_with(const Call& call, const Slab& slab, int64_t m, int64_t panel_begin,
+                       int64_t panel_end) {
+    const int64_t lane_end = std::min(panel_end * kPanelRows, slab.lanes(call.w));
+    for (int64_t lane = panel_begin * kPanelRows; lane < lane_end; lane += 2 * kWidth) {
+      for (int64_t t = 0; t < m; t += kBlock) {
+        const int64_t tokens = std::min<int64_t>(kBlock, m - t);
+        if (lane + kWidth < lane_end) {
+          multiply_block<2>(call, slab, lane, t, tokens);
+        } else {
+          multiply_block<1>(call, slab, lane, t, tokens);
+        }
+      }
     }
   }
 
@@ -198,9 +275,9 @@ class DecodedMatmul {
     }
   }
 
-  // Rows row .. row + Regs * kWidth - 1, tokens t0 .. t0 + tokens - 1, at most kBlock.
-  template <int Regs>
-  static void multiply_block(const Call& call, const Tables& tables, int64_t row, int64_t t0,
+  // Lanes lane .. lane + Regs * kWidth - 1, tokens t0 .. t0 + tokens - 1, at most kBlock.
+  template <int Regs, class Slab>
+  static void multiply_block(const Call& call, const Slab& decoder, int64_t lane, int64_t t0,
                              int64_t tokens) {
     alignas(64) float slab[kF32Block * Regs * kWidth];
     alignas(64) float totals[kBlock * Regs * kWidth];
@@ -209,18 +286,21 @@ class DecodedMatmul {
     for (int64_t begin = 0; begin < call.w.cols; begin += kF32Block) {
       const int64_t end = std::min(begin + kF32Block, call.w.cols);
       for (int r = 0; r < Regs; ++r)
-        decode_slab(call.w, tables, row + r * kWidth, begin, end, stride, slab + r * kWidth);
+        decoder.decode(lane + r * kWidth, begin, end, stride, slab + r * kWidth);
       for (int64_t t = 0; t < tokens; t += kTokens) {
         multiply_some<Regs, kTokens>(std::min<int64_t>(kTokens, tokens - t), slab, end - begin,
                                      call.x + (t0 + t) * call.ldx + begin, call.ldx,
                                      totals + t * stride);
       }
     }
-    const int64_t rows = std::min(stride, call.w.rows - row);
     for (int64_t t = 0; t < tokens; ++t) {
-      float* out = call.y + (t0 + t) * call.ldy + row;
-      for (int64_t i = 0; i < rows; ++i)
-        out[i] = call.accumulate ? out[i] + totals[t * stride + i] : totals[t * stride + i];
+      float* out = call.y + (t0 + t) * call.ldy;
+      for (int64_t i = 0; i < stride; ++i) {
+        const int64_t row = decoder.row_of(lane + i);
+        if (row >= call.w.rows) continue;
+        const float total = totals[t * stride + i];
+        out[row] = call.accumulate ? out[row] + total : total;
+      }
     }
   }
 };

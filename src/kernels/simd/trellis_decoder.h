@@ -1,16 +1,19 @@
 // Decoding of one unit (two tiles, 32 columns) of a trellis panel without byte permutes across
-// lanes: windows of the bit stream are loaded one by one, states cut out in 16-bit lanes, hashed by
-// two 16-bit multiplications and looked up in a tree of byte shuffles.
+// lanes: windows of the bit stream are loaded one by one, states cut out in 16-bit lanes and hashed
+// by two 16-bit multiplications. Levels are looked up in a tree of byte shuffles, pairs of them as
+// suits the instruction set.
 //
 // `Arch` is the instruction set: type Ints of kLanes 32-bit lanes, words(p, stride) (64 bits at
 // each of p, p + stride, ...), set16, set64, shift_right64<n>, shift_left64<n>, shift_right32<n>,
 // shift_left32<n>, shift_right16<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts
 // from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, add16,
-// multiply_low, multiply_high, and Levels, the lookup of a byte in a symmetric table of 256 levels.
+// multiply_low, multiply_high, Levels, the lookup of a byte in a symmetric table of 256 levels, and
+// Pairs, that of the upper 10 bits of 16 in a table of pairs.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/panel_layout.h"
 #include "kernels/simd/code_decoder.h"
@@ -18,71 +21,127 @@
 
 namespace walsh::detail {
 
+// Hashes of states, 16 bits each.
+template <class Arch>
+class StateHash {
+ public:
+  using Ints = typename Arch::Ints;
+
+  explicit StateHash(const TrellisCode& code)
+      : mask_(Arch::set16((1u << code.state_bits) - 1)),
+        multiplier_low_(Arch::set16(code.multiplier & 0xffffu)),
+        multiplier_high_(Arch::set16(code.multiplier >> 16)) {}
+
+  // state * multiplier >> 16 of the state in the low word of `low` and in the high word of `high`.
+  WALSH_INLINE Ints operator()(Ints low, Ints high) const {
+    const Ints state = Arch::bit_and(Arch::odd_words(low, high), mask_);
+    return Arch::add16(Arch::multiply_low(state, multiplier_high_),
+                       Arch::multiply_high(state, multiplier_low_));
+  }
+
+ private:
+  Ints mask_, multiplier_low_, multiplier_high_;
+};
+
+// The windows of a quad of columns, 64 bits from byte Start of the tile on and so on for every
+// eighth row from `g` on, Stride bytes before the one before; what lies beyond the end of the tile
+// is at its start.
+template <int TileBytes, int Start, int Stride, class Arch>
+WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int g) {
+  uint64_t first;
+  std::memcpy(&first, tile + Start - Stride * g, 8);
+  if constexpr (Start + 8 > TileBytes) {
+    if (g == 0) {
+      constexpr int kInside = 8 * (TileBytes - Start);
+      uint64_t start;
+      std::memcpy(&start, tile, 8);
+      first = (first & ((uint64_t{1} << kInside) - 1)) | start << kInside;
+    }
+  }
+  return Arch::words(first, tile + Start - Stride * g, -Stride);
+}
+
+// One weight per step.
 template <int Bits, class Arch>
 class WindowTrellisDecoder {
  public:
-  static constexpr int kBits = Bits;
+  static constexpr int kUnitWords = trellis_unit_words(Bits);
   using Ints = typename Arch::Ints;
 
-  explicit WindowTrellisDecoder(const TrellisCode& code)
-      : levels_(code.table),
-        mask_(Arch::set16((1u << code.state_bits) - 1)),
-        multiplier_low_(Arch::set16(code.multiplier & 0xffffu)),
-        multiplier_high_(Arch::set16(code.multiplier >> 16)) {}
+  explicit WindowTrellisDecoder(const TrellisCode& code) : levels_(code.table), hash_(code) {}
 
   // emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     unroll<8>([&](auto quad) WALSH_INLINE {
-      constexpr int kTile = quad / 4, kColumns = quad % 4;
-      emit(quad, levels_(indices(windows<kColumns>(bytes + kTile * kTileBytes, lane / 2))));
+      // Window j = 4g + q starts at byte Bits (31 - j).
+      constexpr int kTile = quad / 4, kStart = Bits * (31 - quad % 4);
+      emit(quad, levels_(indices(trellis_windows<kTileBytes, kStart, 4 * Bits, Arch>(
+                     bytes + kTile * kTileBytes, lane / 2))));
     });
   }
 
  private:
-  static constexpr int kTileBytes = 32 * Bits;
-
-  // Window j = 4g + q starts at byte Bits (31 - j); those at the end of the tile go on at its
-  // start.
-  template <int Quad>
-  WALSH_INLINE static Ints windows(const uint8_t* tile, int g) {
-    constexpr int kStart = Bits * (31 - Quad);
-    uint64_t first;
-    std::memcpy(&first, tile + kStart - 4 * Bits * g, 8);
-    if constexpr (kStart + 8 > kTileBytes) {
-      if (g == 0) {
-        constexpr int kInside = 8 * (kTileBytes - kStart);
-        uint64_t start;
-        std::memcpy(&start, tile, 8);
-        first = (first & ((uint64_t{1} << kInside) - 1)) | start << kInside;
-      }
-    }
-    return Arch::words(first, tile + kStart - 4 * Bits * g, -4 * Bits);
-  }
+  static constexpr int kTileBytes = 2 * kUnitWords;
 
   // The table index of every weight: byte i of lane 2g + h is that of column i of row g + 8h.
   WALSH_INLINE Ints indices(Ints window) const {
     // States of a row at bits Bits (3 - i) of its 32-bit lane.
     const Ints rows = Arch::odd_lanes(Arch::template shift_right64<4 * Bits>(window),
                                       Arch::template shift_left64<32>(window));
-    const Ints even = hash(Arch::template shift_right32<3 * Bits>(rows),
-                           Arch::template shift_left32<16 - Bits>(rows));
+    const Ints even = hash_(Arch::template shift_right32<3 * Bits>(rows),
+                            Arch::template shift_left32<16 - Bits>(rows));
     const Ints odd =
-        hash(Arch::template shift_right32<2 * Bits>(rows), Arch::template shift_left32<16>(rows));
+        hash_(Arch::template shift_right32<2 * Bits>(rows), Arch::template shift_left32<16>(rows));
     return Arch::low_bytes(Arch::template shift_right16<8>(even), odd);
   }
 
-  // state * multiplier >> 16 of the state in the low word of `low` and in the high word of `high`.
-  WALSH_INLINE Ints hash(Ints low, Ints high) const {
-    const Ints state = Arch::bit_and(Arch::odd_words(low, high), mask_);
-    return Arch::add16(Arch::multiply_low(state, multiplier_high_),
-                       Arch::multiply_high(state, multiplier_low_));
+  typename Arch::Levels levels_;
+  StateHash<Arch> hash_;
+};
+
+// Two weights per step.
+template <int Bits, class Arch>
+class WindowPairDecoder {
+ public:
+  static constexpr int kUnitWords = trellis_unit_words(Bits);
+  using Ints = typename Arch::Ints;
+
+  explicit WindowPairDecoder(const TrellisCode& code) : pairs_(code.table), hash_(code) {}
+
+  // As in WindowTrellisDecoder.
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    unroll<8>([&](auto quad) WALSH_INLINE {
+      // Window j = 4g + q starts at bit 4 Bits (31 - j).
+      constexpr int kTile = quad / 4, kStart = 4 * Bits * (31 - quad % 4);
+      const Ints window = trellis_windows<kTileBytes, kStart / 8, 2 * Bits, Arch>(
+          bytes + kTile * kTileBytes, lane / 2);
+      emit(quad, pairs_(states<kStart % 8>(window)));
+    });
   }
 
-  typename Arch::Levels levels_;
-  Ints mask_, multiplier_low_, multiplier_high_;
+ private:
+  static constexpr int kTileBytes = 2 * kUnitWords;
+
+  // Hashes of the states: word i of lane 2g + h is that of columns 2i, 2i + 1 of row g + 8h.
+  template <int Offset>
+  WALSH_INLINE Ints states(Ints window) const {
+    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * Bits>(window),
+                                      Arch::template shift_left64<32 - Offset>(window));
+    return hash_(Arch::template shift_right32<Bits>(rows), Arch::template shift_left32<16>(rows));
+  }
+
+  typename Arch::Pairs pairs_;
+  StateHash<Arch> hash_;
 };
+
+template <int Bits, class Arch>
+using TrellisDecoder =
+    std::conditional_t<trellis_values(Bits) == 1, WindowTrellisDecoder<Bits, Arch>,
+                       WindowPairDecoder<Bits, Arch>>;
 
 // The upper half of a symmetric table of 256 levels, looked up by 7 bits: kBits 0-3 inside a
 // shuffle, 4-6 by selection between its eight parts. `shuffle(part, index)` and `select(a, b, x)`

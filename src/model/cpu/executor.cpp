@@ -180,12 +180,21 @@ void CpuExecutor::mlp(int64_t index, int64_t skip) {
     ops_.silu_mul(gate, up_.data() + row * mlp_stride_, width, gate);
     prepare_row(layer.down_input, gate, row, scratch);
   });
+  tell(layer.down_input, m);
   multiply({{&layer.down, &layer.down_input, branch_.data(), x_stride_}}, m);
   add_rows(branch_.data(), m, x);
 }
 
-void CpuExecutor::logits(int64_t row, int64_t rows) {
+std::span<float> CpuExecutor::hidden(int64_t row) {
+  return {x_.data() + row * x_stride_, static_cast<size_t>(model_.config.hidden)};
+}
+
+void CpuExecutor::prepare_head(int64_t row, int64_t rows) {
   prepare(model_.head_input, x_.data() + row * x_stride_, x_stride_, rows);
+}
+
+void CpuExecutor::logits(int64_t row, int64_t rows) {
+  prepare_head(row, rows);
   multiply({{&model_.head, &model_.head_input, logits_.data(), logits_stride_}}, rows);
 }
 
@@ -196,6 +205,17 @@ std::span<const float> CpuExecutor::logit_row(int64_t index) {
 void CpuExecutor::prepare(const Input& input, const float* x, int64_t ldx, int64_t m) {
   for_rows(m,
            [&](int64_t row, float* scratch) { prepare_row(input, x + row * ldx, row, scratch); });
+  tell(input, m);
+}
+
+void CpuExecutor::tell(const Input& input, int64_t m) const {
+  if (!observer_) return;
+  for (const PreparedInput& form : input.forms) {
+    if (form.planes > 0 || form.transform.rotator != nullptr) continue;
+    const Workspace& rows = workspaces_[static_cast<size_t>(form.buffer)];
+    observer_(input, rows.rows.data(), rows.stride, m);
+    return;
+  }
 }
 
 void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, float* scratch) {
@@ -258,7 +278,9 @@ void CpuExecutor::multiply_units(const Product& product, int64_t begin, int64_t 
     if (x.quantized.q.empty()) {
       ops_.matmul_f32(w, x.rows.data(), x.stride, m, product.y, product.ldy, begin, end, pass > 0);
     } else {
-      ops_.matmul_i8(w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0);
+      const bool by_lookup = w.product && model_.activations == ActivationMode::lut;
+      const auto matmul = by_lookup ? ops_.matmul_lookup : ops_.matmul_i8;
+      matmul(w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0);
     }
   }
   if (linear.output == nullptr) add_bias(product, row_begin, row_end, 0, m);

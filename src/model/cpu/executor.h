@@ -1,6 +1,7 @@
 // The steps of the forward pass on the CPU.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -14,6 +15,10 @@ namespace walsh {
 
 class CpuExecutor : public Executor {
  public:
+  // Told the inputs of products that are plain float32: [m] rows of `stride` floats each.
+  using InputObserver =
+      std::function<void(const Input& input, const float* rows, int64_t stride, int64_t m)>;
+
   CpuExecutor(const Model& model, int64_t positions, const SessionOptions& options);
 
   int64_t max_rows() const override { return max_rows_; }
@@ -26,6 +31,12 @@ class CpuExecutor : public Executor {
   void mlp(int64_t layer, int64_t skip) override;
   void logits(int64_t row, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+
+  void observe(InputObserver observer) { observer_ = std::move(observer); }
+  // The residual stream of a row of the batch, [hidden], to be read or replaced between the steps.
+  std::span<float> hidden(int64_t row);
+  // What logits() does before its product.
+  void prepare_head(int64_t row, int64_t rows);
 
  private:
   // A prepared input of the current rows: int8 planes, or float32 rows of `stride`.
@@ -48,6 +59,7 @@ class CpuExecutor : public Executor {
 
   void allocate(uint64_t max_bytes);
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
+  void tell(const Input& input, int64_t m) const;
   void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
   void multiply(std::initializer_list<Product> products, int64_t m);
   void multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m);
@@ -64,6 +76,7 @@ class CpuExecutor : public Executor {
 
   const Model& model_;
   const Ops& ops_;
+  InputObserver observer_;
   std::vector<KvCache> caches_;  // per sequence
   int64_t max_rows_;             // tokens evaluated together
   int64_t logit_rows_;           // rows of logits computed together

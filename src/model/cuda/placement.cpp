@@ -30,9 +30,9 @@ class CudaPlacement : public Placement {
       throw Error(ErrorCode::usage, "device " + device_.name(),
                   "rotation qr exists on the CPU only: use --device cpu");
     }
-    if (activations == ActivationMode::f32) {
+    if (activations == ActivationMode::f32 || activations == ActivationMode::lut) {
       throw Error(ErrorCode::usage, "device " + device_.name(),
-                  "activations f32 exist on the CPU only: use auto, i8, i8x2 or f16");
+                  "activations f32 and lut exist on the CPU only: use auto, i8, i8x2 or f16");
     }
   }
 
@@ -54,6 +54,7 @@ class CudaPlacement : public Placement {
       uploader_->copy(weights->bias.as(), linear.bias.data(), weights->bias.bytes());
     }
     linear.device_weights = std::move(weights);
+    if (stored.on_gpu) uploader_->synchronize();  // before its arrays go
   }
 
   std::shared_ptr<const DeviceWeights> place_embedding(const Tensor& stored) override {

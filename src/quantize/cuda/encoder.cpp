@@ -73,6 +73,20 @@ float value_at(const Tensor& source, std::span<const float> scales, int64_t row,
   detail::refuse_value(what, row, col);
 }
 
+Tensor tensor_of(const EncodedMatrix& encoded, std::span<const std::span<const std::byte>> arrays,
+                 double* squared_error, double* squared_norm) {
+  Tensor tensor;
+  tensor.format = encoded.format;
+  tensor.rows = encoded.rows;
+  tensor.cols = encoded.cols;
+  for (int pass = 0; pass < encoded.format->passes; ++pass)
+    tensor.rotation[pass] = encoded.rotation[pass];
+  bind_arrays(tensor, arrays);
+  if (squared_error != nullptr) *squared_error = encoded.squared_error;
+  if (squared_norm != nullptr) *squared_norm = encoded.squared_norm;
+  return tensor;
+}
+
 template <class T>
 T* row_of(const Buffer& buffer, int64_t row, int64_t row_bytes) {
   return reinterpret_cast<T*>(buffer.as<std::byte>() + row * row_bytes);
@@ -250,6 +264,21 @@ void GpuEncoder::Impl::convert_slice(const EncodedMatrix& out, const Source& sou
   encoding::launch_sum(args.errors, rows * args.spans, &totals.as<Totals>()->error, stream);
 }
 
+Tensor GpuEncoder::encode_on_device(const Format& format, const Rotation (&rotation)[2],
+                                    const EncodeOptions& options, const Tensor& source,
+                                    std::span<const float> column_scales, double* squared_error,
+                                    double* squared_norm) {
+  const auto encoded = std::make_shared<const EncodedMatrix>(
+      encode(format, rotation, options, source, column_scales));
+  std::vector<std::span<const std::byte>> arrays;
+  for (const Buffer& array : encoded->arrays)
+    arrays.emplace_back(array.as<const std::byte>(), array.bytes());
+  Tensor tensor = tensor_of(*encoded, arrays, squared_error, squared_norm);
+  tensor.owner = encoded;
+  tensor.on_gpu = true;
+  return tensor;
+}
+
 Tensor GpuEncoder::encode_to_host(const Format& format, const Rotation (&rotation)[2],
                                   const EncodeOptions& options, const Tensor& source,
                                   std::span<const float> column_scales, double* squared_error,
@@ -261,18 +290,10 @@ Tensor GpuEncoder::encode_to_host(const Format& format, const Rotation (&rotatio
     copy_to_host(storage->arrays[i].data(), array.as(), array.bytes(), impl_->slices.stream());
   }
   synchronize(impl_->slices.stream());
-  Tensor tensor;
-  tensor.format = &format;
-  tensor.rows = source.rows;
-  tensor.cols = source.cols;
-  for (int pass = 0; pass < format.passes; ++pass)
-    tensor.rotation[pass] = rotation[pass];
   const std::vector<std::span<const std::byte>> arrays(storage->arrays.begin(),
                                                        storage->arrays.end());
-  bind_arrays(tensor, arrays);
+  Tensor tensor = tensor_of(encoded, arrays, squared_error, squared_norm);
   tensor.owner = storage;
-  if (squared_error != nullptr) *squared_error = encoded.squared_error;
-  if (squared_norm != nullptr) *squared_norm = encoded.squared_norm;
   return tensor;
 }
 

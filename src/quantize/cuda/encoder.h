@@ -48,7 +48,11 @@ class GpuEncoder {
   EncodedMatrix encode(const Format& format, const Rotation (&rotation)[2],
                        const EncodeOptions& options, const Tensor& source,
                        std::span<const float> column_scales);
-  // The same with the arrays copied to the host.
+  // The same as a tensor whose arrays stay on the device, or are copied to the host.
+  Tensor encode_on_device(const Format& format, const Rotation (&rotation)[2],
+                          const EncodeOptions& options, const Tensor& source,
+                          std::span<const float> column_scales, double* squared_error,
+                          double* squared_norm);
   Tensor encode_to_host(const Format& format, const Rotation (&rotation)[2],
                         const EncodeOptions& options, const Tensor& source,
                         std::span<const float> column_scales, double* squared_error,

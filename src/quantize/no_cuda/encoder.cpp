@@ -28,6 +28,11 @@ EncodedMatrix GpuEncoder::encode(const Format&, const Rotation (&)[2], const Enc
   unavailable();
 }
 
+Tensor GpuEncoder::encode_on_device(const Format&, const Rotation (&)[2], const EncodeOptions&,
+                                    const Tensor&, std::span<const float>, double*, double*) {
+  unavailable();
+}
+
 Tensor GpuEncoder::encode_to_host(const Format&, const Rotation (&)[2], const EncodeOptions&,
                                   const Tensor&, std::span<const float>, double*, double*) {
   unavailable();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "../model_support.h"
@@ -13,6 +14,7 @@
 #include "model/synthetic.h"
 #include "model/tensors.h"
 #include "quantize/open.h"
+#include "quantize/pipeline.h"
 
 namespace walsh {
 namespace {
@@ -121,7 +123,7 @@ TEST_F(CudaModel, ThePartsOfAPromptDoNotMatter) {
         rows.push_back(std::move(row));
     }
     const Rows expected(whole.begin(), whole.begin() + count);
-    EXPECT_LT(divergence(expected, rows), 1e-4) << "parts of " << part;
+    EXPECT_LT(divergence(expected, rows), 3e-4) << "parts of " << part;  // levels rounded to int8
   }
 }
 
@@ -151,7 +153,7 @@ TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
       texts[s].push_back(next[s]);
   }
   for (size_t s = 0; s < kSequences; ++s)
-    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), 1e-4) << s;
+    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), 3e-4) << s;
 }
 
 TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
@@ -209,6 +211,25 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
                                          "qwen2-tiny", "qwen2-window-tiny", "qwen3-tiny",
                                          "walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"));
 
+// Encoded on the GPU and kept there, against a file that the CPU wrote.
+TEST_F(CudaModel, CompressedWhileLoadingEqualsTheFile) {
+  const std::string folder = test::model_folder("walsh-tiny-13m");
+  const std::string file = testing::TempDir() + "walsh_compressed_while_loading.gguf";
+  const auto tokens = random_tokens(20, 500, 6);
+  for (const char* type : {"tq3", "itq3_s8", "tq4+4"}) {
+    Recipe recipe;
+    recipe.type = &get_format(type);
+    recipe.embed_type = &get_format("q8_0");
+    recipe.encode.effort = Effort::fast;
+    quantize_to_file(*open_compressor(folder, recipe, read_plan, pool_), file, {});
+    const auto online = open_compressor(folder, recipe, read_plan, pool_);
+    const auto written = open_source(file, nullptr, read_plan, pool_);
+    EXPECT_EQ(logits_of(load(*online, gpu_), tokens), logits_of(load(*written, gpu_), tokens))
+        << type;
+  }
+  std::filesystem::remove(file);
+}
+
 TEST_F(CudaModel, WhatDoesNotFitIsRefusedWithNumbersBeforeLoading) {
   SyntheticSource source("70b", {&get_format("bf16"), &get_format("bf16"), &get_format("bf16")});
   const ModelConfig config = parse_config(source.config_json(), source.path());
@@ -221,7 +242,7 @@ TEST_F(CudaModel, WhatDoesNotFitIsRefusedWithNumbersBeforeLoading) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::limit);
-    EXPECT_THAT(e.what(), testing::HasSubstr("weights 131."));
+    EXPECT_THAT(e.what(), testing::HasSubstr("weights 129."));
     EXPECT_THAT(e.what(), testing::HasSubstr("available 32.00 GiB"));
   }
 }

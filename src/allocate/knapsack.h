@@ -1,0 +1,37 @@
+// The multiple-choice knapsack behind bit allocation: one format per tensor, least damage in a
+// budget of bytes.
+//
+// Solved exactly by dynamic programming over sizes (Kellerer, Pferschy & Pisinger 2004, chapter
+// 11). What counts is how much larger a choice is than the item's smallest one. These differences
+// are counted in units: their greatest common divisor, so that nothing is rounded, or, if the range
+// of sizes would then need more than kMaxUnits, the least size that needs no more; differences are
+// then rounded up, so the budget holds in any case.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace walsh {
+
+struct Choice {
+  uint64_t bytes = 0;
+  double damage = 0;  // finite; less is better
+};
+
+struct KnapsackSolution {
+  std::vector<int> picks;  // per item, index of its choice
+  uint64_t bytes = 0;
+  double damage = 0;
+  uint64_t unit = 1;  // bytes
+};
+
+inline constexpr uint64_t kMaxUnits = 1 << 17;
+
+// The picks of least total damage whose total size is at most `budget`; of equally good ones the
+// smallest, then the first in the order of choices. Every item has at least one choice. Throws
+// limit naming `where` and the least size if nothing fits.
+KnapsackSolution solve_knapsack(std::span<const std::vector<Choice>> items, uint64_t budget,
+                                const char* where);
+
+}  // namespace walsh

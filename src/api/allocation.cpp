@@ -1,0 +1,76 @@
+#include "api/allocation.h"
+
+#include <fmt/format.h>
+
+#include "api/load.h"
+#include "io/checksum.h"
+#include "io/mapped_file.h"
+#include "model/tensors.h"
+#include "quantize/open.h"
+
+namespace walsh {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
+// All compressors share one set of statistics: every recipe sees the same activations.
+OpenCompressor opener(const AllocationRequest& request, ThreadPool& pool) {
+  if (request.calibration.text.empty()) {
+    return [&](const Recipe& recipe) {
+      return open_compressor(request.folder, recipe, read_plan, pool);
+    };
+  }
+  return [&, calibration =
+                 prepare_calibration(request.folder, request.calibration, pool)](Recipe recipe) {
+    recipe.calibration = calibration.description;
+    auto compressor = open_compressor(request.folder, recipe, read_plan, pool);
+    compressor->calibrate(calibration.statistics);
+    return compressor;
+  };
+}
+
+std::string text_id(const std::string& text) {
+  return text.empty() ? "none" : checksum(std::as_bytes(std::span(text))).hex();
+}
+
+// What the damage of a single tensor depends on besides the checkpoint.
+std::string conditions(const AllocationRequest& request, const Recipe& base,
+                       const std::string& text) {
+  Recipe plain = base;
+  plain.type = &dense_format(DType::f32);
+  const std::string& calibration = request.calibration.text;
+  return fmt::format("text {}, windows of {}: {}, probe {}, calibrated on {} ({} tokens), {}",
+                     text_id(text), request.options.ctx, request.options.windows,
+                     probe_name(request.options.probe),
+                     calibration.empty() ? "nothing" : calibration, request.calibration.tokens,
+                     recipe_json(plain));
+}
+
+}  // namespace
+
+Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
+                               const LoadOptions& load) {
+  ThreadPool& pool = *load.pool;
+  AllocateOptions& options = request.options;
+  options.candidates.clear();
+  for (const std::string& name : request.candidates)
+    options.candidates.push_back(&get_format(name));
+  // Says what is wrong with the folder before anything is read.
+  open_compressor(request.folder, base, read_plan, pool);
+  const auto source = open_weights(request.folder, nullptr, pool);
+  const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
+  options.ctx = std::min(options.ctx, config.max_positions);
+  options.text.clear();
+  options.bos = config.bos.empty() ? -1 : config.bos.front();
+  std::string text;
+  if (!request.text.empty()) {
+    const Tokenizer tokenizer = read_tokenizer(*source);
+    text = read_text_file(request.text, kMaxTextBytes);
+    options.text = tokenizer.encode(text, false);
+    options.bos = tokenizer.bos().value_or(-1);
+  }
+  options.conditions = conditions(request, base, text);
+  return allocate(opener(request, pool), base, options, load);
+}
+
+}  // namespace walsh

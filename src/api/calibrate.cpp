@@ -1,0 +1,53 @@
+#include "api/calibrate.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "api/load.h"
+#include "calibrate/layer_statistics.h"
+#include "calibrate/text_windows.h"
+#include "io/checksum.h"
+#include "io/mapped_file.h"
+#include "model/tensors.h"
+#include "quantize/open.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
+}  // namespace
+
+PreparedCalibration prepare_calibration(const std::string& folder,
+                                        const CalibrationRequest& request, ThreadPool& pool) {
+  const std::string text = read_text_file(request.text, kMaxTextBytes);
+  const CheckpointSource source(Checkpoint::open(folder));
+  const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
+  const Tokenizer tokenizer = read_tokenizer(source);
+  const int64_t window = std::min(kCalibrationWindow, config.max_positions);
+  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens, window,
+                                     tokenizer.bos().value_or(-1));
+  PreparedCalibration result;
+  result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
+  result.description.tokens = window * static_cast<int64_t>(windows.size());
+  result.description.window = window;
+  result.statistics =
+      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check);
+  return result;
+}
+
+std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
+                                            const CalibrationRequest& request, ThreadPool& pool) {
+  // Of something that is no checkpoint open_compressor knows best what to say.
+  if (request.text.empty() || !std::filesystem::is_directory(folder)) {
+    return open_compressor(folder, recipe, read_plan, pool);
+  }
+  PreparedCalibration calibration = prepare_calibration(folder, request, pool);
+  recipe.calibration = calibration.description;
+  auto compressor = open_compressor(folder, recipe, read_plan, pool);
+  compressor->calibrate(std::move(calibration.statistics));
+  return compressor;
+}
+
+}  // namespace walsh

@@ -1,0 +1,36 @@
+// From the path of a calibration text to what a compressor needs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "quantize/compressor.h"
+#include "quantize/input_statistics.h"
+#include "quantize/recipe.h"
+
+namespace walsh {
+
+struct CalibrationRequest {
+  std::string text;             // path; empty: no calibration
+  int64_t tokens = 0;           // 0: as calibrate/text_windows.h
+  std::function<void()> check;  // called now and then while measuring; may throw to stop
+};
+
+struct PreparedCalibration {
+  CalibrationText description;  // for Recipe::calibration
+  std::shared_ptr<InputStatistics> statistics;
+};
+
+// Reads the text and the checkpoint's tokenizer; nothing is measured until it is asked for. `pool`
+// outlives the result. Throws usage if the text is too short, bad_input or io.
+PreparedCalibration prepare_calibration(const std::string& folder,
+                                        const CalibrationRequest& request, ThreadPool& pool);
+
+// open_compressor (quantize/open.h), calibrated if the request has a text.
+std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
+                                            const CalibrationRequest& request, ThreadPool& pool);
+
+}  // namespace walsh

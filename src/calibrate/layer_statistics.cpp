@@ -1,0 +1,163 @@
+#include "calibrate/layer_statistics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "model/tensors.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr int kLayerSites = 4;  // of make_plan
+
+ModelConfig config_of(const CheckpointSource& source) {
+  return parse_config(source.config_json(), source.path() + ": config.json");
+}
+
+Model load(CheckpointSource& source, ThreadPool& pool) {
+  LoadOptions options;
+  options.pool = &pool;
+  return Model::load(source, config_of(source), options);
+}
+
+}  // namespace
+
+LayerStatistics::LayerStatistics(const std::string& folder,
+                                 std::vector<std::vector<int32_t>> windows, ThreadPool& pool,
+                                 std::function<void()> check)
+    : source_(Checkpoint::open(folder)),
+      windows_(std::move(windows)),
+      pool_(pool),
+      check_(std::move(check)),
+      model_(load(source_, pool)) {
+  check_tokens();
+  uint64_t tokens = 0, longest = 0;
+  for (const auto& window : windows_) {
+    tokens += window.size();
+    longest = std::max<uint64_t>(longest, window.size());
+  }
+  const auto hidden = static_cast<uint64_t>(model_.config.hidden);
+  hidden_ = AlignedArray<float>(
+      narrow<size_t>(checked_mul(tokens, hidden, "calibration text"), "calibration text"));
+  executor_ =
+      std::make_unique<CpuExecutor>(model_, static_cast<int64_t>(longest), SessionOptions{});
+  executor_->observe([this](const Input& input, const float* rows, int64_t stride, int64_t m) {
+    add(input, rows, stride, m);
+  });
+}
+
+void LayerStatistics::check_tokens() const {
+  int64_t longest = 0;
+  for (const auto& window : windows_) {
+    longest = std::max(longest, static_cast<int64_t>(window.size()));
+    for (const int32_t token : window) {
+      if (token >= 0 && token < model_.config.vocab) continue;
+      throw Error(
+          ErrorCode::usage, "calibration text",
+          fmt::format("token {} is outside the vocabulary of {}", token, model_.config.vocab));
+    }
+  }
+  if (longest == 0) throw Error(ErrorCode::usage, "calibration text", "it has no token");
+  if (longest > model_.config.max_positions) {
+    throw Error(ErrorCode::usage, "calibration text",
+                fmt::format("windows of {} tokens, the model has {} positions", longest,
+                            model_.config.max_positions));
+  }
+}
+
+const InputMoments& LayerStatistics::moments(int site) {
+  const int64_t layer = site / kLayerSites;
+  if (site < 0 || site > kLayerSites * model_.config.layers) {
+    throw Error(ErrorCode::internal, source_.path(),
+                "nothing is measured at site " + std::to_string(site));
+  }
+  if (layer < layer_) restart();
+  while (layer_ < layer)
+    advance();
+  return measured_[static_cast<size_t>(site % kLayerSites)].moments;
+}
+
+void LayerStatistics::restart() {
+  layer_ = -1;
+  measured_.clear();
+}
+
+void LayerStatistics::advance() {
+  measured_.clear();  // its memory first
+  ++layer_;
+  if (layer_ < model_.config.layers) {
+    run_layer(layer_);
+  } else {
+    run_head();
+  }
+}
+
+void LayerStatistics::run_layer(int64_t index) {
+  const ModelConfig& c = model_.config;
+  const Layer& layer = model_.layers[static_cast<size_t>(index)];
+  measured_.push_back({&layer.attention_input, InputMoments(c.hidden)});
+  measured_.push_back({&layer.o_input, InputMoments(c.query_width())});
+  measured_.push_back({&layer.mlp_input, InputMoments(c.hidden)});
+  measured_.push_back({&layer.down_input, InputMoments(c.intermediate)});
+  for_pieces(
+      [&](int64_t) {
+        executor_->project(index);
+        executor_->attend(index, 0);
+        executor_->mlp(index, 0);
+      },
+      index == 0);
+  release_layer(index);
+}
+
+void LayerStatistics::run_head() {
+  measured_.push_back({&model_.head_input, InputMoments(model_.config.hidden)});
+  for_pieces([&](int64_t rows) { executor_->prepare_head(0, rows); }, false);
+}
+
+// embed() also prepares the angles of the positions, so it comes first for every layer.
+void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps, bool first) {
+  float* next = hidden_.data();
+  for (const auto& window : windows_) {
+    const auto size = static_cast<int64_t>(window.size());
+    for (int64_t begin = 0; begin < size; begin += executor_->max_rows()) {
+      const int64_t rows = std::min(executor_->max_rows(), size - begin);
+      const Run run{0, begin, rows};
+      const auto tokens =
+          std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
+      executor_->run(tokens, {&run, 1}, rows, [&] {
+        executor_->embed();
+        for (int64_t r = 0; r < rows && !first; ++r) {
+          const std::span<float> x = executor_->hidden(r);
+          std::copy_n(next + r * model_.config.hidden, x.size(), x.begin());
+        }
+        steps(rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          const std::span<float> x = executor_->hidden(r);
+          std::copy_n(x.begin(), x.size(), next + r * model_.config.hidden);
+        }
+      });
+      next += rows * model_.config.hidden;
+    }
+    if (check_) check_();
+  }
+}
+
+void LayerStatistics::add(const Input& input, const float* rows, int64_t stride, int64_t m) {
+  for (Measured& measured : measured_) {
+    if (measured.input == &input) measured.moments.add(rows, stride, m, pool_);
+  }
+}
+
+void LayerStatistics::release_layer(int64_t index) {
+  const ModelPlan plan = make_plan(model_.config);
+  for (int s = 0; s < kLayerSites; ++s) {
+    const auto site = static_cast<size_t>(kLayerSites * index + s);
+    for (const std::string& name : plan.sites[site].matrices)
+      source_.release(name);
+  }
+}
+
+}  // namespace walsh

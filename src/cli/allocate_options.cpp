@@ -1,0 +1,184 @@
+#include "cli/allocate_options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+constexpr int64_t kWindow = 512;
+
+// Stage, share done and time left; a line per stage where there is no terminal.
+class StageProgress {
+ public:
+  StageProgress() : terminal_(is_terminal(STDERR_FILENO)), bar_(terminal_) {}
+
+  void update(const std::string& stage, int64_t done, int64_t total) {
+    InterruptGuard::check();
+    if (stage != stage_) {
+      stage_ = stage;
+      watch_ = {};
+      if (!terminal_) fmt::print(stderr, "{}\n", stage);
+    }
+    bar_.update(static_cast<uint64_t>(done), static_cast<uint64_t>(std::max<int64_t>(total, 1)),
+                stage + left(done, total));
+  }
+
+ private:
+  std::string left(int64_t done, int64_t total) const {
+    constexpr double kWorthTelling = 10;
+    if (done == 0) return "";
+    const double seconds =
+        watch_.seconds() * static_cast<double>(total - done) / static_cast<double>(done);
+    return seconds < kWorthTelling ? "" : ", " + human_seconds(seconds) + " left";
+  }
+
+  bool terminal_;
+  ProgressBar bar_;
+  std::string stage_;
+  Stopwatch watch_;
+};
+
+std::string measured_line(const char* what, const MeasuredRecipe& r) {
+  return fmt::format("{:<10} {:>7.4f} {:>12.5f} {:>12.5f} {:>12.5f} {:>21}\n", what,
+                     r.bits_per_weight, r.linear, r.predicted, r.searched.value,
+                     fmt::format("{:.5f} +- {:.5f}", r.verified.value, r.verified.error));
+}
+
+Json measured_json(const MeasuredRecipe& r) {
+  return {{"bits_per_weight", r.bits_per_weight},
+          {"linear_prediction", r.linear},
+          {"prediction", r.predicted},
+          {"kld_searched", r.searched.value},
+          {"kld", r.verified.value},
+          {"kld_stderr", r.verified.error}};
+}
+
+double gain(const Allocation& a) {
+  return a.allocated.verified.value / a.uniform.verified.value - 1;
+}
+
+}  // namespace
+
+void AllocateFlags::add_to(CLI::App& command) {
+  const std::string group = "Allocation: a format for every tensor";
+  CLI::Option* bpw =
+      command.add_option("--bpw", bits_, "Bits per weight of the linear layers, scales included")
+          ->type_name("BITS")
+          ->group(group);
+  command.add_option("--size", bytes_, "Size of the file, as 3.0GiB; embedding and head included")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE")
+      ->excludes(bpw)
+      ->group(group);
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    CLI::Option* option = command.add_option(name, value, text)->group(group);
+    refinements_.push_back(option);
+    return option;
+  };
+  add("--candidates", candidates_, "Formats to choose from (default: tc2 to tc4 and tq4+4)")
+      ->delimiter(',')
+      ->type_name("TYPES");
+  add("--allocate-text", text_, "Text to measure on (default: the model writes some itself)")
+      ->type_name("FILE");
+  add("--allocate-tokens", tokens_, "Tokens of it for the search; as many again verify the result")
+      ->check(CLI::Range(512, 1 << 24))
+      ->capture_default_str();
+  add("--allocate-probe", probe_,
+      "What tensors are disturbed with: encode, their rounding errors, or noise, which needs no "
+      "encoding")
+      ->check(CLI::IsMember({"encode", "noise"}));
+  add("--sensitivity", sensitivity_,
+      "Keep what was measured of single tensors here, and read it from here next time")
+      ->type_name("FILE");
+  add("--allocate-evals", evaluations_, "Variations of the first answer that are measured whole")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+}
+
+void AllocateFlags::refuse_without_target() const {
+  if (given()) return;
+  for (const CLI::Option* option : refinements_) {
+    if (option->count() == 0) continue;
+    throw Error(ErrorCode::usage, option->get_name(), "has no meaning without --bpw or --size");
+  }
+}
+
+std::string AllocateFlags::first_candidate() const {
+  return candidates_.empty() ? std::string(default_candidates().front()->name)
+                             : candidates_.front();
+}
+
+Allocation AllocateFlags::allocate(const std::string& folder, const Recipe& base,
+                                   const CalibrationRequest& calibration, ThreadPool& pool) const {
+  const InterruptGuard interrupt;
+  StageProgress progress;
+  AllocationRequest request;
+  request.folder = folder;
+  request.text = text_;
+  request.candidates = candidates_;
+  request.calibration = calibration;
+  AllocateOptions& options = request.options;
+  options.bits_per_weight = bits_;
+  options.file_bytes = bytes_;
+  options.ctx = kWindow;
+  options.windows = std::max<int64_t>(tokens_ / kWindow, 1);
+  options.probe = parse_probe(probe_);
+  options.evaluations = evaluations_;
+  options.sensitivity_file = sensitivity_;
+  options.progress = [&](const char* stage, int64_t done, int64_t total) {
+    progress.update(stage, done, total);
+  };
+  LoadOptions load;
+  load.pool = &pool;
+  return allocate_checkpoint(std::move(request), base, load);
+}
+
+std::string allocation_text(const Allocation& a) {
+  std::string text = fmt::format("{:<45} {:<8} {:>7} {:>10} {:>10} {:>7}\n", "tensor", "format",
+                                 "bits", "alpha", "damage", "share");
+  double total = 0;
+  for (const TensorAllocation& t : a.tensors)
+    total += t.damage;
+  for (const TensorAllocation& t : a.tensors) {
+    text += fmt::format("{:<45} {:<8} {:>7.4f} {:>10.3g} {:>10.3g} {:>5.1f} %\n", t.name,
+                        t.format->name, t.bits(), t.alpha, t.damage, 100 * t.damage / total);
+  }
+  text +=
+      fmt::format("\nKL divergence on {} tokens, verified on {} others ({}); {} recipes measured\n",
+                  a.measured_tokens, a.verified_tokens,
+                  a.self_text ? "written by the model itself" : "of the text", a.measured_recipes);
+  text += fmt::format("{:<10} {:>7} {:>12} {:>12} {:>12} {:>21}\n", "", "bits", "sum of alone",
+                      "predicted", "measured", "verified");
+  text += measured_line("uniform", a.uniform);
+  text += measured_line("allocated", a.allocated);
+  text += a.uniform_is_better
+              ? "The uniform format is kept: the allocation was not better.\n"
+              : fmt::format("The allocation is used: {:+.1f} % divergence.\n", 100 * gain(a));
+  return text;
+}
+
+Json allocation_json(const Allocation& a) {
+  Json tensors = Json::array();
+  for (const TensorAllocation& t : a.tensors) {
+    tensors.push_back({{"tensor", t.name},
+                       {"type", t.format->name},
+                       {"bits", t.bits()},
+                       {"alpha", t.alpha},
+                       {"damage", t.damage}});
+  }
+  return {{"uniform", measured_json(a.uniform)},
+          {"allocated", measured_json(a.allocated)},
+          {"chosen", a.uniform_is_better ? "uniform" : "allocated"},
+          {"measured_tokens", a.measured_tokens},
+          {"verified_tokens", a.verified_tokens},
+          {"measured_recipes", a.measured_recipes},
+          {"self_written", a.self_text},
+          {"tensors", std::move(tensors)}};
+}
+
+}  // namespace walsh::cli

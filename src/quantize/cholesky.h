@@ -1,0 +1,18 @@
+// The Cholesky factor of a symmetric matrix, blocked and on all threads.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace walsh::detail {
+
+// a[n][n] = C C^T with an upper triangular C, which replaces the upper triangle of a; what is below
+// the diagonal is neither read nor written. The bits do not depend on the number of threads or the
+// instruction set. False if the matrix is not positive definite; the upper triangle is lost then.
+bool factor_upper(float* a, int64_t n, ThreadPool& pool);
+
+// Transposes a[n][n] in place.
+void transpose(float* a, int64_t n, ThreadPool& pool);
+
+}  // namespace walsh::detail

@@ -1,0 +1,31 @@
+// The float32 matrix product behind calibration: second moments, Cholesky factors, error feedback.
+// One implementation per instruction set; all give the same bits, because every element is one
+// chain of FMAs in the order of k.
+#pragma once
+
+#include <cstdint>
+
+namespace walsh::detail {
+
+// Element (i, t) is data[i * row + t * col].
+struct LeftFactor {
+  const float* data;
+  int64_t row, col;
+};
+
+// c[i * ldc + j] += sum over t < k of a(i, t) b[t * ldb + j] for i < m, j < n. c overlaps neither a
+// nor b. Nothing needs to be aligned.
+using MultiplyAdd = void (*)(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc,
+                             int64_t m, int64_t n, int64_t k);
+
+void multiply_add_ref(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc, int64_t m,
+                      int64_t n, int64_t k);
+void multiply_add_avx2(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc, int64_t m,
+                       int64_t n, int64_t k);
+void multiply_add_avx512(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc,
+                         int64_t m, int64_t n, int64_t k);
+
+// The one for current_isa().
+MultiplyAdd multiply_add();
+
+}  // namespace walsh::detail

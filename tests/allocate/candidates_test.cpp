@@ -1,0 +1,81 @@
+#include "allocate/candidates.h"
+
+#include <gtest/gtest.h>
+
+#include "allocate/tiny_model.h"
+#include "calibrate/layer_statistics.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using test::formats;
+using test::recipe_of;
+
+class CandidatesTest : public testing::Test {
+ protected:
+  // Squared error of a decoded candidate relative to the matrix in plain().
+  double error(Candidates& candidates, WeightSource& plain, size_t tensor, int candidate) const {
+    const CandidateTensor& t = candidates.tensors()[tensor];
+    std::vector<float> a(t.weights()), b(t.weights());
+    decode_rows(plain.load(t.name), 0, t.rows, a.data());
+    decode_rows(candidates.decoded(tensor, candidate), 0, t.rows, b.data());
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      error += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += a[i] * a[i];
+    }
+    return error / norm;
+  }
+  void expect_close(Candidates& candidates, double bound) const {
+    const auto plain = candidates.plain();
+    for (size_t t = 0; t < candidates.tensors().size(); ++t)
+      EXPECT_LT(error(candidates, *plain, t, 0), bound) << candidates.tensors()[t].name;
+  }
+
+  ThreadPool pool_{2};
+  test::TinyModel model_;
+};
+
+TEST_F(CandidatesTest, DecodedTensorsStandInTheBasisOfThePlainModel) {
+  for (const RotateAt place : {RotateAt::input, RotateAt::residual, RotateAt::both}) {
+    Recipe base = recipe_of("tq4");
+    base.rotate = place;
+    Candidates candidates(model_.opener(pool_), base, formats({"tq4"}), false, pool_);
+    expect_close(candidates, 0.03);
+  }
+}
+
+TEST_F(CandidatesTest, CalibratedBalancingIsUndoneOnBothSides) {
+  Random random(1);
+  std::vector<std::vector<int32_t>> windows(8, std::vector<int32_t>(64));
+  for (auto& window : windows)
+    for (int32_t& token : window)
+      token = static_cast<int32_t>(random.below(150));
+  const auto statistics = std::make_shared<LayerStatistics>(model_.path(), windows, pool_);
+  const OpenCompressor open = [&](Recipe recipe) {
+    recipe.calibration = CalibrationText{"0", 512, 64};
+    auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+    compressor->calibrate(statistics);
+    return compressor;
+  };
+  Candidates candidates(open, recipe_of("tq4"), formats({"tq4"}), false, pool_);
+  expect_close(candidates, 0.02);  // error feedback makes the weights err more
+}
+
+TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {
+  const Candidates candidates(model_.opener(pool_), recipe_of("tq2"), formats({"tq2", "tq3"}), true,
+                              pool_);
+  Assignment assignment(candidates.tensors().size(), 1);
+  assignment.back() = 0;
+  const Recipe recipe = candidates.recipe(assignment);
+  EXPECT_EQ(recipe.type->name, "tq3");
+  ASSERT_EQ(recipe.rules.size(), 2u) << "the embedding is always named";
+  const auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+  for (size_t t = 0; t < assignment.size(); ++t)
+    EXPECT_EQ(&compressor->format_of(candidates.tensors()[t].name),
+              &candidates.format(t, assignment[t]));
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,215 @@
+// What is measured layer by layer against one run of the whole model, and against arithmetic.
+#include "calibrate/layer_statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/random.h"
+#include "calibrate/text_windows.h"
+#include "model/model_support.h"
+#include "model/tensors.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using Windows = std::vector<std::vector<int32_t>>;
+
+const char* const kModels[] = {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny"};
+
+Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
+  Random random(21);
+  Windows windows(static_cast<size_t>(count));
+  for (auto& window : windows) {
+    for (int64_t i = 0; i < length; ++i) {
+      window.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(config.vocab))));
+    }
+  }
+  return windows;
+}
+
+Model load(const std::string& name, ThreadPool& pool) {
+  return test::load_folder(test::tiny_model(name), pool);
+}
+
+std::vector<float> upper(const InputMoments& m) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < m.width; ++i)
+    values.insert(values.end(), m.sums.data() + i * m.width + i, m.sums.data() + (i + 1) * m.width);
+  return values;
+}
+
+// All sites in one forward pass per window, the layers one after the other as they are in a
+// session.
+std::vector<InputMoments> measure_at_once(const Model& model, const Windows& windows) {
+  const ModelConfig& c = model.config;
+  std::map<const Input*, size_t> index;
+  std::vector<InputMoments> moments;
+  const auto site = [&](const Input& input, int64_t width) {
+    index[&input] = moments.size();
+    moments.emplace_back(width);
+  };
+  for (const Layer& layer : model.layers) {
+    site(layer.attention_input, c.hidden);
+    site(layer.o_input, c.query_width());
+    site(layer.mlp_input, c.hidden);
+    site(layer.down_input, c.intermediate);
+  }
+  site(model.head_input, c.hidden);
+  CpuExecutor executor(model, static_cast<int64_t>(windows.front().size()), SessionOptions{});
+  executor.observe([&](const Input& input, const float* rows, int64_t stride, int64_t m) {
+    moments[index.at(&input)].add(rows, stride, m, model.pool());
+  });
+  for (const auto& window : windows) {
+    const auto rows = static_cast<int64_t>(window.size());
+    EXPECT_LE(rows, executor.max_rows());
+    const Run run{0, 0, rows};
+    executor.run(window, {&run, 1}, rows, [&] {
+      executor.embed();
+      for (int64_t layer = 0; layer < c.layers; ++layer) {
+        executor.project(layer);
+        executor.attend(layer, 0);
+        executor.mlp(layer, 0);
+      }
+      executor.prepare_head(0, rows);
+    });
+  }
+  return moments;
+}
+
+TEST(LayerStatistics, AreThoseOfOneRunOfTheWholeModel) {
+  for (const char* name : kModels) {
+    ThreadPool pool(2);
+    const Model model = load(name, pool);
+    const Windows windows = random_windows(model.config, 3, 40);
+    const std::vector<InputMoments> expected = measure_at_once(model, windows);
+    LayerStatistics statistics(test::tiny_model(name), windows, pool);
+    for (size_t s = 0; s < expected.size(); ++s) {
+      const InputMoments& got = statistics.moments(static_cast<int>(s));
+      EXPECT_EQ(got.width, expected[s].width) << name << ' ' << s;
+      EXPECT_EQ(got.tokens, 120);
+      EXPECT_TRUE(upper(got) == upper(expected[s])) << name << ' ' << s;
+    }
+  }
+}
+
+// The first site reads normalized embeddings, which are quickly written out.
+TEST(LayerStatistics, AreSecondMomentsOfTheNormalizedEmbeddingsAtTheFirstSite) {
+  ThreadPool pool(1);
+  const Model model = load("qwen3-tiny", pool);
+  const ModelConfig& c = model.config;
+  const Windows windows = random_windows(c, 2, 33);
+  const auto n = static_cast<size_t>(c.hidden);
+  std::vector<double> expected(n * n);
+  std::vector<float> row(n), scratch(static_cast<size_t>(model.embedding_scratch()));
+  for (const auto& window : windows) {
+    for (const int32_t token : window) {
+      model.embed(token, row.data(), scratch.data());
+      double squares = 0;
+      for (const float v : row)
+        squares += double{v} * double{v};
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(n) + double{c.norm_eps});
+      const std::vector<float>& gain = model.layers[0].attention_input.gain;
+      for (size_t i = 0; i < n; ++i) {
+        for (size_t j = 0; j < n; ++j) {
+          expected[i * n + j] +=
+              double{row[i]} * scale * double{gain[i]} * double{row[j]} * scale * double{gain[j]};
+        }
+      }
+    }
+  }
+  LayerStatistics statistics(test::tiny_model("qwen3-tiny"), windows, pool);
+  const InputMoments& got = statistics.moments(0);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = i; j < n; ++j) {
+      const double size = std::sqrt(expected[i * n + i] * expected[j * n + j]);
+      ASSERT_NEAR(got.sums[i * n + j], expected[i * n + j], 1e-4 * size);
+    }
+  }
+}
+
+TEST(LayerStatistics, DoNotDependOnTheThreadsAndMayBeAskedForAgain) {
+  const std::string folder = test::tiny_model("qwen2-tiny");
+  ThreadPool one(1), three(3);
+  const Windows windows = random_windows(load("qwen2-tiny", one).config, 2, 50);
+  LayerStatistics a(folder, windows, one), b(folder, windows, three);
+  const std::vector<float> first = upper(a.moments(2));
+  EXPECT_TRUE(upper(b.moments(2)) == first);
+  const std::vector<float> later = upper(a.moments(7));
+  EXPECT_TRUE(upper(b.moments(7)) == later);
+  EXPECT_TRUE(upper(a.moments(2)) == first);
+  EXPECT_TRUE(upper(a.moments(7)) == later);
+}
+
+// A window longer than the rows of a batch is run in pieces that share the cache.
+TEST(LayerStatistics, SeeTheWholeWindow) {
+  ThreadPool pool(2);
+  const Model model = load("mistral-tiny", pool);
+  const auto length = std::min<int64_t>(300, model.config.max_positions);
+  Windows windows = random_windows(model.config, 1, length);
+  LayerStatistics whole(test::tiny_model("mistral-tiny"), windows, pool);
+  const std::vector<float> before = upper(whole.moments(5));
+  windows[0][0] = (windows[0][0] + 1) % static_cast<int32_t>(model.config.vocab);
+  LayerStatistics changed(test::tiny_model("mistral-tiny"), windows, pool);
+  EXPECT_EQ(changed.moments(5).tokens, length);
+  EXPECT_FALSE(upper(changed.moments(5)) == before);
+}
+
+TEST(LayerStatistics, RefuseWhatCannotBeRun) {
+  ThreadPool pool(1);
+  const std::string folder = test::tiny_model("qwen3-tiny");
+  const auto code = [&](Windows windows) {
+    try {
+      LayerStatistics statistics(folder, std::move(windows), pool);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::internal;
+  };
+  EXPECT_EQ(code({}), ErrorCode::usage);
+  EXPECT_EQ(code({{}}), ErrorCode::usage);
+  EXPECT_EQ(code({{-1}}), ErrorCode::usage);
+  EXPECT_EQ(code({{1 << 30}}), ErrorCode::usage);
+  EXPECT_EQ(code({std::vector<int32_t>(1 << 20)}), ErrorCode::usage);
+}
+
+TEST(LayerStatistics, StopWhenAskedTo) {
+  ThreadPool pool(1);
+  const std::string folder = test::tiny_model("qwen3-tiny");
+  int windows_run = 0;
+  LayerStatistics statistics(folder, {{1, 2}, {3, 4}, {5, 6}}, pool, [&] {
+    if (++windows_run == 2) throw Error(ErrorCode::interrupted, "", "stopped");
+  });
+  EXPECT_THROW(statistics.moments(0), Error);
+  EXPECT_EQ(windows_run, 2);
+}
+
+TEST(CalibrationWindows, AreSpreadOverTheTextAndBeginWithBos) {
+  std::vector<int32_t> text(1000);
+  for (size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<int32_t>(i);
+  const auto windows = calibration_windows(text, 350, 100, -1);
+  ASSERT_EQ(windows.size(), 3u);
+  EXPECT_EQ(windows[0].front(), 0);
+  EXPECT_EQ(windows[1].front(), 450);
+  EXPECT_EQ(windows[2].back(), 999);
+  for (const auto& window : calibration_windows(text, 1000, 100, 7)) {
+    EXPECT_EQ(window.size(), 100u);
+    EXPECT_EQ(window.front(), 7);
+    EXPECT_EQ(window[2], window[1] + 1);
+  }
+  EXPECT_EQ(calibration_windows(text, 0, 100, -1).size(), 10u);
+  EXPECT_EQ(calibration_windows(text, 5, 100, -1).size(), 1u);
+}
+
+TEST(CalibrationWindows, RefuseATextThatIsTooShort) {
+  const std::vector<int32_t> text(1000);
+  EXPECT_THROW(calibration_windows(text, 1001, 100, -1), Error);
+  EXPECT_THROW(calibration_windows(text, 0, 1001, -1), Error);
+  EXPECT_NO_THROW(calibration_windows(text, 1000, 1000, -1));
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,172 @@
+// Calibrated compression of a tiny checkpoint whose activations are made up.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "quantize/correlated.h"
+#include "quantize/open.h"
+#include "quantize/pipeline.h"
+#include "quantize/tiny_checkpoint.h"
+#include "quantize/verify.h"
+#include "quantize/walsh_file.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using testing_support::correlated_activations;
+
+// Correlated activations at every site of TinyCheckpoint's plan and at its head.
+class MadeUpStatistics : public InputStatistics {
+ public:
+  MadeUpStatistics(uint64_t seed, ThreadPool& pool) {
+    for (const int64_t width : {TinyCheckpoint::kHidden, TinyCheckpoint::kHidden,
+                                TinyCheckpoint::kFfn, TinyCheckpoint::kHidden}) {
+      moments_.push_back(
+          testing_support::moments_of(correlated_activations(400, width, seed++), width, pool));
+    }
+  }
+  const InputMoments& moments(int site) override { return moments_.at(static_cast<size_t>(site)); }
+
+ private:
+  std::vector<InputMoments> moments_;
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class CalibratedPipeline : public testing::Test {
+ protected:
+  ModelPlan plan() const {
+    ModelPlan plan = tiny_.plan();
+    plan.sites[2].feeder = {"up", "", TinyCheckpoint::kFfn, 1};
+    return plan;
+  }
+  static Recipe recipe(const std::string& type) {
+    Recipe recipe;
+    recipe.type = &get_format(type);
+    recipe.head_type = recipe.type;
+    recipe.encode.effort = Effort::fast;
+    recipe.calibration = CalibrationText{"0123", 400, 400};
+    return recipe;
+  }
+  std::unique_ptr<Compressor> compressor(const std::string& type, uint64_t seed = 30) {
+    auto source =
+        std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), plan(), recipe(type), pool_);
+    source->calibrate(std::make_shared<MadeUpStatistics>(seed, pool_));
+    return source;
+  }
+  std::vector<float> decode(WeightSource& source, const std::string& name) {
+    const Tensor t = source.load(name);
+    std::vector<float> out(static_cast<size_t>(t.rows * t.cols));
+    decode_rows(t, 0, t.rows, out.data());
+    return out;
+  }
+
+  TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
+  ThreadPool pool_{2};
+};
+
+TEST_F(CalibratedPipeline, ScalesGoIntoTheRowsOfTheFeederAndIntoTheFile) {
+  auto source = compressor("tq4+4");
+  quantize_to_file(*source, tiny_.file("out.gguf"), {});
+  EXPECT_EQ(source->separately_scaled(), std::vector<std::string>{"down"});
+  auto file = WalshFile::open(tiny_.file("out.gguf"));
+  const auto scales = file->column_scales("down");
+  ASSERT_EQ(scales.size(), size_t{TinyCheckpoint::kFfn});
+  EXPECT_TRUE(file->column_scales("up").empty());
+  double spread = 0;
+  for (const float s : scales)
+    spread += std::fabs(std::log(s));
+  EXPECT_GT(spread / TinyCheckpoint::kFfn, 0.1);
+  const std::vector<float> down = decode(*file, "down"), up = decode(*file, "up");
+  const std::vector<float> gain = decode(*file, "norm2");
+  const std::vector<float>& plain_gain = tiny_.values("norm2");
+  double error = 0, norm = 0;
+  for (int64_t f = 0; f < TinyCheckpoint::kFfn; ++f) {
+    for (int64_t c = 0; c < TinyCheckpoint::kHidden; ++c) {
+      const auto column = static_cast<size_t>(c), channel = static_cast<size_t>(f);
+      const auto in = channel * TinyCheckpoint::kHidden + column;
+      const auto out = column * TinyCheckpoint::kFfn + channel;
+      const double a = double{up[in]} * double{gain[column]} * double{down[out]};
+      const double b = double{tiny_.values("up")[in]} * double{plain_gain[column]} *
+                       double{tiny_.values("down")[out]};
+      error += (a - b) * (a - b);
+      norm += b * b;
+    }
+  }
+  EXPECT_LT(error / norm, 1e-3);
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  for (const char* name : {"q", "up", "down", "head"}) {
+    EXPECT_NEAR(measure_nmse(*file, checkpoint, plan(), name, pool_), source->nmse(name),
+                1e-3 * source->nmse(name))
+        << name;
+  }
+}
+
+TEST_F(CalibratedPipeline, ADenseFeederIsLeftAlone) {
+  Recipe settings = recipe("tq3");
+  settings.rules = {parse_ignore("up")};
+  Compressor source(Checkpoint::open(tiny_.path()), plan(), settings, pool_);
+  source.calibrate(std::make_shared<MadeUpStatistics>(30, pool_));
+  EXPECT_TRUE(source.separately_scaled().empty());
+  quantize_to_file(source, tiny_.file("out.gguf"), {});
+  EXPECT_EQ(decode(*WalshFile::open(tiny_.file("out.gguf")), "up"), tiny_.values("up"));
+}
+
+TEST_F(CalibratedPipeline, TheHeadIsFedBackAndTheEmbeddingIsNot) {
+  Recipe settings = recipe("tq3");
+  settings.embed_type = &get_format("tq3");
+  Compressor fed_back(Checkpoint::open(tiny_.path()), plan(), settings, pool_);
+  fed_back.calibrate(std::make_shared<MadeUpStatistics>(30, pool_));
+  settings.calibration.reset();
+  Compressor plain(Checkpoint::open(tiny_.path()), plan(), settings, pool_);
+  EXPECT_EQ(decode(fed_back, "embed"), decode(plain, "embed"));
+  decode(fed_back, "head");
+  decode(plain, "head");
+  EXPECT_GT(fed_back.nmse("head"), 1.05 * plain.nmse("head"));
+}
+
+TEST_F(CalibratedPipeline, NothingIsCompressedBeforeItIsMeasured) {
+  Compressor source(Checkpoint::open(tiny_.path()), plan(), recipe("tq3"), pool_);
+  EXPECT_NO_THROW(predict(source));
+  EXPECT_THROW(source.load("q"), Error);
+}
+
+TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {
+  const std::string path = tiny_.file("out.gguf"), whole = tiny_.file("whole.gguf");
+  quantize_to_file(*compressor("tc3:L8"), whole, {});
+  const auto interrupt = [&](uint64_t seed) {
+    EXPECT_THROW(quantize_to_file(*compressor("tc3:L8", seed), path,
+                                  [&](const QuantizeProgress& p) {
+                                    if (p.tensor->name == "gate")
+                                      throw Error(ErrorCode::interrupted, "", "stopped");
+                                  }),
+                 Error);
+  };
+  const auto resumed = [&](uint64_t seed) {
+    int count = 0;
+    quantize_to_file(*compressor("tc3:L8", seed), path,
+                     [&](const QuantizeProgress& p) { count += p.resumed; });
+    return count;
+  };
+  interrupt(30);
+  EXPECT_EQ(resumed(30), 4);  // q, k, v, gate
+  EXPECT_TRUE(slurp(path) == slurp(whole));
+  interrupt(31);
+  EXPECT_EQ(resumed(30), 0);
+  EXPECT_TRUE(slurp(path) == slurp(whole));
+}
+
+TEST_F(CalibratedPipeline, RefusesAFoldedRotation) {
+  Recipe settings = recipe("tq3");
+  settings.rotate = RotateAt::residual;
+  EXPECT_THROW(check_recipe(settings), Error);
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,118 @@
+#include "quantize/recipe_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr const char* kComplete = R"({
+  "walsh_recipe": 1, "type": "tc3", "embed_type": "q8_0", "head_type": "source",
+  "rules": [{"tensor": "re:v_proj", "type": "tc4"},
+            {"tensor": "model.layers.0.mlp.down_proj.weight", "type": "source"}],
+  "rotation": "qr", "rotate": "both", "block": 64, "signs": false, "seed": 7, "balance": false,
+  "effort": "fast", "scale": "shape-gain", "about": {"anything": [1, 2]}})";
+
+void expect_refused(const std::string& text, const std::string& reason) {
+  try {
+    parse_recipe(text, "mix.json");
+    FAIL() << "accepted: " << text;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input) << e.what();
+    EXPECT_THAT(e.where(), testing::StartsWith("mix.json")) << text;
+    EXPECT_THAT(e.what(), testing::HasSubstr(reason)) << text;
+  }
+}
+
+std::string with(const std::string& more) {
+  return R"({"walsh_recipe": 1, "type": "tc3")" + more + "}";
+}
+
+TEST(RecipeFile, ReadsEveryKey) {
+  const Recipe r = parse_recipe(kComplete, "mix.json");
+  EXPECT_EQ(r.type->name, "tc3");
+  EXPECT_EQ(r.embed_type->name, "q8_0");
+  EXPECT_EQ(r.head_type, nullptr);
+  ASSERT_EQ(r.rules.size(), 2u);
+  EXPECT_EQ(r.rules[0].format->name, "tc4");
+  EXPECT_TRUE(r.rules[0].matches("model.layers.3.self_attn.v_proj.weight"));
+  EXPECT_EQ(r.rules[1].format, nullptr);
+  EXPECT_FALSE(r.rules[1].matches("model.layers.1.mlp.down_proj.weight"));
+  EXPECT_EQ(r.rotation, RotationKind::qr);
+  EXPECT_EQ(r.rotate, RotateAt::both);
+  EXPECT_EQ(r.block, 64);
+  EXPECT_FALSE(r.signs);
+  EXPECT_EQ(r.seed, 7u);
+  EXPECT_FALSE(r.balance);
+  EXPECT_EQ(r.encode.effort, Effort::fast);
+  EXPECT_EQ(r.encode.scale_rule, ScaleRule::shape_gain);
+}
+
+TEST(RecipeFile, WhatIsLeftOutHasItsDefault) {
+  Recipe plain;
+  plain.type = &get_format("tc3");
+  EXPECT_EQ(recipe_json(parse_recipe(with(""), "mix.json")), recipe_json(plain));
+}
+
+TEST(RecipeFile, ComesBackAsItWasWritten) {
+  const Recipe r = parse_recipe(kComplete, "mix.json");
+  const std::string text = format_recipe(r, {{"why", "test"}});
+  EXPECT_EQ(recipe_json(parse_recipe(text, "again.json")), recipe_json(r));
+  EXPECT_THAT(text, testing::HasSubstr("\"why\": \"test\""));
+}
+
+TEST(RecipeFile, CalibrationIsNoPartOfIt) {
+  Recipe r = parse_recipe(with(""), "mix.json");
+  r.calibration = CalibrationText{"00", 1024, 512};
+  EXPECT_FALSE(parse_recipe(format_recipe(r), "mix.json").calibration.has_value());
+}
+
+TEST(RecipeFile, RefusesWhatIsNoRecipe) {
+  expect_refused("", "1");
+  expect_refused("[1]", "an array");
+  expect_refused("{", "line 1");
+  expect_refused(R"({"type": "tc3"})", "walsh_recipe");
+  expect_refused(R"({"walsh_recipe": 2, "type": "tc3"})", "version 2");
+  expect_refused(R"({"walsh_recipe": "1", "type": "tc3"})", "the string");
+  expect_refused(R"({"walsh_recipe": 1})", "type");
+  expect_refused(with(R"(, "type": "tc4")"), "type");
+  expect_refused(std::string(kMaxRecipeBytes + 1, ' '), "bytes");
+}
+
+TEST(RecipeFile, RefusesWrongValues) {
+  expect_refused(R"({"walsh_recipe": 1, "type": "tc9"})", "tc9");
+  expect_refused(R"({"walsh_recipe": 1, "type": "source"})", "source");
+  expect_refused(R"({"walsh_recipe": 1, "type": 3})", "type");
+  expect_refused(with(R"(, "tpye": 1)"), "unknown key 'tpye'");
+  expect_refused(with(R"(, "embed_type": "tc")"), "'tc'");
+  expect_refused(with(R"(, "block": 48)"), "48");
+  expect_refused(with(R"(, "block": 1e99)"), "block");
+  expect_refused(with(R"(, "block": -1)"), "block");
+  expect_refused(with(R"(, "seed": 4294967296)"), "seed");
+  expect_refused(with(R"(, "signs": 1)"), "signs");
+  expect_refused(with(R"(, "effort": "slow")"), "slow");
+  expect_refused(with(R"(, "scale": "none")"), "none");
+  expect_refused(with(R"(, "rotation": "left")"), "left");
+  expect_refused(with(R"(, "rotate": "left")"), "left");
+  expect_refused(with(R"(, "rotation": "none", "rotate": "residual")"), "no meaning");
+}
+
+TEST(RecipeFile, RefusesWrongRules) {
+  const auto rule = [](const std::string& text) { return with(", \"rules\": [" + text + "]"); };
+  expect_refused(with(R"(, "rules": {})"), "rules");
+  expect_refused(rule("3"), "rules[0]");
+  expect_refused(rule(R"({"tensor": "a"})"), "type");
+  expect_refused(rule(R"({"type": "tc3"})"), "tensor");
+  expect_refused(rule(R"({"tensor": "a", "type": "tc3", "bits": 3})"), "bits");
+  expect_refused(rule(R"({"tensor": "", "type": "tc3"})"), "empty");
+  expect_refused(rule(R"({"tensor": "re:(", "type": "tc3"})"), "regular expression");
+  expect_refused(rule(R"({"tensor": "a", "type": "tc3"}, {"tensor": "a", "type": "tc4"})"),
+                 "rules[1]");
+  expect_refused(rule(R"({"tensor": "re:)" + std::string(2000, '(') + R"(", "type": "tc3"})"),
+                 "2003 characters");
+}
+
+}  // namespace
+}  // namespace walsh
