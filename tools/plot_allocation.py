@@ -20,7 +20,7 @@ def sizes(axes, rows, calibrated):
     for which, style, fill in (("uniform", "o--", "white"), ("allocated", "o-", color)):
         points = [(r[which]["bits_per_weight"], r[which]["kld"]) for r in rows]
         axes.plot(*zip(*points), style, color=color, mfc=fill, ms=5, lw=1,
-                  label=f"{which}, {label}")
+                  label=f"{which}, {label}, {rows[0]['text']}")
     for r in rows:
         mixed = r["allocated"]
         gain = 100 * (mixed["kld"] / r["uniform"]["kld"] - 1)
@@ -52,8 +52,7 @@ def main():
     left.set_yscale("log")
     left.set_xlabel("bits per weight of the linear layers")
     left.set_ylabel("measured KL divergence from the unquantized model")
-    left.set_title(f"{first['model']}, {first['text']}, windows the search did not see",
-                   fontsize=9)
+    left.set_title(f"{first['model']}, windows the search did not see", fontsize=9)
     right.set_xscale("log")
     right.set_yscale("log")
     ends = right.get_xlim()

@@ -15,8 +15,8 @@
 namespace walsh {
 
 struct EngineOptions {
-  int threads = 0;                          // 0: one per core
-  int64_t context = 0;                      // positions; 0: the model's maximum, at most 4096
+  int threads = 0;      // 0: one per core
+  int64_t context = 0;  // positions; 0: the model's maximum, at most 4096
   // "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU), "lut" (CPU: pq3 by look-up)
   std::string activations = "auto";
   std::string device = "auto";              // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one

@@ -138,8 +138,9 @@ void print_table(const WalshFile& file, const std::vector<Row>& rows) {
              file.producer());
   fmt::print("recipe    {}\n", file.recipe());
   if (!rows.empty() && rows.front().calibrated) {
-    fmt::print("          calibrated: NMSE is that of the weights, larger for less error of the "
-               "output\n");
+    fmt::print(
+        "          calibrated: NMSE is that of the weights, larger for less error of the "
+        "output\n");
   }
   if (file.fold()) fmt::print("folded    {} in the residual stream\n", rotation_text(*file.fold()));
   fmt::print("\n");

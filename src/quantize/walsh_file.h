@@ -36,7 +36,7 @@ inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as a
 // calibration), and those scales, f32 [cols] of each, one after the other.
 inline constexpr const char* kScaled = "walsh.balance.tensor";
 inline constexpr const char* kScales = "walsh.balance.scale";
-inline constexpr const char* kErrors = "walsh.tensor.nmse";              // f32, balanced basis
+inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
 inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
 }  // namespace keys
 
