@@ -11,8 +11,6 @@
 namespace walsh {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-
 // All compressors share one set of statistics: every recipe sees the same activations.
 OpenCompressor opener(const AllocationRequest& request, ThreadPool& pool) {
   if (request.calibration.text.empty()) {

@@ -13,12 +13,6 @@
 #include "walsh/error.h"
 
 namespace walsh {
-namespace {
-
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-
-}  // namespace
-
 PreparedCalibration prepare_calibration(const std::string& folder,
                                         const CalibrationRequest& request, ThreadPool& pool) {
   const std::string text = read_text_file(request.text, kMaxTextBytes);

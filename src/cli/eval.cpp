@@ -21,8 +21,6 @@
 namespace walsh::cli {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-
 struct Options {
   ModelOptions model;
   std::string text, reference, reference_device;

@@ -10,6 +10,7 @@
 #include "quantize/encode_source.h"
 #include "quantize/feedback_encoder.h"
 #include "quantize/product_tensor.h"
+#include "quantize/scalar_passes.h"
 #include "quantize/trellis_tensor.h"
 
 namespace walsh {
@@ -26,19 +27,8 @@ class TensorEncoder {
       : tensor_(tensor),
         format_(*tensor.format),
         options_(options),
-        padded_(padded_cols(format_, tensor.cols)),
-        storage_(storage) {
-    size_t next = 0;
-    for (int pass = 0; pass < format_.passes; ++pass) {
-      rotators_.emplace_back(tensor.rotation[pass], padded_);
-      const ScalarCode& code = format_.code[pass];
-      PassOutput& out = outputs_[pass];
-      out.codes = storage.arrays[next++].data();
-      out.scales = storage.halves(next++);
-      if (code.has_offset) out.offsets = storage.halves(next++);
-      if (code.sub_group != 0) out.sub_scales = storage.halves(next++);
-    }
-  }
+        passes_(tensor, storage),
+        storage_(storage) {}
 
   // x[cols]: one source row. Leaves the difference to the decoded row in it.
   void encode(int64_t row, float* x) const {
@@ -46,30 +36,13 @@ class TensorEncoder {
       convert(row, x);
       return;
     }
-    const size_t padded = static_cast<size_t>(padded_);
-    const auto buffer = std::make_unique_for_overwrite<float[]>(padded);
-    for (int pass = 0; pass < format_.passes; ++pass) {
-      const Rotator& rotator = rotators_[static_cast<size_t>(pass)];
-      detail::rotate_row(rotator, x, tensor_.cols, row, buffer.get());
-      encode_rows(format_.code[pass], options_, buffer.get(), 1, padded_, output(pass, row));
-      decode_pass_row(tensor_, pass, row, buffer.get());
-      rotator.invert(buffer.get());
-      for (int64_t i = 0; i < tensor_.cols; ++i)
-        x[i] -= buffer[static_cast<size_t>(i)];
-    }
+    const auto buffer =
+        std::make_unique_for_overwrite<float[]>(static_cast<size_t>(passes_.padded()));
+    for (int pass = 0; pass < format_.passes; ++pass)
+      passes_.encode(pass, options_, row, buffer.get(), x);
   }
 
  private:
-  PassOutput output(int pass, int64_t row) const {
-    const ScalarCode& code = format_.code[pass];
-    PassOutput out = outputs_[pass];
-    out.codes += row * code_bytes_per_row(code, padded_);
-    out.scales += row * groups_per_row(code, padded_);
-    if (code.has_offset) out.offsets += row * groups_per_row(code, padded_);
-    if (code.sub_group != 0) out.sub_scales += row * sub_groups_per_row(code, padded_);
-    return out;
-  }
-
   void convert(int64_t row, float* x) const {
     const int64_t cols = tensor_.cols;
     if (format_.dtype == DType::f32) {
@@ -91,10 +64,8 @@ class TensorEncoder {
   const Tensor& tensor_;
   const Format& format_;
   const EncodeOptions& options_;
-  int64_t padded_;
+  detail::ScalarPasses passes_;
   const TensorStorage& storage_;
-  PassOutput outputs_[2];
-  std::vector<Rotator> rotators_;
 };
 
 void encode_by_rows(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,

@@ -8,6 +8,7 @@
 #include "quantize/encoder_search.h"
 #include "quantize/feedback_encoder.h"
 #include "quantize/feedback_strip.h"
+#include "quantize/scalar_passes.h"
 
 namespace walsh::detail {
 namespace {
@@ -168,63 +169,31 @@ class ScalarFeedback {
         format_(*tensor.format),
         options_(options),
         feedback_(feedback),
-        padded_(padded_cols(format_, tensor.cols)) {
-    size_t next = 0;
-    for (int pass = 0; pass < format_.passes; ++pass) {
-      rotators_.emplace_back(tensor.rotation[pass], padded_);
-      const ScalarCode& code = format_.code[pass];
-      outputs_[pass].codes = storage.arrays[next++].data();
-      outputs_[pass].scales = storage.halves(next++);
-      if (code.has_offset) outputs_[pass].offsets = storage.halves(next++);
-      if (code.sub_group != 0) outputs_[pass].sub_scales = storage.halves(next++);
-    }
-  }
+        passes_(tensor, storage) {}
 
   // x[end - begin][cols]: source rows, of which the difference to the decoded ones is left.
   void encode(int64_t begin, int64_t end, float* x) const {
     const int last = format_.passes - 1;
     const int64_t cols = tensor_.cols;
-    std::vector<float> buffer(static_cast<size_t>(padded_));
+    std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
     ScalarStripEncoder strip(format_.code[last], options_, feedback_);
     for (int64_t row = begin; row < end; ++row) {
       float* source = x + (row - begin) * cols;
-      for (int pass = 0; pass < last; ++pass) {
-        rotate_row(rotators_[static_cast<size_t>(pass)], source, cols, row, buffer.data());
-        encode_rows(format_.code[pass], options_, buffer.data(), 1, padded_, output(pass, row));
-        subtract(pass, row, buffer.data(), source);
-      }
-      rotate_row(rotators_.back(), source, cols, row, strip.strip().row(row - begin));
+      for (int pass = 0; pass < last; ++pass)
+        passes_.encode(pass, options_, row, buffer.data(), source);
+      passes_.rotate(last, row, source, strip.strip().row(row - begin));
     }
-    strip.encode(end - begin, output(last, begin));
+    strip.encode(end - begin, passes_.output(last, begin));
     for (int64_t row = begin; row < end; ++row)
-      subtract(last, row, buffer.data(), x + (row - begin) * cols);
+      passes_.subtract(last, row, buffer.data(), x + (row - begin) * cols);
   }
 
  private:
-  PassOutput output(int pass, int64_t row) const {
-    const ScalarCode& code = format_.code[pass];
-    PassOutput out = outputs_[pass];
-    out.codes += row * code_bytes_per_row(code, padded_);
-    out.scales += row * groups_per_row(code, padded_);
-    if (code.has_offset) out.offsets += row * groups_per_row(code, padded_);
-    if (code.sub_group != 0) out.sub_scales += row * sub_groups_per_row(code, padded_);
-    return out;
-  }
-
-  void subtract(int pass, int64_t row, float* buffer, float* x) const {
-    decode_pass_row(tensor_, pass, row, buffer);
-    rotators_[static_cast<size_t>(pass)].invert(buffer);
-    for (int64_t i = 0; i < tensor_.cols; ++i)
-      x[i] -= buffer[i];
-  }
-
   const Tensor& tensor_;
   const Format& format_;
   const EncodeOptions& options_;
   const ErrorFeedback& feedback_;
-  int64_t padded_;
-  PassOutput outputs_[2];
-  std::vector<Rotator> rotators_;
+  ScalarPasses passes_;
 };
 
 }  // namespace

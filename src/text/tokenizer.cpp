@@ -29,7 +29,6 @@ struct Tokenizer::Parts {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
-constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 // The value of a key of the root; null if it is absent.
 const Json& member(const Json& root, const char* key) {

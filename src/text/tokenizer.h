@@ -18,6 +18,9 @@ namespace walsh {
 
 class StreamDecoder;
 
+// The longest text that Tokenizer::encode takes.
+inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
 // Movable; const use is thread-safe.
 class Tokenizer {
  public:

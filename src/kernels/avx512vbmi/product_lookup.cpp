@@ -7,6 +7,7 @@
 
 #include "kernels/isa_tables.h"
 #include "kernels/product_tables.h"
+#include "kernels/simd/product_lookup.h"
 #include "kernels/unroll.h"
 
 namespace walsh::avx512vbmi {
@@ -225,29 +226,18 @@ void add_group(const PanelMatrix& w, const Tables& tables, int64_t panel, int64_
            y);
 }
 
+struct Engine {
+  using Tables = avx512vbmi::Tables;
+  using Filler = TableFiller;
+  static constexpr int64_t kPanels = avx512vbmi::kPanels;
+  static constexpr auto add_group = &avx512vbmi::add_group;
+};
+
 }  // namespace
 
 void matmul_lookup(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const int64_t step = flush_columns(w, x);
-  const int64_t first = panel_begin * kPanelRows, last = std::min(panel_end * kPanelRows, w.rows);
-  TableFiller filler(w);
-  Tables tables;
-  for (int64_t t = 0; t < m; ++t) {
-    float* out = y + t * ldy;
-    if (!accumulate) std::fill(out + first, out + last, 0.0f);
-    for (int64_t c = 0; c < w.cols; c += step) {
-      const int64_t columns = std::min(step, w.cols - c);
-      for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-        filler.fill(x.q.data() + v * x.cols + c, columns, tables);
-        const float x_scale = x.scales.data()[v * x.groups() + c / x.group] * tables.step;
-        for (int64_t panel = panel_begin; panel < panel_end; panel += kPanels) {
-          add_group(w, tables, panel, std::min<int64_t>(kPanels, panel_end - panel), c, columns,
-                    x_scale, out);
-        }
-      }
-    }
-  }
+  lookup_products<Engine>(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
 }
 
 }  // namespace walsh::avx512vbmi

@@ -42,6 +42,11 @@ int group_shift(int64_t group) {
   return group == 32 ? 0 : group == 128 ? 2 : 3;
 }
 
+// Columns between two additions to the float sums.
+int flush_columns(const Matrix& m, const Activations& x) {
+  return m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
+}
+
 void describe_matrix(const Matrix& m, MatvecArgs& args) {
   const bool per_row = m.group == m.cols;
   if (!per_row && m.group != 32 && m.group != 128 && m.group != 256)
@@ -166,7 +171,7 @@ MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& m
   args.x_shift = group_shift(x.group);
   MatvecKind kind;
   kind.bits = m.code->bits;
-  kind.flush = m.group == 32 || x.group == 32 ? 32 : 132;
+  kind.flush = flush_columns(m, x);
   plan_slices(kind, args, most_tokens);
   return kind;
 }
@@ -237,8 +242,7 @@ bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
     if (p.pass[1] || !p.pass[0] || p.input[0] != form.out || !same_launch(a, b)) return false;
   }
   if (form.out->cols != first->cols || !input_view(source).vectors) return false;
-  const int flush = first->group == 32 || form.out->group == 32 ? 32 : 132;
-  const MatvecKind kind{first->code->bits, flush, 0, true};
+  const MatvecKind kind{first->code->bits, flush_columns(*first, *form.out), 0, true};
   const int64_t units = first->cols / kUnitColumns;
   return kind.bits != 8 && units <= kFusedUnits &&
          units * input_bytes(1, 0, form.out->group) <= input_space(kind);
