@@ -3,8 +3,8 @@
 //
 //   bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=0 is batch 1 fused with its input. Wide shapes (columns > 2 rows) are down projections: their
-// input is silu * up instead of a norm.
+// m=0 is batch 1 fused with its input, m=-1 batch 1 as phases of one launch. Wide shapes (columns >
+// 2 rows) are down projections: their input is silu * up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "base/cuda/device.h"
 #include "base/random.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/step.h"
 
 namespace walsh::cuda {
 namespace {
@@ -60,6 +61,11 @@ double seconds_per_call(int count, const std::function<void(int, Stream)>& call)
   cudaGraphDestroy(graph);
   std::sort(times.begin(), times.end());
   return times[times.size() / 2] * 1e-3 / count;
+}
+
+// The same of one launch of a program with `count` phases.
+double seconds_per_phase(int count, const StepProgram& program) {
+  return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream); }) / count;
 }
 
 // Random words on the device, as large as any array that is filled from it.
@@ -141,7 +147,22 @@ struct Bench {
       return p;
     };
     std::printf("%-10s %6ld x %-6ld", std::string(format.name).c_str(), shape.rows, shape.cols);
+    const auto as_phases = [&] {
+      StepProgram program;
+      for (int i = 0; i < count; ++i) {
+        const Product p = product(i);
+        if (!program.multiply(source, {&form, 1}, {&p, 1})) return 0.0;
+      }
+      program.finish();
+      return seconds_per_phase(count, program);
+    };
     for (const int64_t m : ms) {
+      if (m < 0) {
+        const double seconds = as_phases();
+        std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
+                    seconds > 0 ? static_cast<double>(bytes) / seconds / kPeakBytes * 100 : 0.0);
+        continue;
+      }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
         const Product p = product(i);
         if (m == 0 && can_fuse(source, {&form, 1}, {&p, 1})) {
@@ -171,6 +192,10 @@ struct Bench {
     std::printf("%-10s %6ld x %-6ld", std::string(dtype_name(type)).c_str(), shape.rows,
                 shape.cols);
     for (const int64_t m : ms) {
+      if (m < 0) {
+        std::printf(" |      -      ");
+        continue;
+      }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
         DenseProduct p;
         p.weights = &weights[static_cast<size_t>(i)];
@@ -191,7 +216,7 @@ struct Bench {
 void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes,
          const std::vector<int64_t>& ms) {
   const Bench bench;
-  std::printf("us and share of 4.64 TB/s; columns: m (0: fused) =");
+  std::printf("us and share of 4.64 TB/s; columns: m (-1: a phase, 0: fused) =");
   for (const int64_t m : ms)
     std::printf(" %ld", m);
   std::printf("\n");
@@ -231,6 +256,6 @@ int main(int argc, char** argv) {
   if (names.empty()) names = {"itq3_s", "tq3", "tq4", "tq2", "q4_0", "q8_0", "bf16"};
   if (shapes.empty())
     shapes = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {8192, 8192}, {28672, 8192}};
-  if (ms.empty()) ms = {0, 1, 2, 4, 8, 16};
+  if (ms.empty()) ms = {-1, 0, 1, 2, 4, 8, 16};
   walsh::cuda::run(names, shapes, ms);
 }

@@ -1,4 +1,4 @@
-// Products with many vectors: reconstruction, cuBLASLt, int8 tiles, and seed 000's weight-side
+// Products with many vectors: reconstruction, cuBLASLt, int8 tiles, and the weight-side
 // kernels. Times are medians of graph replays over several copies of the weights.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -5,15 +5,11 @@
 // softmax and sums; they are put together at the end, and the parts of a row by the block that
 // comes last, in order. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that positions
 // fill the 16 rows of the tensor cores' operand and the few heads its 8 columns.
-#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace walsh::cuda {
 namespace {
-
-constexpr int kTileHeads = 8;
-constexpr int kWarpTokens = 16;
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct DecodeArgs {
   CacheView cache;
@@ -74,15 +70,6 @@ struct Part {
   }
 };
 
-// A warp's softmax so far: lane 4 g + t has heads 2 t and 2 t + 1, of the sums rows g and g + 8 of
-// each 16 values.
-template <int Dim>
-struct Running {
-  float largest[2] = {kNothing, kNothing};
-  float total[2] = {0, 0};  // over the positions of this lane
-  float sum[Dim / 16][4] = {};
-};
-
 template <int Dim>
 __device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part& part, int lane,
                                              uint32_t (&q)[Dim / 16][2]) {
@@ -104,7 +91,7 @@ __device__ __forceinline__ void attend_tile(const uint32_t (&q)[Dim / 16][2], ui
                                             uint32_t values, int low, int high, float scale,
                                             int lane, Running<Dim>& run) {
   using Layout = TileLayout<Dim>;
-  const int g = lane / 4, matrix = lane / 8, r = lane % 8;
+  const int matrix = lane / 8, r = lane % 8;
   float s[2][4] = {};
   const uint32_t key_row = keys + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
 #pragma unroll
@@ -113,32 +100,10 @@ __device__ __forceinline__ void attend_tile(const uint32_t (&q)[Dim / 16][2], ui
     load_matrices(a, key_row ^ Layout::step(k));
     mma_f16(s[k % 2], a, q[k][0], q[k][1]);
   }
-  float factor[2], p[4];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float s0 = g >= low && g < high ? s[0][h] + s[1][h] : kNothing;
-    const float s1 = g + 8 >= low && g + 8 < high ? s[0][h + 2] + s[1][h + 2] : kNothing;
-    float largest = fmaxf(s0, s1);
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
-    largest = fmaxf(largest, run.largest[h]);
-    const float base = exponent_base(largest, scale);
-    factor[h] = power_of_two(__fmaf_rn(run.largest[h], scale, -base));
-    p[h] = power_of_two(__fmaf_rn(s0, scale, -base));
-    p[h + 2] = power_of_two(__fmaf_rn(s1, scale, -base));
-    run.largest[h] = largest;
-    run.total[h] = __fmaf_rn(run.total[h], factor[h], p[h] + p[h + 2]);
-  }
-  const uint32_t b0 = transpose8x8(pack_halves(p[0], p[1]));
-  const uint32_t b1 = transpose8x8(pack_halves(p[2], p[3]));
-  if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) {
-#pragma unroll
-    for (int d = 0; d < Dim / 16; ++d)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        run.sum[d][e] *= factor[e % 2];
-  }
+  const float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2],
+                           s[0][3] + s[1][3]};
+  uint32_t b0, b1;
+  weigh_tile<Dim>(logits, low, high, scale, lane, run, b0, b1);
   const uint32_t value_row = values + Layout::offset(r + 8 * (matrix >> 1), matrix & 1);
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
@@ -211,10 +176,7 @@ __device__ __forceinline__ void share(const Running<Dim>& run, float* sums, floa
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float total = run.total[h];
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2)
-      total += __shfl_xor_sync(~0u, total, distance);
+    const float total = sum_totals(run.total[h]);
     const int slot = warp * kTileHeads + 2 * t + h;
     if (g == 0) state[slot] = make_float2(run.largest[h], total);
 #pragma unroll

@@ -63,10 +63,10 @@ struct UnitShare {
   int first, step;  // units of a warp
   int blocks;       // of the cluster
 
-  __device__ UnitShare(const MatvecArgs& args, int warps, int warp)
-      : first((args.cluster > 1 ? cluster_rank() : 0) + args.cluster * warp),
-        step(args.cluster * warps),
-        blocks(args.cluster) {}
+  __device__ UnitShare(int cluster, int warps, int warp)
+      : first((cluster > 1 ? cluster_rank() : 0) + cluster * warp),
+        step(cluster * warps),
+        blocks(cluster) {}
 };
 
 __device__ __forceinline__ void sync_blocks(int blocks) {
@@ -79,16 +79,10 @@ __device__ __forceinline__ void sync_blocks(int blocks) {
 }
 
 // Rotates and quantizes a unit. Signs: a bit per column of the lane.
-__device__ __forceinline__ void finish_unit(const MatvecArgs& args, const InputImage& image,
-                                            int unit, int blocks, uint32_t signs, int lane,
+__device__ __forceinline__ void finish_unit(const FormView& form, const InputImage& image, int unit,
+                                            int blocks, uint32_t signs, int lane,
                                             float (&v)[kLaneColumns]) {
-  const FormView& form = args.form;
-  if (form.block) {
-    const bool whole = (unit + 1) * kUnitColumns <= form.full;
-    const int size =
-        whole ? form.block : segment_size(form, unit * kUnitColumns + lane * kLaneColumns);
-    rotate_unit(size, whole, signs, lane, v);
-  }
+  rotate_columns(form, unit, signs, lane, v);
   GroupScale s = group_scale(v, form.group);
   const Quantized part = quantize_plane(v, s, form.group);
   const uint32_t place = shared_address(image.units) + unit * image.unit_bytes(form.group);
@@ -105,13 +99,13 @@ __device__ __forceinline__ void finish_unit(const MatvecArgs& args, const InputI
   }
 }
 
-// All units of one input from its source. What does not come from the kernel before is made ready
-// before waiting for it.
+// All units of one input from its source. What does not come from the kernel before is made
+// ready before waiting for it.
 __device__ __forceinline__ void prepare_inputs(const MatvecArgs& args, const InputImage& image,
                                                int warp, int lane) {
   __shared__ double squares[kFusedUnits];
   const InputView& in = args.in;
-  const UnitShare share(args, image.warps, warp);
+  const UnitShare share(args.cluster, image.warps, warp);
   const auto column_of = [&](int unit) { return unit * kUnitColumns + lane * kLaneColumns; };
   if (share.blocks > 1) cluster_arrive_relaxed();
   float gain[kLaneColumns];
@@ -147,7 +141,7 @@ __device__ __forceinline__ void prepare_inputs(const MatvecArgs& args, const Inp
       signs = sign_bits(args.form, column_of(unit));
     }
     if (in.gain) apply_norm(gain, inverse, v);
-    finish_unit(args, image, unit, share.blocks, signs, lane, v);
+    finish_unit(args.form, image, unit, share.blocks, signs, lane, v);
   }
   sync_blocks(share.blocks);
 }

@@ -3,94 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/matvec.h"
-#include "walsh/error.h"
+#include "kernels/cuda/matvec_args.h"
 
 namespace walsh::cuda {
 namespace {
 
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Error(ErrorCode::internal, "GPU product", reason);
-}
-
-// One pass of one product.
-struct PassProduct {
-  const Matrix* matrix;
-  const Activations* input;
-  const Product* product;
-  int pass;
-};
-
-// What products of one launch have in common.
-bool same_launch(const PassProduct& a, const PassProduct& b) {
-  const Matrix &m = *a.matrix, &n = *b.matrix;
-  return a.input == b.input && a.pass == b.pass && m.code->bits == n.code->bits &&
-         m.code->levels_i8 == n.code->levels_i8 && m.code->unit == n.code->unit &&
-         m.cols == n.cols && m.group == n.group && m.offset_group == n.offset_group;
-}
+using detail::flush_columns;
+using detail::PassProduct;
+using detail::same_launch;
 
 bool large_shared() {
   const DeviceInfo& device = current_device();
   return device.major == 9 || (device.major == 8 && device.minor == 0);
-}
-
-// Blocks of 32 columns of a unit >> shift is their group.
-int group_shift(int64_t group) {
-  return group == 32 ? 0 : group == 128 ? 2 : 3;
-}
-
-// Columns between two additions to the float sums.
-int flush_columns(const Matrix& m, const Activations& x) {
-  return m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
-}
-
-void describe_matrix(const Matrix& m, MatvecArgs& args) {
-  const bool per_row = m.group == m.cols;
-  if (!per_row && m.group != 32 && m.group != 128 && m.group != 256)
-    refuse(fmt::format("groups of {} columns", m.group));
-  args.units = static_cast<int>(m.cols / kUnitColumns);
-  args.unit = m.code->unit;
-  if (m.code->bits != 8) {
-    for (int code = 0; code < 1 << m.code->bits; ++code) {
-      const auto level = static_cast<uint8_t>(m.code->levels_i8[code]);
-      args.table.words[code / 4] |= uint32_t{level} << (8 * (code % 4));
-    }
-  }
-  args.scale_shift = per_row ? 3 : group_shift(m.group);
-  args.scale_vectors = per_row ? 2 : static_cast<int>(2 * kUnitColumns / m.group);
-  args.scale_step = per_row ? 0 : args.scale_vectors * 16;
-  args.scale_tile = static_cast<int>(m.groups() * kTileRows * 2);
-  if (m.offset_group == 0) return;
-  const bool row_offset = m.offset_group == m.cols;
-  if (!row_offset && m.offset_group != kUnitColumns)
-    refuse(fmt::format("offsets per {} columns", m.offset_group));
-  args.offset_vectors = 2;
-  args.offset_step = row_offset ? 0 : 32;
-  args.offset_tile = row_offset ? 32 : args.units * 32;
-}
-
-void describe_products(std::span<const PassProduct> group, MatvecArgs& args) {
-  int tiles = 0;
-  for (size_t i = 0; i < kMaxProducts; ++i) {
-    TileSet& set = args.set[i];
-    set.first_tile = std::numeric_limits<int>::max();
-    if (i >= group.size()) continue;
-    const PassProduct& p = group[i];
-    set.codes = p.matrix->codes.as<uint4>();
-    set.scales = p.matrix->scales.as<std::byte>();
-    set.offsets = p.matrix->offsets.as<std::byte>();
-    set.bias = p.pass == 0 ? p.product->bias : nullptr;
-    set.y = p.product->y;
-    set.ldy = p.product->ldy;
-    set.rows = static_cast<int>(p.matrix->rows);
-    set.first_tile = tiles;
-    set.add = p.product->add || p.pass > 0;
-    tiles += static_cast<int>(p.matrix->tiles());
-  }
-  args.tiles = tiles;
 }
 
 int tiles_of_8(int vectors) {
@@ -135,7 +61,8 @@ void plan_slices(const MatvecKind& kind, MatvecArgs& args, int& most_tokens) {
         slice_units(kind.bits, kind.flush, most_tokens * args.planes, args.x_group, args.units);
     if (args.slice_units > 0) return;
   }
-  refuse(fmt::format("{} bytes of shared memory are too few", current_device().shared_bytes));
+  detail::refuse_product(
+      fmt::format("{} bytes of shared memory are too few", current_device().shared_bytes));
 }
 
 void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
@@ -163,12 +90,7 @@ void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
 MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& most_tokens) {
   const Matrix& m = *group.front().matrix;
   const Activations& x = *group.front().input;
-  if (x.cols != m.cols) refuse(fmt::format("{} columns times {} values", m.cols, x.cols));
-  describe_matrix(m, args);
-  describe_products(group, args);
-  args.planes = x.planes;
-  args.x_group = x.group;
-  args.x_shift = group_shift(x.group);
+  detail::describe_group(group, args);
   MatvecKind kind;
   kind.bits = m.code->bits;
   kind.flush = flush_columns(m, x);
@@ -200,15 +122,15 @@ void multiply_group(std::span<const PassProduct> group, int64_t m, Stream stream
 void check_product(const Product& p) {
   for (int pass = 0; pass < 2; ++pass) {
     if (!p.pass[pass]) continue;
-    if (!p.input[pass]) refuse("no input");
-    if (p.pass[pass]->rows != p.pass[0]->rows) refuse("passes of different sizes");
+    if (!p.input[pass]) detail::refuse_product("no input");
+    if (p.pass[pass]->rows != p.pass[0]->rows) detail::refuse_product("passes of different sizes");
   }
 }
 
 }  // namespace
 
 void multiply(std::span<const Product> products, int64_t m, Stream stream) {
-  if (m < 0 || m > kMaxVectors) refuse(fmt::format("{} vectors at once", m));
+  if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
   if (m == 0) return;
   for (int pass = 0; pass < 2; ++pass) {
     PassProduct group[kMaxProducts];
@@ -250,7 +172,7 @@ bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
 
 void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
                           std::span<const Product> products, Stream stream) {
-  if (!can_fuse(source, forms, products)) refuse("cannot be fused with its input");
+  if (!can_fuse(source, forms, products)) detail::refuse_product("cannot be fused with its input");
   PassProduct group[kMaxProducts];
   for (size_t i = 0; i < products.size(); ++i)
     group[i] = {products[i].pass[0], products[i].input[0], &products[i], 0};

@@ -172,6 +172,16 @@ __device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs
   }
 }
 
+// The segments of unit `unit`: signs, norm and butterflies, as the form says.
+__device__ __forceinline__ void rotate_columns(const FormView& form, int unit, uint32_t signs,
+                                               int lane, float (&v)[kLaneColumns]) {
+  if (!form.block) return;
+  const bool whole = (unit + 1) * kUnitColumns <= form.full;
+  const int size =
+      whole ? form.block : segment_size(form, unit * kUnitColumns + lane * kLaneColumns);
+  rotate_unit(size, whole, signs, lane, v);
+}
+
 // The larger magnitude, NaN if one is.
 __device__ __forceinline__ float larger(float a, float b) {
   float out;

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rope.cuh"
 #include "kernels/cuda/rows.h"
 #include "walsh/error.h"
 
@@ -12,7 +13,6 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kPairs = kMaxHeadDim / 2 / 32;  // of a lane at most: values i and i + head_dim / 2
 
 struct RopeArgs {
   RopeCall call;
@@ -24,67 +24,6 @@ struct RopeArgs {
   const int32_t* positions = nullptr;
   const int32_t* sequences = nullptr;
 };
-
-struct Pairs {
-  float a[kPairs], b[kPairs];
-};
-
-__device__ __forceinline__ Pairs load_pairs(const float* x, int half, int lane) {
-  Pairs v{};
-#pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= half) break;
-    v.a[j] = x[i];
-    v.b[j] = x[i + half];
-  }
-  return v;
-}
-
-// The squares are summed in double, as everywhere.
-__device__ __forceinline__ void normalize(Pairs& v, const float* gain, float eps, int half,
-                                          int lane) {
-  double sum = 0;
-#pragma unroll
-  for (int j = 0; j < kPairs; ++j)
-    sum += static_cast<double>(v.a[j]) * static_cast<double>(v.a[j]) +
-           static_cast<double>(v.b[j]) * static_cast<double>(v.b[j]);
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  const float inverse = static_cast<float>(1.0 / sqrt(sum / (2 * half) + static_cast<double>(eps)));
-#pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= half) break;
-    v.a[j] = v.a[j] * inverse * gain[i];
-    v.b[j] = v.b[j] * inverse * gain[i + half];
-  }
-}
-
-__device__ __forceinline__ void rotate(Pairs& v, const float* cos, const float* sin, int half,
-                                       int lane) {
-#pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= half) break;
-    const float a = v.a[j], b = v.b[j];
-    v.a[j] = a * cos[i] - b * sin[i];
-    v.b[j] = b * cos[i] + a * sin[i];
-  }
-}
-
-template <typename T, typename Convert>
-__device__ __forceinline__ void store_pairs(const Pairs& v, T* to, int half, int lane,
-                                            Convert convert) {
-#pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= half) break;
-    to[i] = convert(v.a[j]);
-    to[i + half] = convert(v.b[j]);
-  }
-}
 
 // Grid: x over heads (of queries, then keys, then values), y over rows.
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeArgs args) {

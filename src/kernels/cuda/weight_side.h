@@ -1,4 +1,4 @@
-// Rotating weights instead of inputs (seed 000, `--rotate weights`): the inverse Walsh-Hadamard
+// Rotating weights instead of inputs (`--rotate weights`): the inverse Walsh-Hadamard
 // transform is part of loading a weight tile, so that products read the codes, nothing rotated is
 // ever stored, and inputs are those of the model.
 #pragma once

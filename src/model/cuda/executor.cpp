@@ -106,15 +106,40 @@ cuda::InputSource CudaExecutor::source(const cuda::Buffer& x, int64_t width, int
   return source;
 }
 
-void CudaExecutor::project(int64_t index) {
+void CudaExecutor::multiply(const Input& input, const cuda::InputSource& from,
+                            std::initializer_list<CudaItem> items, int64_t m) {
+  if (collecting_ != nullptr) {
+    collected_ = collected_ && sites_->add_to(*collecting_, input, from, items);
+  } else {
+    sites_->multiply(input, from, items, m, stream_.get());
+  }
+}
+
+// The layers of one token as one launch, where the device and the formats of the model allow it.
+void CudaExecutor::build_step() {
+  if (!cuda::StepProgram::available()) return;
+  cuda::StepProgram program;
+  collecting_ = &program;
+  collected_ = true;
+  m_ = 1;
+  decoding_ = true;
+  for (int64_t layer = 0; layer < model_.config.layers && collected_; ++layer) {
+    project(layer);
+    attend(layer, 0);
+    mlp(layer, 0);
+  }
+  collecting_ = nullptr;
+  if (!collected_) return;
+  program.finish();
+  step_ = std::move(program);
+}
+
+bool CudaExecutor::in_step() const {
+  return decoding_ && m_ == 1 && collecting_ == nullptr && !step_.empty();
+}
+
+cuda::RopeCall CudaExecutor::rope_call(const LayerData& data) const {
   const ModelConfig& c = model_.config;
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const LayerData& data = layers_[static_cast<size_t>(index)];
-  sites_->multiply(layer.attention_input, source(x_, c.hidden, 0, &data.attention_gain),
-                   {{&layer.q, q_.as<float>(), c.query_width()},
-                    {&layer.k, k_.as<float>(), c.kv_width()},
-                    {&layer.v, v_.as<float>(), c.kv_width()}},
-                   m_, stream_.get());
   cuda::RopeCall call;
   call.q = q_.as<float>();
   call.ldq = c.query_width();
@@ -129,13 +154,29 @@ void CudaExecutor::project(int64_t index) {
   call.eps = c.norm_eps;
   call.cos = cos_.as<float>();
   call.sin = sin_.as<float>();
-  cuda::rope_and_store(call, data.cache, table_, places(0), stream_.get());
+  return call;
 }
 
-void CudaExecutor::attend(int64_t index, int64_t skip) {
+void CudaExecutor::project(int64_t index) {
+  if (in_step()) {
+    if (index == 0) step_.launch(stream_.get());
+    return;
+  }
   const ModelConfig& c = model_.config;
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
   const LayerData& data = layers_[static_cast<size_t>(index)];
+  multiply(layer.attention_input, source(x_, c.hidden, 0, &data.attention_gain),
+           {{&layer.q, q_.as<float>(), c.query_width()},
+            {&layer.k, k_.as<float>(), c.kv_width()},
+            {&layer.v, v_.as<float>(), c.kv_width()}},
+           m_);
+  if (collecting_ == nullptr)
+    cuda::rope_and_store(rope_call(data), data.cache, table_, places(0), stream_.get());
+}
+
+cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const LayerData& data,
+                                                 int64_t first, int64_t rows) const {
+  const ModelConfig& c = model_.config;
   cuda::AttentionCall call;
   call.cache = &data.cache;
   call.table = table_;
@@ -143,46 +184,58 @@ void CudaExecutor::attend(int64_t index, int64_t skip) {
   call.window = layer.window;
   call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   call.ldq = call.ldo = c.query_width();
-  const auto call_rows = [&](int64_t first, int64_t count) {
-    call.rows = places(first);
-    call.m = count;
-    call.q = q_.as<float>() + first * call.ldq;
-    call.out = attended_.as<float>() + first * call.ldo;
-  };
-  if (decoding_) {
+  call.rows = places(first);
+  call.m = rows;
+  call.q = q_.as<float>() + first * call.ldq;
+  call.out = attended_.as<float>() + first * call.ldo;
+  return call;
+}
+
+void CudaExecutor::attend_all(const Layer& layer, const LayerData& data, int64_t skip) {
+  if (collecting_ != nullptr) {
+    collected_ =
+        collected_ &&
+        collecting_->attend(rope_call(data), attention_call(layer, data, 0, 1), attention_scratch_);
+  } else if (decoding_) {
     for (int64_t row = skip; row < m_; row += cuda::kMaxVectors) {
-      call_rows(row, std::min(m_ - row, cuda::kMaxVectors));
-      cuda::attend_rows(call, longest_, attention_scratch_, stream_.get());
+      const int64_t rows = std::min(m_ - row, cuda::kMaxVectors);
+      cuda::attend_rows(attention_call(layer, data, row, rows), longest_, attention_scratch_,
+                        stream_.get());
     }
   } else {
     int64_t first = 0;
     for (const Run& run : runs_) {
       const int64_t begin = std::max(first, skip);
       first += run.rows;
-      if (begin >= first) continue;
-      call_rows(begin, first - begin);
-      cuda::attend_prompt(call, stream_.get());
+      if (begin < first)
+        cuda::attend_prompt(attention_call(layer, data, begin, first - begin), stream_.get());
     }
   }
-  sites_->multiply(layer.o_input, source(attended_, c.query_width(), skip, nullptr),
-                   {{&layer.o, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m_ - skip,
-                   stream_.get());
+}
+
+void CudaExecutor::attend(int64_t index, int64_t skip) {
+  if (in_step()) return;
+  const ModelConfig& c = model_.config;
+  const Layer& layer = model_.layers[static_cast<size_t>(index)];
+  attend_all(layer, layers_[static_cast<size_t>(index)], skip);
+  multiply(layer.o_input, source(attended_, c.query_width(), skip, nullptr),
+           {{&layer.o, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m_ - skip);
 }
 
 void CudaExecutor::mlp(int64_t index, int64_t skip) {
+  if (in_step()) return;
   const ModelConfig& c = model_.config;
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
   const LayerData& data = layers_[static_cast<size_t>(index)];
   const int64_t m = m_ - skip;
-  sites_->multiply(layer.mlp_input, source(x_, c.hidden, skip, &data.mlp_gain),
-                   {{&layer.gate, gate_.as<float>(), c.intermediate},
-                    {&layer.up, up_.as<float>(), c.intermediate}},
-                   m, stream_.get());
+  multiply(layer.mlp_input, source(x_, c.hidden, skip, &data.mlp_gain),
+           {{&layer.gate, gate_.as<float>(), c.intermediate},
+            {&layer.up, up_.as<float>(), c.intermediate}},
+           m);
   cuda::InputSource down = source(gate_, c.intermediate, 0, nullptr);
   down.up = up_.as<float>();
-  sites_->multiply(layer.down_input, down,
-                   {{&layer.down, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m,
-                   stream_.get());
+  multiply(layer.down_input, down,
+           {{&layer.down, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m);
 }
 
 void CudaExecutor::logits(int64_t row, int64_t rows) {

@@ -57,6 +57,15 @@ class CudaExecutor : public Executor {
     cuda::Graph graph;
   };
 
+  void multiply(const Input& input, const cuda::InputSource& from,
+                std::initializer_list<CudaItem> items, int64_t m);
+  void attend_all(const Layer& layer, const LayerData& data, int64_t skip);
+  cuda::RopeCall rope_call(const LayerData& data) const;
+  cuda::AttentionCall attention_call(const Layer& layer, const LayerData& data, int64_t first,
+                                     int64_t rows) const;
+  void build_step();
+  bool in_step() const;  // the batch is one launch
+
   void allocate_rows(int64_t sequences);
   void allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader);
   void upload_constants(int64_t positions, cuda::Uploader& uploader);
@@ -106,6 +115,9 @@ class CudaExecutor : public Executor {
   bool sampling_ = false;  // tokens are chosen here
   bool chose_ = false;     // by the current batch
   std::map<StepShape, Recorded> recorded_;
+  cuda::StepProgram step_;                   // all layers of one token, or empty
+  cuda::StepProgram* collecting_ = nullptr;  // what the layers go into instead of being run
+  bool collected_ = false;
 };
 
 }  // namespace walsh

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 // Logits computed together: 64 MiB, and at least a row for each vector of a decoding step.
 constexpr int64_t kLogitFloats = int64_t{1} << 24;
-// Left to the driver, to cuBLASLt and to recorded graphs.
+// Left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
 constexpr uint64_t kReserve = uint64_t{256} << 20;
 
 int64_t choose_logit_rows(int64_t vocab, int64_t rows) {
@@ -96,6 +96,7 @@ CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionO
   upload_constants(positions, uploader);
   allocate_rows(options.sequences);
   uploader.synchronize();
+  build_step();
 }
 
 CudaExecutor::~CudaExecutor() = default;

@@ -127,15 +127,12 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
   if (!row_items.empty()) rows(source, row_items, m, stream);
 }
 
-// int8 inputs: the forms that the items read are made once, two per launch.
-void CudaSites::coded(const Input& input, const InputSource& source,
-                      std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
-  std::vector<InputForm> forms;
-  std::vector<cuda::Product> products;
+CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaItem> items) {
+  Coded coded;
   std::vector<bool> made(input.forms.size());
   for (const CudaItem& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
-    cuda::Product& product = products.emplace_back();
+    cuda::Product& product = coded.products.emplace_back();
     for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
       const auto index = static_cast<size_t>(item.linear->input[pass]);
       const PreparedInput& form = input.forms[index];
@@ -144,7 +141,7 @@ void CudaSites::coded(const Input& input, const InputSource& source,
       product.input[pass] = &buffer;
       if (made[index]) continue;
       made[index] = true;
-      InputForm& to = forms.emplace_back();
+      InputForm& to = coded.forms.emplace_back();
       to.rotation = weights.rotation[pass];
       to.padded = form.transform.cols;
       to.out = &buffer;
@@ -154,17 +151,32 @@ void CudaSites::coded(const Input& input, const InputSource& source,
     product.ldy = item.ldy;
     product.add = item.add;
   }
-  // At m = 1 prepare_and_multiply is faster between products alone, but slower between the other
-  // kernels of a step (docs/gpu.md, Whole models).
-  const std::span<const InputForm> all(forms);
+  return coded;
+}
+
+// int8 inputs, two forms per launch. At m = 1 prepare_and_multiply is faster between products
+// alone, but slower between the other kernels of a step (docs/gpu.md, Whole models).
+void CudaSites::coded(const Input& input, const InputSource& source,
+                      std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
+  const Coded coded = describe(input, items);
+  const std::span<const InputForm> forms(coded.forms);
   for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
-    cuda::prepare(source, all.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
+    cuda::prepare(source, forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
                   stream);
   if (m <= kMaxVectors) {
-    cuda::multiply(std::span<const cuda::Product>(products), m, stream);
+    cuda::multiply(std::span<const cuda::Product>(coded.products), m, stream);
   } else {
-    cuda::multiply_many(products, m, stream);
+    cuda::multiply_many(coded.products, m, stream);
   }
+}
+
+bool CudaSites::add_to(cuda::StepProgram& program, const Input& input, const InputSource& source,
+                       std::initializer_list<CudaItem> items) {
+  if (exact_) return false;
+  for (const CudaItem& item : items)
+    if (item.linear->is_dense()) return false;
+  const Coded coded = describe(input, items);
+  return program.multiply(source, coded.forms, coded.products);
 }
 
 void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items, int64_t m,

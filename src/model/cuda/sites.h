@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prompt.h"
+#include "kernels/cuda/step.h"
 #include "model/cuda/weights.h"
 #include "model/model.h"
 
@@ -44,6 +45,9 @@ class CudaSites {
 
   void multiply(const Input& input, const cuda::InputSource& source,
                 std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream);
+  // The same for one row, as a part of a program. False if it cannot be.
+  bool add_to(cuda::StepProgram& program, const Input& input, const cuda::InputSource& source,
+              std::initializer_list<CudaItem> items);
 
  private:
   // What the workspaces are sized by.
@@ -55,6 +59,13 @@ class CudaSites {
     bool prompts = false;        // cuBLASLt is used
   };
   static Extent extent(const CudaShapes& shapes, int64_t max_rows);
+
+  // What int8 products of one input need: forms that are made once, and the products.
+  struct Coded {
+    std::vector<cuda::InputForm> forms;
+    std::vector<cuda::Product> products;
+  };
+  Coded describe(const Input& input, std::span<const CudaItem> items);
 
   void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaItem> items,
              int64_t m, cuda::Stream stream);

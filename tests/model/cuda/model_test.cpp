@@ -172,6 +172,27 @@ TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
   EXPECT_LT(divergence(logits_of(model, tokens), first), 1e-3);
 }
 
+// One token of one sequence is one launch where the formats of the model allow it.
+TEST_F(CudaModel, TokensDecodedOneByOneAreCloseToTheCpu) {
+  const auto tokens = random_tokens(40, 500, 10);
+  for (const char* type :
+       {"itq3_s", "itq3_s8", "tq2", "tq3", "tq4:full", "tq4+4", "q4_0", "q8_0", "bf16"}) {
+    SCOPED_TRACE(type);
+    SyntheticSource source = synthetic(type, "f16");
+    const Model cpu = load(source, Device{}, ActivationMode::f32), gpu = load(source, gpu_);
+    const auto decode = [&] {
+      Session session(gpu, {64});
+      Rows rows;
+      for (const int32_t token : tokens)
+        rows.push_back(test::all_logits(session, {token}).back());
+      return rows;
+    };
+    const Rows rows = decode();
+    EXPECT_LT(divergence(logits_of(cpu, tokens), rows), 1e-3);
+    EXPECT_EQ(rows, decode());
+  }
+}
+
 TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
   SyntheticSource source = synthetic("tq3", "f16");
   const Model model = load(source, gpu_);

@@ -1,0 +1,91 @@
+#include "kernels/cuda/matvec_args.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "walsh/error.h"
+
+namespace walsh::cuda::detail {
+namespace {
+
+// Blocks of 32 columns of a unit >> shift is their group.
+int group_shift(int64_t group) {
+  return group == 32 ? 0 : group == 128 ? 2 : 3;
+}
+
+void describe_matrix(const Matrix& m, MatvecArgs& args) {
+  const bool per_row = m.group == m.cols;
+  if (!per_row && m.group != 32 && m.group != 128 && m.group != 256)
+    refuse_product(fmt::format("groups of {} columns", m.group));
+  args.units = static_cast<int>(m.cols / kUnitColumns);
+  args.unit = m.code->unit;
+  if (m.code->bits != 8) {
+    for (int code = 0; code < 1 << m.code->bits; ++code) {
+      const auto level = static_cast<uint8_t>(m.code->levels_i8[code]);
+      args.table.words[code / 4] |= uint32_t{level} << (8 * (code % 4));
+    }
+  }
+  args.scale_shift = per_row ? 3 : group_shift(m.group);
+  args.scale_vectors = per_row ? 2 : static_cast<int>(2 * kUnitColumns / m.group);
+  args.scale_step = per_row ? 0 : args.scale_vectors * 16;
+  args.scale_tile = static_cast<int>(m.groups() * kTileRows * 2);
+  if (m.offset_group == 0) return;
+  const bool row_offset = m.offset_group == m.cols;
+  if (!row_offset && m.offset_group != kUnitColumns)
+    refuse_product(fmt::format("offsets per {} columns", m.offset_group));
+  args.offset_vectors = 2;
+  args.offset_step = row_offset ? 0 : 32;
+  args.offset_tile = row_offset ? 32 : args.units * 32;
+}
+
+void describe_products(std::span<const PassProduct> group, MatvecArgs& args) {
+  int tiles = 0;
+  for (size_t i = 0; i < kMaxProducts; ++i) {
+    TileSet& set = args.set[i];
+    set.first_tile = std::numeric_limits<int>::max();
+    if (i >= group.size()) continue;
+    const PassProduct& p = group[i];
+    set.codes = p.matrix->codes.as<uint4>();
+    set.scales = p.matrix->scales.as<std::byte>();
+    set.offsets = p.matrix->offsets.as<std::byte>();
+    set.bias = p.pass == 0 ? p.product->bias : nullptr;
+    set.y = p.product->y;
+    set.ldy = p.product->ldy;
+    set.rows = static_cast<int>(p.matrix->rows);
+    set.first_tile = tiles;
+    set.add = p.product->add || p.pass > 0;
+    tiles += static_cast<int>(p.matrix->tiles());
+  }
+  args.tiles = tiles;
+}
+
+}  // namespace
+
+void refuse_product(const std::string& reason) {
+  throw Error(ErrorCode::internal, "GPU product", reason);
+}
+
+bool same_launch(const PassProduct& a, const PassProduct& b) {
+  const Matrix &m = *a.matrix, &n = *b.matrix;
+  return a.input == b.input && a.pass == b.pass && m.code->bits == n.code->bits &&
+         m.code->levels_i8 == n.code->levels_i8 && m.code->unit == n.code->unit &&
+         m.cols == n.cols && m.group == n.group && m.offset_group == n.offset_group;
+}
+
+int flush_columns(const Matrix& m, const Activations& x) {
+  return m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
+}
+
+void describe_group(std::span<const PassProduct> group, MatvecArgs& args) {
+  const Matrix& m = *group.front().matrix;
+  const Activations& x = *group.front().input;
+  if (x.cols != m.cols) refuse_product(fmt::format("{} columns times {} values", m.cols, x.cols));
+  describe_matrix(m, args);
+  describe_products(group, args);
+  args.planes = x.planes;
+  args.x_group = x.group;
+  args.x_shift = group_shift(x.group);
+}
+
+}  // namespace walsh::cuda::detail

@@ -1,0 +1,31 @@
+// Products of one launch described for kernels.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "kernels/cuda/matvec.h"
+
+namespace walsh::cuda::detail {
+
+// Throws internal.
+[[noreturn]] void refuse_product(const std::string& reason);
+
+// One pass of one product.
+struct PassProduct {
+  const Matrix* matrix;
+  const Activations* input;
+  const Product* product;
+  int pass;
+};
+
+// Whether both can be in one launch.
+bool same_launch(const PassProduct& a, const PassProduct& b);
+
+// Columns between two additions to the float sums.
+int flush_columns(const Matrix& m, const Activations& x);
+
+// Matrices, results and kind of input of products that can be in one launch.
+void describe_group(std::span<const PassProduct> group, MatvecArgs& args);
+
+}  // namespace walsh::cuda::detail

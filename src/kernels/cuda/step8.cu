@@ -1,0 +1,10 @@
+#include "kernels/cuda/step_kernel.cuh"
+
+namespace walsh::cuda {
+
+template <>
+StepKernel step_kernel<8>(int flush) {
+  return flush == 32 ? step_kernel_of<8, 32> : step_kernel_of<8, 128>;
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,289 @@
+// The work of the product kernels: 16 rows by 256 columns of weights in shared memory times a few
+// vectors, and the sums of a tile put together.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/code_decoder.cuh"
+#include "kernels/cuda/matvec.h"
+
+namespace walsh::cuda {
+
+// a / b of small numbers.
+__device__ __forceinline__ int divide(int a, int b) {
+  const int q = __float2int_rz(__fdividef(static_cast<float>(a), static_cast<float>(b)));
+  const int rest = a - q * b;
+  return rest < 0 ? q - 1 : rest >= b ? q + 1 : q;
+}
+
+// The product that a tile of a launch belongs to.
+__device__ __forceinline__ const TileSet& set_of(const MatvecArgs& args, int tile) {
+  int s = 0;
+  if (tile >= args.set[1].first_tile) s = 1;
+  if (tile >= args.set[2].first_tile) s = 2;
+  return args.set[s];
+}
+
+// Tiles that the warps of a block share: warp w has an even part of their units, tile after tile,
+// as one run; piece number warp + tile of the round is what it has of a tile.
+struct TileRound {
+  int first, tiles, units;  // units per tile
+  int begin, end;           // of this warp's run
+
+  __device__ void share(int warp, int warps) {
+    const int total = tiles * units;
+    begin = total < warps ? min(warp, total) : total * warp / warps;
+    end = total < warps ? min(warp + 1, total) : total * (warp + 1) / warps;
+  }
+};
+
+// Tiles8 tiles of 8 vectors, 0 for one vector. `Args` is what a kernel knows of its product:
+// MatvecArgs or the members of it that are read here.
+template <int Bits, int Flush, int Tiles8>
+struct UnitProduct {
+  static constexpr int kVectors = Bits;       // 16-byte vectors of a lane and unit
+  static constexpr int kScales = Bits * 512;  // where a stage's scales begin
+  static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
+  static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
+  static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
+  static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
+  static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and unit
+
+  // Scales and offsets of a unit: the vector of them that a lane copies.
+  struct Side {
+    int place;  // in the stage, < 0: this lane has none
+    int step;   // bytes from unit to unit
+    bool scale;
+
+    __device__ Side(const MatvecArgs& args, int lane) {
+      scale = lane < args.scale_vectors;
+      const bool offset = !scale && lane < args.scale_vectors + args.offset_vectors;
+      place = scale    ? kScales + lane * 16
+              : offset ? kOffsets + (lane - args.scale_vectors) * 16
+                       : -1;
+      step = scale ? args.scale_step : args.offset_step;
+    }
+
+    __device__ const std::byte* begin(const MatvecArgs& args, const TileSet& set, int64_t tile,
+                                      int64_t unit, int lane) const {
+      return scale ? set.scales + tile * args.scale_tile + unit * args.scale_step + lane * 16
+                   : set.offsets + tile * args.offset_tile + unit * args.offset_step +
+                         (lane - args.scale_vectors) * 16;
+    }
+  };
+
+  // Asks for a unit; `codes` and `side` are this lane's.
+  static __device__ __forceinline__ void copy_unit(uint32_t slot, int lane, const uint4* codes,
+                                                   int side_place, const std::byte* side) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      copy_async(slot + v * 512 + lane * 16, codes + v * 32);
+    if (side_place >= 0) copy_async(slot + side_place, side);
+  }
+
+  // y += scale * x_scale * sums (+ offset * x_scale * sum of x), one block of equal scales.
+  // `x_scales` points at the lane's pair of vectors.
+  template <typename Args>
+  static __device__ __forceinline__ void flush(const Args& args, uint32_t scale_word,
+                                               uint32_t offset_word, uint32_t x_scales, int block,
+                                               const int (&sum)[kNTiles][4],
+                                               float (&y)[kNTiles][4]) {
+    const float2 scale = halves(scale_word);
+    const float s0 = scale.x * args.unit, s1 = scale.y * args.unit;
+    const int group = Flush == 128 ? block / 4 : block >> args.x_shift;
+    // The offset belongs to a whole group of inputs.
+    const bool offsets =
+        args.offset_vectors > 0 && (Flush == 128 || ((block + 1) & ((1 << args.x_shift) - 1)) == 0);
+    const float2 offset = halves(offset_word);
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      if constexpr (Tiles8 == 0) {  // all columns are the same vector
+        const float2 x = shared_float2(x_scales + group * 8);
+        y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
+        y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
+        if (offsets) {
+          y[n][0] = fmaf(offset.x, x.y, y[n][0]);
+          y[n][2] = fmaf(offset.y, x.y, y[n][2]);
+        }
+      } else {
+        const float4 x = shared_float4(x_scales + group * kScaleColumns * 8 + n * 64);
+        y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
+        y[n][1] = fmaf(static_cast<float>(sum[n][1]), s0 * x.z, y[n][1]);
+        y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
+        y[n][3] = fmaf(static_cast<float>(sum[n][3]), s1 * x.z, y[n][3]);
+        if (offsets) {
+          y[n][0] = fmaf(offset.x, x.y, y[n][0]);
+          y[n][1] = fmaf(offset.x, x.w, y[n][1]);
+          y[n][2] = fmaf(offset.y, x.y, y[n][2]);
+          y[n][3] = fmaf(offset.y, x.w, y[n][3]);
+        }
+      }
+    }
+  }
+
+  // Where a lane reads operand b of a chunk from, relative to the unit's inputs: its vector of each
+  // n-tile; the other 16 bytes are at the place xor 16.
+  struct Places {
+    uint32_t b[kNTiles];
+    uint32_t chunk;   // from chunk to chunk
+    uint32_t scales;  // of the inputs
+  };
+
+  static __device__ Places places(int lane, int count) {
+    const int g = lane / 4, t = lane % 4;
+    const int vectors = Tiles8 == 0 ? 1 : count;
+    Places p;
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      const int vector = Tiles8 == 0 ? 0 : min(n * 8 + g, vectors - 1);
+      p.b[n] = static_cast<uint32_t>(vector * 128 + t * 32 + (vector & 1) * 16);
+    }
+    p.chunk = static_cast<uint32_t>(vectors * 128);
+    p.scales = static_cast<uint32_t>(vectors * kUnitColumns + (Tiles8 == 0 ? 0 : t * 16));
+    return p;
+  }
+
+  // The unit whose codes, scales and offsets stand at `slot`, `scale_slot` and `offset_slot`, its
+  // inputs at x; `refill` is called as soon as they are read.
+  template <typename Args, typename Refill>
+  static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
+                                                  int second_scale, int lane, uint32_t slot,
+                                                  uint32_t scale_slot, uint32_t offset_slot,
+                                                  uint32_t x, const Places& p,
+                                                  float (&y)[kNTiles][4], const Refill& refill) {
+    using Decoder = CodeDecoder<Bits>;
+    const int zero[4] = {};
+    uint32_t words[kVectors * 4], scales[kScaleWords];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const uint4 w = shared_words(slot + v * 512 + lane * 16);
+      words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
+    }
+    const uint32_t side = scale_slot + (lane / 4) * 4;
+#pragma unroll
+    for (int s = 0; s < kScaleWords; ++s)
+      scales[s] =
+          shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
+    uint32_t offset = 0;
+    if (args.offset_vectors > 0) offset = shared_word(offset_slot + (lane / 4) * 4);
+    __syncwarp();
+    refill();
+#pragma unroll
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      const uint32_t* upper = words + chunk * 2 * Decoder::kWords;
+      const uint32_t* lower = upper + Decoder::kWords;
+      const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
+      int sum[kNTiles][4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t b[kNTiles][4];
+#pragma unroll
+        for (int n = 0; n < kNTiles; ++n) {
+          const uint32_t b_place = Tiles8 == 0 ? p.b[n] + half * 16 : p.b[n] ^ (half * 16);
+          const uint4 w = shared_words(place + b_place);
+          b[n][0] = w.x, b[n][1] = w.y, b[n][2] = w.z, b[n][3] = w.w;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int i = half * 2 + j;
+          uint32_t a[4];
+          Decoder::decode(upper, i, table, a[0], a[2]);
+          Decoder::decode(lower, i, table, a[1], a[3]);
+#pragma unroll
+          for (int n = 0; n < kNTiles; ++n) {
+            if (Flush == 32 || i == 0) {
+              mma_int8(sum[n], a, b[n][2 * j], b[n][2 * j + 1], zero);
+            } else {
+              mma_int8(sum[n], a, b[n][2 * j], b[n][2 * j + 1], sum[n]);
+            }
+          }
+          if constexpr (Flush == 32)
+            flush(args, scales[chunk * 4 + i], offset, x + p.scales, chunk * 4 + i, sum, y);
+        }
+      }
+      if constexpr (Flush == 128)
+        flush(args, scales[chunk], offset, x + p.scales, chunk * 4, sum, y);
+    }
+  }
+
+  // The sums of a piece, the units of one tile that one warp has: [piece][token][row].
+  static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
+                                                    const float (&y)[kNTiles][4]) {
+    const int g = lane / 4, t = lane % 4;
+    float* out = sums + piece * kSumTokens * kTileRows + g;
+    if constexpr (Tiles8 == 0) {
+      if (t == 0) {
+        out[0] = y[0][0];
+        out[8] = y[0][2];
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kNTiles; ++n) {
+        if (planes == 1) {
+          if (Tiles8 > 2) continue;  // 16 tokens at most
+          float* column = out + (n * 8 + 2 * t) * kTileRows;
+          column[0] = y[n][0];
+          column[kTileRows] = y[n][1];
+          column[8] = y[n][2];
+          column[kTileRows + 8] = y[n][3];
+        } else {
+          float* column = out + (n * 4 + t) * kTileRows;
+          column[0] = y[n][0] + y[n][1];
+          column[8] = y[n][2] + y[n][3];
+        }
+      }
+    }
+  }
+
+  // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
+  // a tile and token, times `factor()`. Places are found before the warps have come.
+  template <typename Factor>
+  static __device__ __forceinline__ void write_tiles(const MatvecArgs& args, const float* sums,
+                                                     const TileRound& r, int warps, bool add_before,
+                                                     const Factor& factor) {
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int row = static_cast<int>(threadIdx.x % kTileRows);
+    const int tokens = Tiles8 == 0 ? 1 : args.m;
+    const int total = r.tiles * r.units, runs = min(warps, total), count = r.tiles * tokens;
+    if (2 * warp >= count) {
+      __syncthreads();
+      return;
+    }
+    float times = 1;
+    bool waiting = true;
+#pragma unroll 1
+    for (int base = 2 * warp; base < count; base += 2 * warps) {
+      const int i = base + lane / kTileRows;
+      const int tile = Tiles8 == 0 ? i : divide(i, tokens), token = i - tile * tokens;
+      const int first = divide((tile * r.units + 1) * runs - 1, total);
+      const int last = divide((tile + 1) * r.units * runs - 1, total);
+      const float* in = sums + ((first + tile) * kSumTokens + token) * kTileRows + row;
+      const TileSet& set = set_of(args, r.first + tile);
+      const int64_t out_row = int64_t{r.first + tile - set.first_tile} * kTileRows + row;
+      const bool inside = i < count && out_row < set.rows;
+      const bool add = inside && (add_before || set.add);
+      const bool has_bias = inside && !add_before && set.bias;
+      float* y = set.y + token * set.ldy + out_row;
+      float before = 0, bias = 0;
+      if (add) before = *y;
+      if (has_bias) bias = set.bias[out_row];
+      if (waiting) {
+        times = factor();
+        __syncthreads();
+      }
+      waiting = false;
+      if (!inside) continue;
+      float sum = *in;
+      for (int w = first; w < last; ++w) {
+        in += kSumTokens * kTileRows;
+        sum += *in;
+      }
+      sum *= times;
+      if (has_bias) sum += bias;
+      *y = add ? before + sum : sum;
+    }
+  }
+};
+
+}  // namespace walsh::cuda

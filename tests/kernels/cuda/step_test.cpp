@@ -1,0 +1,306 @@
+#include "kernels/cuda/step.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "product_data.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+#define WALSH_NEED_STEPS() \
+  WALSH_NEED_GPU();        \
+  if (!StepProgram::available()) GTEST_SKIP() << "no GPU that runs whole steps"
+
+std::vector<Matrix> upload_passes(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
+  const RandomTensor host(format, rows, cols, seed);
+  std::vector<Matrix> passes;
+  Uploader uploader;
+  Buffer staging;
+  for (int pass = 0; pass < format.passes; ++pass)
+    passes.push_back(upload_matrix(host.tensor, pass, uploader, staging));
+  uploader.synchronize();
+  return passes;
+}
+
+// The forms that the passes of a format read, and where they go.
+struct Forms {
+  std::vector<Activations> out;
+  std::vector<InputForm> forms;
+
+  Forms(const Format& format, int64_t cols) {
+    out.reserve(2);
+    for (int pass = 0; pass < format.passes; ++pass) {
+      out.emplace_back(1, divide_up(cols, kPaddedColumns) * kPaddedColumns,
+                       format.rotation_block ? 128 : 32, format.activation_planes);
+      InputForm& form = forms.emplace_back();
+      form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
+      form.rotation.block = std::min(format.rotation_block, 256);
+      form.rotation.seed = 7u + static_cast<uint32_t>(pass);
+      form.padded = divide_up(cols, 32) * 32;
+      form.out = &out.back();
+    }
+  }
+
+  Product product(const std::vector<Matrix>& passes, float* y) const {
+    Product p;
+    for (size_t pass = 0; pass < passes.size(); ++pass) {
+      p.pass[pass] = &passes[pass];
+      p.input[pass] = forms[pass].out;
+    }
+    p.y = y;
+    p.ldy = passes[0].rows;
+    return p;
+  }
+};
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                  double relative) {
+  ASSERT_EQ(got.size(), expected.size());
+  double squares = 0;
+  for (const float v : expected)
+    squares += double{v} * v;
+  const double bound = relative * std::sqrt(squares / static_cast<double>(expected.size()));
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], bound) << i;
+}
+
+double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(double{got[i]} - expected[i], 2);
+    norm += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float v : values)
+    bits.push_back(std::bit_cast<uint32_t>(v));
+  return bits;
+}
+
+// Two products of one input, one with a bias, one added to what is there.
+void expect_products(const Format& format, int64_t cols, bool norm) {
+  constexpr int64_t kRows[] = {2500, 33};
+  const auto a = upload_passes(format, kRows[0], cols, 1), b = upload_passes(format, 33, cols, 2);
+  const Buffer x = to_device(random_values(cols, 3)), up = to_device(random_values(cols, 4));
+  const Buffer gain = to_device(random_values(cols, 5)), bias = to_device(random_values(2500, 6));
+  InputSource source{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, cols, cols};
+  if (!norm) {
+    source.gain = nullptr;
+    source.up = up.as<float>();
+  }
+  const Forms forms(format, cols);
+  const auto run = [&](bool whole) {
+    Buffer ya(2500 * 4);
+    Buffer yb = to_device(random_values(33, 7));
+    Product products[] = {forms.product(a, ya.as<float>()), forms.product(b, yb.as<float>())};
+    products[0].bias = bias.as<float>();
+    products[1].add = true;
+    if (whole) {
+      StepProgram program;
+      EXPECT_TRUE(program.multiply(source, forms.forms, products));
+      program.finish();
+      program.launch(nullptr);
+    } else {
+      prepare(source, forms.forms, 1, nullptr);
+      multiply(products, 1, nullptr);
+    }
+    auto y = to_host<float>(ya);
+    const auto rest = to_host<float>(yb);
+    y.insert(y.end(), rest.begin(), rest.end());
+    return y;
+  };
+  expect_close(run(true), run(false), 2e-5);
+}
+
+TEST(GpuStep, MultipliesAsSingleLaunchesInEveryFormat) {
+  WALSH_NEED_STEPS();
+  for (const Format& format : all_formats()) {
+    if (format.kind != CodeKind::scalar || format.activation_planes != 1) continue;
+    if (format.passes == 2 && format.code[0].bits != format.code[1].bits) continue;
+    for (const int64_t cols : {96, 1376, 4096, 8192, 14336}) {
+      for (const bool norm : {true, false}) {
+        SCOPED_TRACE(std::string(format.name) + " " + std::to_string(cols) +
+                     (norm ? " norm" : " gate"));
+        expect_products(format, cols, norm);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GpuStep, ProductsThatReadEachOtherAreInOrderEveryTime) {
+  WALSH_NEED_STEPS();
+  constexpr int64_t kWidth = 1536, kInner = 9216;
+  constexpr int kLayers = 9;
+  const Format& format = get_format("itq3_s");
+  const auto in = upload_passes(format, kInner, kWidth, 11);
+  const auto out = upload_passes(format, kWidth, kInner, 12);
+  const Forms narrow(format, kWidth), wide(format, kInner);
+  const auto start = random_values(kWidth, 13);
+  const Buffer gain = to_device(random_values(kWidth, 14));
+  const Buffer x = to_device(start), gate(kInner * 4), up(kInner * 4);
+  const InputSource first{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, kWidth, kWidth};
+  const InputSource second{gate.as<float>(), up.as<float>(), nullptr, 0, kInner, kInner};
+  const Product ups[] = {narrow.product(in, gate.as<float>()), narrow.product(in, up.as<float>())};
+  Product down = wide.product(out, x.as<float>());
+  down.add = true;
+  StepProgram program;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    ASSERT_TRUE(program.multiply(first, narrow.forms, ups));
+    ASSERT_TRUE(program.multiply(second, wide.forms, {&down, 1}));
+  }
+  program.finish();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    prepare(first, narrow.forms, 1, nullptr);
+    multiply(ups, 1, nullptr);
+    prepare(second, wide.forms, 1, nullptr);
+    multiply({&down, 1}, 1, nullptr);
+  }
+  const auto expected = to_host<float>(x);
+  std::vector<uint32_t> bits;
+  for (int run = 0; run < 200; ++run) {
+    copy_to_device(x.as(), start.data(), x.bytes(), nullptr);
+    program.launch(nullptr);
+    const auto got = to_host<float>(x);
+    if (run == 0) bits = bits_of(got);
+    ASSERT_EQ(bits_of(got), bits) << "run " << run;
+    // Roundings of int8 inputs differ after the first layer, and grow from layer to layer.
+    ASSERT_LT(relative_error(got, expected), 0.05);
+  }
+}
+
+struct Heads {
+  int dim, heads, kv_heads;
+  int64_t window;
+  bool norms;
+};
+
+// One row at the end of a sequence whose pages are scattered; the program's other phase is a
+// product of what attention gives.
+void expect_attention(const Heads& h, int64_t length) {
+  SCOPED_TRACE(testing::Message() << "head_dim " << h.dim << " heads " << h.heads << "/"
+                                  << h.kv_heads << " window " << h.window << " length " << length);
+  const int64_t per_sequence = (length + kPageTokens - 1) / kPageTokens + 1;
+  const int64_t width = h.heads * h.dim, kv_width = h.kv_heads * h.dim, half = h.dim / 2;
+  std::vector<int32_t> table(static_cast<size_t>(2 * per_sequence));
+  for (size_t i = 0; i < table.size(); ++i)
+    table[i] = static_cast<int32_t>((i * 7 + 3) % table.size());
+  if (table.size() % 7 == 0) std::reverse(table.begin(), table.end());
+  const KvPool shape(h.kv_heads, h.dim, static_cast<int64_t>(table.size()));
+  std::vector<uint16_t> keys(shape.keys.bytes() / 2), values(keys.size());
+  Random random(static_cast<uint64_t>(length * 31 + h.dim));
+  for (uint16_t& v : keys)
+    v = f32_to_f16(static_cast<float>(random.normal()));
+  for (uint16_t& v : values)
+    v = f32_to_f16(static_cast<float>(random.normal()));
+  const Buffer pages = to_device(table);
+  const Buffer position = to_device(std::vector<int32_t>{static_cast<int32_t>(length - 1)});
+  const Buffer sequence = to_device(std::vector<int32_t>{1});
+  const Buffer k = to_device(random_values(kv_width, 21)),
+               v = to_device(random_values(kv_width, 22));
+  const Buffer cos = to_device(random_values(length * half, 23, 0.7));
+  const Buffer sin = to_device(random_values(length * half, 24, 0.7));
+  const Buffer q_norm = to_device(random_values(h.dim, 25)),
+               k_norm = to_device(random_values(h.dim, 26));
+  const AttentionScratch scratch(16, h.heads, h.kv_heads, h.dim);
+  const Format& format = get_format("tq3");
+  const auto weights = upload_passes(format, 40, width, 27);
+  const Forms forms(format, width);
+
+  struct Result {
+    std::vector<float> attended, product;
+    std::vector<uint16_t> keys, values;
+  };
+  const auto run = [&](bool whole) {
+    KvPool pool = shape;
+    pool.keys = to_device(keys);
+    pool.values = to_device(values);
+    const Buffer q = to_device(random_values(width, 20));
+    Buffer attended(static_cast<uint64_t>(width) * 4), y(40 * 4);
+    RopeCall rope{q.as<float>(), width, k.as<float>(), kv_width, v.as<float>(),
+                  kv_width,      1,     h.heads};
+    rope.q_norm = h.norms ? q_norm.as<float>() : nullptr;
+    rope.k_norm = h.norms ? k_norm.as<float>() : nullptr;
+    rope.eps = 1e-6f;
+    rope.cos = cos.as<float>();
+    rope.sin = sin.as<float>();
+    AttentionCall call;
+    call.cache = &pool;
+    call.table = {pages.as<int32_t>(), per_sequence};
+    call.rows = {position.as<int32_t>(), sequence.as<int32_t>()};
+    call.m = 1;
+    call.heads = h.heads;
+    call.window = h.window;
+    call.scale = 1 / std::sqrt(static_cast<float>(h.dim));
+    call.q = q.as<float>();
+    call.out = attended.as<float>();
+    call.ldq = call.ldo = width;
+    const InputSource source{attended.as<float>(), nullptr, nullptr, 0, width, width};
+    const Product product = forms.product(weights, y.as<float>());
+    if (whole) {
+      StepProgram program;
+      EXPECT_TRUE(program.attend(rope, call, scratch));
+      EXPECT_TRUE(program.multiply(source, forms.forms, {&product, 1}));
+      program.finish();
+      program.launch(nullptr);
+      program.launch(nullptr);  // finds its counters as the first one did
+    } else {
+      rope_and_store(rope, pool, call.table, call.rows, nullptr);
+      attend_rows(call, length, scratch, nullptr);
+      prepare(source, forms.forms, 1, nullptr);
+      multiply({&product, 1}, 1, nullptr);
+    }
+    return Result{to_host<float>(attended), to_host<float>(y), to_host<uint16_t>(pool.keys),
+                  to_host<uint16_t>(pool.values)};
+  };
+  const Result got = run(true), expected = run(false);
+  expect_close(got.attended, expected.attended, 4e-3);  // weights of the softmax are fp16
+  ASSERT_EQ(got.keys, expected.keys);
+  ASSERT_EQ(got.values, expected.values);
+  expect_close(got.product, expected.product, 3e-2);
+}
+
+TEST(GpuStep, AttendsAsSingleLaunches) {
+  WALSH_NEED_STEPS();
+  for (const Heads& h :
+       {Heads{128, 32, 8, 0, false}, Heads{128, 8, 8, 0, true}, Heads{64, 14, 2, 0, false},
+        Heads{128, 24, 2, 0, true}, Heads{64, 16, 4, 100, true}, Heads{128, 16, 2, 700, false}}) {
+    for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
+      expect_attention(h, length);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(GpuStep, SaysNoToWhatNoStepCanDo) {
+  WALSH_NEED_STEPS();
+  const Format& format = get_format("tq3");
+  const auto weights = upload_passes(format, 32, 512, 31);
+  const auto others = upload_passes(get_format("tq4"), 32, 512, 32);
+  const Buffer x = to_device(random_values(512, 33));
+  Buffer y(32 * 4);
+  const InputSource source{x.as<float>(), nullptr, nullptr, 0, 512, 512};
+  Forms forms(format, 512);
+  const Product product = forms.product(weights, y.as<float>());
+  const Product other = forms.product(others, y.as<float>());
+  StepProgram bits;
+  EXPECT_TRUE(bits.multiply(source, forms.forms, {&product, 1}));
+  EXPECT_FALSE(bits.multiply(source, forms.forms, {&other, 1}));  // one number of bits
+  forms.forms[0].rotation.block = 512;
+  StepProgram block;
+  EXPECT_FALSE(block.multiply(source, forms.forms, {&product, 1}));
+  StepProgram empty;
+  EXPECT_THROW(empty.finish(), Error);
+}
+
+}  // namespace
+}  // namespace walsh::cuda
