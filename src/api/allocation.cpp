@@ -12,14 +12,14 @@ namespace walsh {
 namespace {
 
 // All compressors share one set of statistics: every recipe sees the same activations.
-OpenCompressor opener(const AllocationRequest& request, ThreadPool& pool) {
+OpenCompressor opener(const AllocationRequest& request, const Recipe& base, ThreadPool& pool) {
   if (request.calibration.text.empty()) {
     return [&](const Recipe& recipe) {
       return open_compressor(request.folder, recipe, read_plan, pool);
     };
   }
-  return [&, calibration =
-                 prepare_calibration(request.folder, request.calibration, pool)](Recipe recipe) {
+  return [&, calibration = prepare_calibration(request.folder, base, request.calibration, pool)](
+             Recipe recipe) {
     recipe.calibration = calibration.description;
     auto compressor = open_compressor(request.folder, recipe, read_plan, pool);
     compressor->calibrate(calibration.statistics);
@@ -68,7 +68,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
     options.bos = tokenizer.bos().value_or(-1);
   }
   options.conditions = conditions(request, base, text);
-  return allocate(opener(request, pool), base, options, load);
+  return allocate(opener(request, base, pool), base, options, load);
 }
 
 }  // namespace walsh

@@ -13,7 +13,7 @@
 #include "walsh/error.h"
 
 namespace walsh {
-PreparedCalibration prepare_calibration(const std::string& folder,
+PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
   const std::string text = read_text_file(request.text, kMaxTextBytes);
   const CheckpointSource source(Checkpoint::open(folder));
@@ -26,8 +26,10 @@ PreparedCalibration prepare_calibration(const std::string& folder,
   result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
   result.description.tokens = window * static_cast<int64_t>(windows.size());
   result.description.window = window;
+  std::optional<Rotation> fold;
+  if (recipe.rotate == RotateAt::residual) fold = fold_rotation(recipe);
   result.statistics =
-      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check);
+      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check, fold);
   return result;
 }
 
@@ -37,7 +39,7 @@ std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe re
   if (request.text.empty() || !std::filesystem::is_directory(folder)) {
     return open_compressor(folder, recipe, read_plan, pool);
   }
-  PreparedCalibration calibration = prepare_calibration(folder, request, pool);
+  PreparedCalibration calibration = prepare_calibration(folder, recipe, request, pool);
   recipe.calibration = calibration.description;
   auto compressor = open_compressor(folder, recipe, read_plan, pool);
   compressor->calibrate(std::move(calibration.statistics));

@@ -24,9 +24,10 @@ struct PreparedCalibration {
   std::shared_ptr<InputStatistics> statistics;
 };
 
-// Reads the text and the checkpoint's tokenizer; nothing is measured until it is asked for. `pool`
-// outlives the result. Throws usage if the text is too short, bad_input or io.
-PreparedCalibration prepare_calibration(const std::string& folder,
+// For recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer; nothing
+// is measured until it is asked for. `pool` outlives the result. Throws usage if the text is too
+// short or the model cannot be rotated so, bad_input or io.
+PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
 // open_compressor (quantize/open.h), calibrated if the request has a text.

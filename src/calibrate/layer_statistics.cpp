@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "kernels/ops.h"
 #include "model/tensors.h"
 #include "walsh/error.h"
 
@@ -27,12 +28,13 @@ Model load(CheckpointSource& source, ThreadPool& pool) {
 
 LayerStatistics::LayerStatistics(const std::string& folder,
                                  std::vector<std::vector<int32_t>> windows, ThreadPool& pool,
-                                 std::function<void()> check)
+                                 std::function<void()> check, const std::optional<Rotation>& fold)
     : source_(Checkpoint::open(folder)),
       windows_(std::move(windows)),
       pool_(pool),
       check_(std::move(check)),
-      model_(load(source_, pool)) {
+      model_(load(source_, pool)),
+      plan_(make_plan(model_.config)) {
   check_tokens();
   uint64_t tokens = 0, longest = 0;
   for (const auto& window : windows_) {
@@ -47,6 +49,12 @@ LayerStatistics::LayerStatistics(const std::string& folder,
   executor_->observe([this](const Input& input, const float* rows, int64_t stride, int64_t m) {
     add(input, rows, stride, m);
   });
+  if (!fold) return;
+  plan_ = folded_plan(std::move(plan_), folder);
+  fold_ = std::make_unique<ResidualFold>(plan_, *fold, source_, pool_);
+  const int64_t widest = std::max(model_.config.hidden, model_.config.query_width());
+  folded_rows_ = AlignedArray<float>(static_cast<size_t>(executor_->max_rows() * widest));
+  no_gain_.assign(static_cast<size_t>(hidden), 1.0f);
 }
 
 void LayerStatistics::check_tokens() const {
@@ -96,12 +104,13 @@ void LayerStatistics::advance() {
 }
 
 void LayerStatistics::run_layer(int64_t index) {
-  const ModelConfig& c = model_.config;
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  measured_.push_back({&layer.attention_input, InputMoments(c.hidden)});
-  measured_.push_back({&layer.o_input, InputMoments(c.query_width())});
-  measured_.push_back({&layer.mlp_input, InputMoments(c.hidden)});
-  measured_.push_back({&layer.down_input, InputMoments(c.intermediate)});
+  const Site* site = &plan_.sites[static_cast<size_t>(kLayerSites * index)];
+  for (const Input* input :
+       {&layer.attention_input, &layer.o_input, &layer.mlp_input, &layer.down_input}) {
+    measure(*input, site->width, site->matrices.front());
+    ++site;
+  }
   for_pieces(
       [&](int64_t) {
         executor_->project(index);
@@ -113,7 +122,7 @@ void LayerStatistics::run_layer(int64_t index) {
 }
 
 void LayerStatistics::run_head() {
-  measured_.push_back({&model_.head_input, InputMoments(model_.config.hidden)});
+  measure(model_.head_input, model_.config.hidden, plan_.head);
   for_pieces([&](int64_t rows) { executor_->prepare_head(0, rows); }, false);
 }
 
@@ -145,17 +154,42 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
   }
 }
 
+void LayerStatistics::measure(const Input& input, int64_t width, const std::string& matrix) {
+  measured_.push_back({&input, InputMoments(width), {}});
+  if (fold_) measured_.back().rotate = fold_->input_rotation(matrix, width);
+}
+
 void LayerStatistics::add(const Input& input, const float* rows, int64_t stride, int64_t m) {
   for (Measured& measured : measured_) {
-    if (measured.input == &input) measured.moments.add(rows, stride, m, pool_);
+    if (measured.input != &input) continue;
+    if (!measured.rotate) {
+      measured.moments.add(rows, stride, m, pool_);
+      continue;
+    }
+    fold(measured, rows, stride, m);
+    measured.moments.add(folded_rows_.data(), measured.moments.width, m, pool_);
   }
 }
 
+// Behind a norm from the residual stream: a gain of zero could not be taken out of `rows` again.
+void LayerStatistics::fold(const Measured& measured, const float* rows, int64_t stride, int64_t m) {
+  const int64_t width = measured.moments.width;
+  pool_.for_each(m, [&](int64_t r) {
+    float* x = folded_rows_.data() + r * width;
+    if (measured.input->gain.empty()) {
+      std::copy_n(rows + r * stride, width, x);
+    } else {
+      ops().rms_norm(executor_->hidden(r).data(), no_gain_.data(), width, model_.config.norm_eps,
+                     x);
+    }
+    measured.rotate(x);
+  });
+}
+
 void LayerStatistics::release_layer(int64_t index) {
-  const ModelPlan plan = make_plan(model_.config);
   for (int s = 0; s < kLayerSites; ++s) {
     const auto site = static_cast<size_t>(kLayerSites * index + s);
-    for (const std::string& name : plan.sites[site].matrices)
+    for (const std::string& name : plan_.sites[site].matrices)
       source_.release(name);
   }
 }

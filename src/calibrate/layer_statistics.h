@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,20 +13,25 @@
 #include "model/cpu/executor.h"
 #include "model/model.h"
 #include "quantize/checkpoint_source.h"
+#include "quantize/fold.h"
 #include "quantize/input_statistics.h"
 
 namespace walsh {
 
 // The moments of one layer at a time, found with the original weights: errors of quantized layers
 // before it do not enter, so every layer can be encoded by itself. Memory: the residual stream of
-// all tokens (4 bytes each times hidden) and the moments of one layer.
+// all tokens (4 bytes each times hidden) and the moments of one layer. With a fold
+// (quantize/fold.h) the moments are those of the folded model's inputs, found with the checkpoint's
+// weights: the two are the same function.
 class LayerStatistics : public InputStatistics {
  public:
   // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool`
   // outlives this object. `check` is called after each window and may throw to stop. Throws as
-  // Model::load; usage for no token at all or one outside the vocabulary, limit for lack of memory.
+  // Model::load; usage for no token at all, one outside the vocabulary or a model that cannot be
+  // folded, limit for lack of memory.
   LayerStatistics(const std::string& folder, std::vector<std::vector<int32_t>> windows,
-                  ThreadPool& pool, std::function<void()> check = {});
+                  ThreadPool& pool, std::function<void()> check = {},
+                  const std::optional<Rotation>& fold = {});
 
   const InputMoments& moments(int site) override;
 
@@ -38,6 +44,8 @@ class LayerStatistics : public InputStatistics {
   void run_head();
   // Calls steps() for the pieces of all windows; their residual stream is in the executor then.
   void for_pieces(const std::function<void(int64_t rows)>& steps, bool first);
+  // Begins to measure an input [width] that `matrix` reads, alone or among others.
+  void measure(const Input& input, int64_t width, const std::string& matrix);
   void add(const Input& input, const float* rows, int64_t stride, int64_t m);
   void release_layer(int64_t layer);
 
@@ -46,14 +54,22 @@ class LayerStatistics : public InputStatistics {
   ThreadPool& pool_;
   std::function<void()> check_;
   Model model_;
+  ModelPlan plan_;
+  std::unique_ptr<ResidualFold> fold_;  // null: none
   std::unique_ptr<CpuExecutor> executor_;
   AlignedArray<float> hidden_;  // [all tokens][hidden], before layer_ + 1
   int64_t layer_ = -1;          // whose moments are known; the number of layers: the head's
   struct Measured {
     const Input* input;
     InputMoments moments;
+    std::function<void(float*)> rotate;  // into the basis of the folded model; may be empty
   };
-  std::vector<Measured> measured_;  // of a layer in the order of make_plan
+  // What the folded model reads in place of `rows`: [m][width] in folded_rows_.
+  void fold(const Measured& measured, const float* rows, int64_t stride, int64_t m);
+
+  std::vector<Measured> measured_;   // of a layer in the order of make_plan
+  AlignedArray<float> folded_rows_;  // of one batch
+  std::vector<float> no_gain_;       // ones, [hidden]
 };
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// Channel balancing before the rotation (formats.md section 1b): input channel c of every matrix
-// that reads one activation is scaled by s_c = sqrt(a_c / ||W_c||), the activation by 1/s_c.
+// Channel balancing before the rotation (docs/design.md): input channel c of every matrix that
+// reads one activation is scaled by s_c = sqrt(a_c / ||W_c||), the activation by 1/s_c.
 #pragma once
 
 #include <cstdint>

@@ -10,11 +10,12 @@ namespace walsh {
 
 // A site is balanced if every matrix that reads it is rotated and its scales cost nothing: one norm
 // feeds it and it alone, whose gain takes them, or with calibration a matrix whose rows do. A
-// folded rotation leaves no gains.
+// folded rotation leaves no gains, and channels only where it does not reach: at down's input.
 void Compressor::decide_balancing() {
-  if (!recipe_.balance || recipe_.rotation == RotationKind::none || fold_) return;
+  if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
   for (size_t s = 0; s < sites_.size(); ++s) {
     if (!all_rotated(sites_[s])) continue;
+    if (fold_ && fold_->input_rotated(sites_[s].matrices.front())) continue;
     if (!sites_[s].norm.empty()) balance_norm(s);
     if (!sites_[s].feeder.matrix.empty() && recipe_.calibration) balance_feeder(s);
   }
@@ -78,6 +79,7 @@ const std::vector<float>& Compressor::scales(int site_number) {
 
 std::vector<float> Compressor::balance(const Site& site, std::vector<float> sizes) {
   std::vector<double> norms(sizes.size(), 0.0);
+  // Of the checkpoint's matrices: a fold that leaves the columns' basis leaves their norms, too.
   for (const std::string& name : site.matrices) {
     const Tensor matrix = source_.load(name);
     if (matrix.cols != static_cast<int64_t>(sizes.size())) {

@@ -192,6 +192,16 @@ bool ResidualFold::input_rotated(const std::string& name) const {
   return it != tensors_.end() && it->second->cols != Basis::own;
 }
 
+std::function<void(float* x)> ResidualFold::input_rotation(const std::string& name,
+                                                           int64_t width) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end() || it->second->cols == Basis::own) return {};
+  const FoldedTensor& folded = *it->second;
+  return [r = make_transform(plan_, rotation_, folded.cols, folded.site, width)](float* x) {
+    r.apply(x);
+  };
+}
+
 const std::string& ResidualFold::origin(const std::string& name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? name : it->second->source;

@@ -12,6 +12,7 @@
 // embedding. Idea: QuaRot (Ashkboos et al. 2024) and SpinQuant (Liu et al. 2024).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -42,6 +43,10 @@ class ResidualFold {
   // True if the activation that a matrix reads (or the row of the embedding) stands in a rotated
   // basis already.
   bool input_rotated(const std::string& name) const;
+  // What happens to an activation x[width] that a matrix reads, x <- R x, after a norm without its
+  // gain if there is one; empty if the activation stays as it is. May be called by several threads
+  // and outlives this object. Throws bad_input for a width that does not fit.
+  std::function<void(float* x)> input_rotation(const std::string& name, int64_t width) const;
   // The tensor of the checkpoint, of equal shape, that `name` is made from.
   const std::string& origin(const std::string& name) const;
 

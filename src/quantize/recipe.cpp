@@ -83,11 +83,6 @@ void check_recipe(const Recipe& recipe) {
     throw Error(ErrorCode::usage, "--rotate " + std::string(rotate_at_name(recipe.rotate)),
                 "has no meaning with --rotation none");
   }
-  if (recipe.calibration && recipe.rotate == RotateAt::residual) {
-    throw Error(ErrorCode::usage, "--calibrate",
-                "cannot be used with --rotate residual: activations are measured in the "
-                "checkpoint's basis, which the folded weights have left");
-  }
 }
 
 const Format& format_at(const Format& format, Effort effort) {

@@ -80,8 +80,8 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
   original = scaled_original(std::move(original), file, plan, tensor, pool);
   const Rotation outputs = file.output_rotation(tensor);
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
-  std::vector<float> scales;
-  if (!folded) scales = scales_of(file, checkpoint, feeding_norm(plan, tensor), tensor);
+  const std::string scaled_norm = folded ? "" : feeding_norm(plan, tensor);
+  const std::vector<float> scales = scales_of(file, checkpoint, scaled_norm, tensor);
   const int64_t chunks = (stored.rows + kChunkRows - 1) / kChunkRows;
   std::vector<double> errors(static_cast<size_t>(chunks)), norms(static_cast<size_t>(chunks));
   pool.for_each(chunks, [&](int64_t chunk) {

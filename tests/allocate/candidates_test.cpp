@@ -52,15 +52,23 @@ TEST_F(CandidatesTest, CalibratedBalancingIsUndoneOnBothSides) {
   for (auto& window : windows)
     for (int32_t& token : window)
       token = static_cast<int32_t>(random.below(150));
-  const auto statistics = std::make_shared<LayerStatistics>(model_.path(), windows, pool_);
-  const OpenCompressor open = [&](Recipe recipe) {
-    recipe.calibration = CalibrationText{"0", 512, 64};
-    auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
-    compressor->calibrate(statistics);
-    return compressor;
-  };
-  Candidates candidates(open, recipe_of("tq4"), formats({"tq4"}), false, pool_);
-  expect_close(candidates, 0.02);  // error feedback makes the weights err more
+  for (const RotateAt place : {RotateAt::input, RotateAt::residual}) {
+    Recipe base = recipe_of("tq4");
+    base.rotate = place;
+    std::optional<Rotation> fold;
+    if (place == RotateAt::residual) fold = fold_rotation(base);
+    const std::function<void()> check;
+    const auto statistics =
+        std::make_shared<LayerStatistics>(model_.path(), windows, pool_, check, fold);
+    const OpenCompressor open = [&](Recipe recipe) {
+      recipe.calibration = CalibrationText{"0", 512, 64};
+      auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+      compressor->calibrate(statistics);
+      return compressor;
+    };
+    Candidates candidates(open, base, formats({"tq4"}), false, pool_);
+    expect_close(candidates, 0.02);  // error feedback makes the weights err more
+  }
 }
 
 TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {

@@ -10,6 +10,7 @@
 #include "calibrate/text_windows.h"
 #include "model/model_support.h"
 #include "model/tensors.h"
+#include "quantize/open.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -95,6 +96,42 @@ TEST(LayerStatistics, AreThoseOfOneRunOfTheWholeModel) {
   }
 }
 
+// The folded model is run itself, in float32 and as a whole. Its cache rounds values to fp16 in
+// another basis.
+TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
+  for (const char* name : kModels) {
+    ThreadPool pool(2);
+    const std::string folder = test::tiny_model(name);
+    Recipe recipe;
+    recipe.type = &get_format("f32");
+    recipe.embed_type = recipe.head_type = recipe.type;
+    recipe.rotate = RotateAt::residual;
+    const auto source = open_source(folder, &recipe, read_plan, pool);
+    const Model model = Model::load(*source, parse_config(source->config_json(), folder),
+                                    {&pool, ActivationMode::automatic, {}});
+    const Windows windows = random_windows(model.config, 3, 40);
+    const std::vector<InputMoments> expected = measure_at_once(model, windows);
+    LayerStatistics statistics(folder, windows, pool, {}, fold_rotation(recipe));
+    for (size_t s = 0; s < expected.size(); ++s) {
+      const InputMoments& want = expected[s];
+      const InputMoments& got = statistics.moments(static_cast<int>(s));
+      ASSERT_EQ(got.width, want.width) << name << ' ' << s;
+      EXPECT_EQ(got.tokens, want.tokens);
+      const std::vector<double> rms = want.rms();
+      double worst = 0;
+      for (int64_t i = 0; i < want.width; ++i) {
+        for (int64_t j = i; j < want.width; ++j) {
+          const auto at = static_cast<size_t>(i * want.width + j);
+          const double size =
+              rms[static_cast<size_t>(i)] * rms[static_cast<size_t>(j)] * double(want.tokens);
+          worst = std::max(worst, std::fabs(double{got.sums[at]} - double{want.sums[at]}) / size);
+        }
+      }
+      EXPECT_LT(worst, 2e-3) << name << ' ' << s;
+    }
+  }
+}
+
 // The first site reads normalized embeddings, which are quickly written out.
 TEST(LayerStatistics, AreSecondMomentsOfTheNormalizedEmbeddingsAtTheFirstSite) {
   ThreadPool pool(1);
@@ -134,13 +171,16 @@ TEST(LayerStatistics, DoNotDependOnTheThreadsAndMayBeAskedForAgain) {
   const std::string folder = test::tiny_model("qwen2-tiny");
   ThreadPool one(1), three(3);
   const Windows windows = random_windows(load("qwen2-tiny", one).config, 2, 50);
-  LayerStatistics a(folder, windows, one), b(folder, windows, three);
-  const std::vector<float> first = upper(a.moments(2));
-  EXPECT_TRUE(upper(b.moments(2)) == first);
-  const std::vector<float> later = upper(a.moments(7));
-  EXPECT_TRUE(upper(b.moments(7)) == later);
-  EXPECT_TRUE(upper(a.moments(2)) == first);
-  EXPECT_TRUE(upper(a.moments(7)) == later);
+  const std::optional<Rotation> folds[] = {{}, Rotation{RotationKind::hadamard, 1024, 42, true}};
+  for (const std::optional<Rotation>& fold : folds) {
+    LayerStatistics a(folder, windows, one, {}, fold), b(folder, windows, three, {}, fold);
+    const std::vector<float> first = upper(a.moments(2));
+    EXPECT_TRUE(upper(b.moments(2)) == first);
+    const std::vector<float> later = upper(a.moments(5));
+    EXPECT_TRUE(upper(b.moments(5)) == later);
+    EXPECT_TRUE(upper(a.moments(2)) == first);
+    EXPECT_TRUE(upper(a.moments(5)) == later);
+  }
 }
 
 // A window longer than the rows of a batch is run in pieces that share the cache.
