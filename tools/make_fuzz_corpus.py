@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes small valid inputs for the fuzz targets: FOLDER/{safetensors,gguf,config,tokenizer}/.
+"""Writes small valid inputs for the fuzz targets: FOLDER/NAME/ for fuzz_NAME.
 
 usage: make_fuzz_corpus.py FOLDER
 """
@@ -80,6 +80,92 @@ def gguf_seeds() -> list[bytes]:
         gguf(3, aligned + pairs, tensors, 64),
         gguf(3, aligned + table, trellis, 64),
     ]
+
+
+# The stored arrays of a tensor of 32 rows and 32 columns: suffix, row bytes, rows.
+CODED = {
+    "tq3": [("codes", 12, 32), ("scales", 2, 32)],
+    "itq3_s8": [("codes", 12, 32), ("scales", 2, 32), ("offsets", 2, 32), ("sub_scales", 2, 32)],
+    "tq4+2": [("codes", 16, 32), ("scales", 2, 32), ("codes2", 8, 32), ("scales2", 2, 32)],
+    "tc2:L8": [("codes", 128, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc3": [("codes", 192, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc4:L10:blocks": [("codes", 256, 2), ("scales", 2, 32)],
+    "tc2.5": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc3.5:L16": [("codes", 224, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "pq3": [("codes", 12, 32), ("scales", 2, 32)],
+    "pq3:layer": [("codes", 12, 32), ("scales", 2, 32), ("codebook", 1024, 1)],
+}  # fmt: skip
+
+
+def texts(values: list[str]) -> bytes:
+    return struct.pack("<IIQ", 9, 8, len(values)) + b"".join(text(v) for v in values)
+
+
+def numbers(kind: int, code: str, values: list) -> bytes:
+    return struct.pack(f"<IIQ{len(values)}{code}", 9, kind, len(values), *values)
+
+
+def walsh_file(formats: list[str]) -> bytes:
+    """A file with the tensors t0, t1, ... of 32 rows and 32 columns and a norm, all zeros."""
+    count = len(formats) + 1
+    names = [f"t{i}" for i in range(len(formats))]
+    hadamard, none = [1, 32, 42, 1], [0, 32, 0, 0]
+    table = {
+        "walsh.format_version": struct.pack("<II", 4, 2),
+        "walsh.producer": struct.pack("<I", 8) + text("walsh"),
+        "walsh.recipe": struct.pack("<I", 8) + text("{}"),
+        "walsh.fold.residual": numbers(4, "I", hadamard),
+        "walsh.tensor.name": texts([*names, "norm"]),
+        "walsh.tensor.format": texts([*formats, "bf16"]),
+        "walsh.tensor.source_type": texts(["bf16"] * count),
+        "walsh.tensor.shape": numbers(10, "Q", [32, 32] * len(formats) + [1, 32]),
+        "walsh.tensor.linear": numbers(0, "B", [1] * count),
+        "walsh.tensor.rotation": numbers(4, "I", hadamard * 2 * len(formats) + none * 2),
+        "walsh.tensor.output_rotation": numbers(4, "I", hadamard * len(formats) + none),
+        "walsh.balance.tensor": texts(names[:1]),
+        "walsh.balance.scale": numbers(6, "f", [1.0] * 32),
+        "walsh.tensor.nmse": numbers(6, "f", [0.0] * count),
+        "walsh.tensor.checksum": numbers(10, "Q", [0, 0] * count),
+    }
+    for name in ("config", "generation_config", "tokenizer", "tokenizer_config"):
+        table[f"walsh.hf.{name}"] = struct.pack("<I", 8) + text("{}")
+    tensors, offset = [], 0
+    for name, kind in zip(names, formats):
+        for suffix, width, rows in CODED[kind]:
+            tensors.append((f"{name}.{suffix}", [width, rows], 24, offset, width * rows))
+            offset += -(-width * rows // 32) * 32
+    tensors.append(("norm", [32], 30, offset, 64))
+    return gguf(3, [text(key) + value for key, value in table.items()], tensors, 32)
+
+
+def walsh_file_seeds() -> list[bytes]:
+    kinds = list(CODED)
+    return [walsh_file([kind]) for kind in kinds] + [walsh_file(kinds[:-1])]
+
+
+def recipe_seeds() -> list[bytes]:
+    rules = [
+        {"tensor": "re:v_proj|o_proj$", "type": "tc4"},
+        {"tensor": "model.layers.0.mlp.down_proj.weight", "type": "source"},
+    ]
+    full = {
+        "walsh_recipe": 1, "about": {"text": "x"}, "type": "tc3", "embed_type": "q8_0",
+        "head_type": "source", "rules": rules, "rotation": "hadamard", "rotate": "both",
+        "block": 256, "signs": True, "balance": False, "seed": 7, "effort": "fast",
+        "scale": "shape-gain",
+    }  # fmt: skip
+    variants = [{"walsh_recipe": 1, "type": "pq3:layer"}, full, full | {"rotate": "residual"}]
+    return [json.dumps(v).encode() for v in variants]
+
+
+def sensitivity_seeds() -> list[bytes]:
+    curves = [
+        {"tensor": "a", "nmse": [0.0181, 0.1142], "damage": [0.001, 0.02]},
+        {"tensor": "b", "nmse": [0.0316], "damage": [1e-12]},
+        {"tensor": "c", "nmse": [0.0265, 0.0266], "damage": [1e-12, 0.5]},
+    ]
+    file = {"walsh_sensitivity": 1, "conditions": "text", "tensors": curves}
+    return [json.dumps(file).encode()]
 
 
 def config_seeds() -> list[bytes]:
@@ -213,6 +299,9 @@ def main() -> None:
     seeds = {
         "safetensors": safetensors_seeds(),
         "gguf": gguf_seeds(),
+        "walsh_file": walsh_file_seeds(),
+        "recipe": recipe_seeds(),
+        "sensitivity": sensitivity_seeds(),
         "config": config_seeds(),
         "tokenizer": tokenizer_seeds(),
     }

@@ -25,7 +25,7 @@ struct EngineOptions {
 
 // Defaults as in llama.cpp; temperature 0 is greedy.
 struct GenerationOptions {
-  int64_t max_tokens = 128;  // 0: until the context is full
+  int64_t max_tokens = 128;  // 0: none, the prompt is only evaluated; -1: until the context is full
   float temperature = 0.8f, top_p = 0.95f, min_p = 0.05f, repeat_penalty = 1;
   int top_k = 40;
   uint64_t seed = 42;

@@ -192,7 +192,7 @@ class Allocator {
 
   void search(uint64_t budget) {
     const int64_t most = options_.evaluations + 4;
-    search_.emplace(candidates_, sensitivity_, budget, [&](const Assignment& assignment) {
+    search_.emplace(candidates_, sensitivity_, budget, [this, most](const Assignment& assignment) {
       tell("measuring recipes", static_cast<int64_t>(search_->history().size()), most);
       return measure(assignment, *search_text_);
     });

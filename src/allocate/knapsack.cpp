@@ -1,6 +1,7 @@
 #include "allocate/knapsack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -82,6 +83,10 @@ KnapsackSolution solve_knapsack(std::span<const std::vector<Choice>> items, uint
   for (const auto& item : items) {
     if (item.empty() || item.size() > std::numeric_limits<uint8_t>::max()) {
       throw Error(ErrorCode::internal, where, "an item needs 1 to 255 choices");
+    }
+    for (const Choice& choice : item) {
+      if (std::isfinite(choice.damage)) continue;
+      throw Error(ErrorCode::internal, where, "the damage of a choice is not finite");
     }
     least += least_bytes(item);
     range += most_bytes(item) - least_bytes(item);

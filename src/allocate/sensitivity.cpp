@@ -13,10 +13,6 @@ namespace {
 // the curve, which is a straight line there.
 constexpr double kLeastMeasured = 2e-3;
 
-// A damage that is not above zero would have no logarithm; it would also be less than anything that
-// matters.
-constexpr double kLeastDamage = 1e-12;
-
 constexpr uint64_t kNoiseSeed = 0x5eed;
 
 // The candidates that are measured: those of most and of least error, the wide ones left out.
@@ -78,7 +74,7 @@ class Measurement {
       if (progress_) progress_(done_, total_);
       ++done_;
     });
-    return std::max(damage.value, kLeastDamage);
+    return std::clamp(damage.value, kLeastDamage, kMostDamage);
   }
 
   Tensor disturbed(size_t tensor, int candidate) {
@@ -122,10 +118,11 @@ double DamageCurve::beta() const {
 
 double DamageCurve::at(double error) const {
   const double b = beta();
-  if (b > 0 || points < 2) return alpha() * error + b * error * error;
+  if (b > 0 || points < 2) return std::min(alpha() * error + b * error * error, kMostDamage);
   const double slope = std::log(damage[1] / damage[0]) / std::log(nmse[1] / nmse[0]);
-  if (error <= nmse[0] || slope <= 0) return damage[0] * error / nmse[0];
-  return damage[0] * std::pow(error / nmse[0], slope);
+  const bool line = error <= nmse[0] || slope <= 0;
+  return std::min(damage[0] * (line ? error / nmse[0] : std::pow(error / nmse[0], slope)),
+                  kMostDamage);
 }
 
 double DamageCurve::alpha() const {

@@ -19,6 +19,10 @@ enum class Probe : uint8_t {
 Probe parse_probe(std::string_view name);  // throws usage
 std::string_view probe_name(Probe probe);
 
+// The range of damages: what is less is less than anything that matters and had no logarithm at
+// zero, what is more says no more than that the model is broken. Sums of them stay finite.
+inline constexpr double kLeastDamage = 1e-12, kMostDamage = 1e6;
+
 // Divergence as a function of a tensor's relative squared error D, through one or two measured
 // points: alpha D + beta D^2, the first even orders of the error itself; a power of D if that needs
 // a coefficient that is not positive; proportional to D with one point.
@@ -27,8 +31,8 @@ struct DamageCurve {
   double damage[2] = {};  // measured there
   int points = 0;
 
-  double at(double nmse) const;
-  double alpha() const;  // damage per error as the error vanishes
+  double at(double nmse) const;  // at most kMostDamage
+  double alpha() const;          // damage per error as the error vanishes
   // How much worse than proportional the damage of the larger error is; 1: not at all.
   double excess() const;
 

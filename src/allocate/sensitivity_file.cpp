@@ -1,6 +1,6 @@
 #include "allocate/sensitivity_file.h"
 
-#include <map>
+#include <fmt/format.h>
 
 #include "io/json.h"
 
@@ -8,6 +8,7 @@ namespace walsh {
 namespace {
 
 constexpr int kVersion = 1;
+constexpr double kLeastError = 1e-9;
 
 DamageCurve parse_curve(const Json& json, const std::string& where) {
   const Json& errors = get_array(json, "nmse", where);
@@ -20,11 +21,14 @@ DamageCurve parse_curve(const Json& json, const std::string& where) {
     if (!valid) break;
     curve.nmse[i] = errors[i].get<double>();
     curve.damage[i] = damage[i].get<double>();
-    valid = curve.nmse[i] > 0 && curve.nmse[i] < 1 && curve.damage[i] > 0;
+    valid = curve.nmse[i] >= kLeastError && curve.nmse[i] < 1 && curve.damage[i] >= kLeastDamage &&
+            curve.damage[i] <= kMostDamage;
   }
   if (!valid || (curve.points == 2 && curve.nmse[0] >= curve.nmse[1])) {
     throw Error(ErrorCode::bad_input, where,
-                "expected one or two rising 'nmse' between 0 and 1 and as many positive 'damage'");
+                fmt::format("expected one or two rising 'nmse' from {} to 1 and as many 'damage' "
+                            "from {} to {}",
+                            kLeastError, kLeastDamage, kMostDamage));
   }
   return curve;
 }
@@ -49,8 +53,8 @@ std::string format_sensitivity(const Candidates& candidates, const Sensitivity& 
   return json.dump(1) + "\n";
 }
 
-Sensitivity parse_sensitivity(std::string_view text, const std::string& where,
-                              const Candidates& candidates, std::string_view conditions) {
+std::map<std::string, DamageCurve> parse_curves(std::string_view text, const std::string& where,
+                                                std::string_view conditions) {
   const Json json = parse_json(text, where);
   if (!json.is_object()) {
     throw Error(ErrorCode::bad_input, where,
@@ -69,6 +73,12 @@ Sensitivity parse_sensitivity(std::string_view text, const std::string& where,
     if (!curves.emplace(name, parse_curve(item, where + ": " + name)).second)
       throw Error(ErrorCode::bad_input, where, "'" + name + "' is there twice");
   }
+  return curves;
+}
+
+Sensitivity parse_sensitivity(std::string_view text, const std::string& where,
+                              const Candidates& candidates, std::string_view conditions) {
+  const std::map<std::string, DamageCurve> curves = parse_curves(text, where, conditions);
   Sensitivity result;
   for (const CandidateTensor& tensor : candidates.tensors()) {
     const auto it = curves.find(tensor.name);

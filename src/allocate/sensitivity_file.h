@@ -1,6 +1,7 @@
 // Measured sensitivities as a file, so that another budget needs no second measurement.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,13 @@ namespace walsh {
 std::string format_sensitivity(const Candidates& candidates, const Sensitivity& sensitivity,
                                std::string_view conditions);
 
-// Throws bad_input naming `where` unless the file is complete, was measured under the same
-// conditions and has the tensors of `candidates`, whose formats may be others.
+// The curve of each tensor. Throws bad_input naming `where` unless the file is complete and was
+// measured under the same conditions.
+std::map<std::string, DamageCurve> parse_curves(std::string_view json, const std::string& where,
+                                                std::string_view conditions);
+
+// The same for the tensors of `candidates`, whose formats may be others; bad_input if one is
+// missing.
 Sensitivity parse_sensitivity(std::string_view json, const std::string& where,
                               const Candidates& candidates, std::string_view conditions);
 

@@ -69,9 +69,9 @@ void AllocateFlags::add_to(CLI::App& command) {
   CLI::Option* bpw =
       command.add_option("--bpw", bits_, "Bits per weight of the linear layers, scales included")
           ->type_name("BITS")
+          ->check(CLI::Range(1.0, 16.0))
           ->group(group);
-  command.add_option("--size", bytes_, "Size of the file, as 3.0GiB; embedding and head included")
-      ->transform(CLI::AsSizeValue(true))
+  command.add_option("--size", size_, "Size of the file, as 3.0GiB; embedding and head included")
       ->type_name("SIZE")
       ->excludes(bpw)
       ->group(group);
@@ -124,7 +124,7 @@ Allocation AllocateFlags::allocate(const std::string& folder, const Recipe& base
   request.calibration = calibration;
   AllocateOptions& options = request.options;
   options.bits_per_weight = bits_;
-  options.file_bytes = bytes_;
+  if (!size_.empty()) options.file_bytes = parse_bytes(size_, "--size");
   options.ctx = kWindow;
   options.windows = std::max<int64_t>(tokens_ / kWindow, 1);
   options.probe = parse_probe(probe_);

@@ -15,7 +15,7 @@ class AllocateFlags {
   void add_to(CLI::App& command);
 
   // --bpw or --size is there.
-  bool given() const { return bits_ != 0 || bytes_ != 0; }
+  bool given() const { return bits_ != 0 || !size_.empty(); }
   // Throws usage if another flag of this kind is there without them.
   void refuse_without_target() const;
   // The format that stands for all in the base recipe.
@@ -27,9 +27,8 @@ class AllocateFlags {
  private:
   std::vector<const CLI::Option*> refinements_;
   double bits_ = 0;
-  uint64_t bytes_ = 0;
   std::vector<std::string> candidates_;
-  std::string text_, sensitivity_, probe_ = "encode";
+  std::string size_, text_, sensitivity_, probe_ = "encode";
   int64_t tokens_ = 4096, evaluations_ = 16;
 };
 

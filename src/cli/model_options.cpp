@@ -63,7 +63,6 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
   command
       .add_option("--device-memory", device_memory,
                   "Use no more of the GPU's memory, as 24GiB; a model that needs more is refused")
-      ->transform(CLI::AsSizeValue(true))
       ->type_name("SIZE")
       ->group("Machine");
   recipe.add_to(command, "--quantize");
@@ -76,7 +75,7 @@ auto ModelOptions::with_progress(ThreadPool& pool, const Load& load) const {
   options.pool = &pool;
   options.activations = parse_activation_mode(activations);
   options.device = chosen_device();
-  options.device_bytes = device_memory;
+  if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
 

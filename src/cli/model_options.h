@@ -28,7 +28,7 @@ struct ModelOptions {
   std::string path;
   std::string activations = "auto";
   std::string device = "auto";
-  uint64_t device_memory = 0;  // bytes of the GPU that may be used; 0: all that is free
+  std::string device_memory;  // of the GPU that may be used, as 24GiB; empty: all that is free
   RecipeOptions recipe;
   MachineOptions machine;
 

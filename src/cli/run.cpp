@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -80,7 +79,7 @@ class Completer {
         load_seconds_(load_seconds),
         session_(model.model, {.max_positions = options.ctx}) {
     generate_.sampler = sampler_options(options, model);
-    generate_.max_tokens = std::max<int64_t>(options.tokens, 0);
+    generate_.max_tokens = options.tokens;
     if (!options.ignore_eos) generate_.stop_ids = model.stop_tokens;
     check_sampler_options(generate_.sampler);
   }
@@ -187,7 +186,9 @@ Action add_run(CLI::App& command) {
   options->file_option =
       command.add_option("-f,--file", options->prompt_file, "File with the text to continue")
           ->type_name("FILE");
-  command.add_option("-n,--predict", options->tokens, "Tokens to generate; -1: until the end")
+  command
+      .add_option("-n,--predict", options->tokens,
+                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   command.add_option("-c,--ctx", options->ctx, "Context (default: the model's, at most 4096)")

@@ -5,8 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <iterator>
+
+#include "walsh/error.h"
 
 namespace walsh::cli {
 namespace {
@@ -32,6 +37,28 @@ std::string human_bytes(uint64_t bytes) {
   for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
     value /= 1024;
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+uint64_t parse_bytes(std::string_view text, const char* flag) {
+  constexpr double kTooMany = 0x1p60;
+  double value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit;
+  for (const char c : text.substr(static_cast<size_t>(end - text.data())))
+    if (c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string_view prefixes = "kmgt";
+  const size_t power = unit.empty() ? prefixes.npos : prefixes.find(unit[0]);
+  bool known = unit.empty() || unit == "b";
+  if (power != prefixes.npos) {
+    const std::string_view rest = std::string_view(unit).substr(1);
+    const bool binary = rest.starts_with('i');
+    known = rest.empty() || rest == "b" || rest == "i" || rest == "ib";
+    value *= std::pow(binary ? 1024 : 1000, static_cast<double>(power + 1));
+  }
+  if (failed == std::errc() && known && value >= 1 && value < kTooMany)
+    return static_cast<uint64_t>(value);
+  throw Error(ErrorCode::usage, flag,
+              fmt::format("'{}' is no size, expected one as 3.5GiB or 800MB", text));
 }
 
 std::string human_seconds(double seconds) {

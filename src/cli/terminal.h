@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace walsh::cli {
 
@@ -11,6 +12,9 @@ bool is_terminal(int fd);
 
 // "12.3 MiB"
 std::string human_bytes(uint64_t bytes);
+// The inverse: "3.5GiB", "3.5 gib" or "3758096384"; "GB" and "G" are powers of 1000. Throws usage
+// naming the flag for anything else, for less than one byte and for 2^60 and more.
+uint64_t parse_bytes(std::string_view text, const char* flag);
 // "48 s", "3 min", "2.5 h"
 std::string human_seconds(double seconds);
 // "1.10 B", "12.8 M"

@@ -191,7 +191,7 @@ constexpr Format kFormats[] = {
     coded(FormatId::itq3_s, "itq3_s", interleaved_full(0), 256, 0.0331,
           "interleaved ternary, all eight Lloyd-Max levels"),
     coded(FormatId::itq3_s, "itq3_s:strict", strict(), 256, 0.0590,
-          "interleaved ternary, six uniform levels as seed 000 writes them"),
+          "interleaved ternary, six uniform levels as the ITQ3_S paper has them"),
     coded(FormatId::itq3_s, "itq3_s:ternary",
           interleaved(detail::kTernary, detail::kTernaryI8, detail::kTernary[2] / 127), 256, 0.188,
           "ternary +-1.224 sigma, the best; bound: measured 0.187"),

@@ -1,7 +1,7 @@
-// The registry of weight storage formats. A format is a layout plus a codebook (design.md, decision
-// 2). Its kind says how codes become weights. All scalar formats share one decoder,
-// `value = scale * level[code] (+ offset)`, all trellis formats another (formats/trellis.h), and so
-// do product codes (formats/product.h).
+// The registry of weight storage formats. A format is a layout plus a codebook; its kind says how
+// codes become weights. All scalar formats share one decoder, `value = scale * level[code] (+
+// offset)`, all trellis formats another (formats/trellis.h), and product codes a third
+// (formats/product.h).
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ enum class CodeKind : uint8_t {
 // How the encoder finds a group's scale.
 enum class ScaleFit : uint8_t {
   search,  // least squares from several starts (docs/formats/README.md)
-  sigma,   // the rms of the group, offset 0: the literal ternary code of seed 000
+  sigma,   // the rms of the group, offset 0: the ternary code as the ITQ3_S paper has it
   absmax   // as ggml's q8_0 (absmax / 127) and q4_0 (value of largest magnitude / -8)
 };
 

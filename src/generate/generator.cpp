@@ -88,7 +88,7 @@ class DeviceTokens : public TokenSource {
  private:
   int32_t take() {
     ++given_;
-    if (given_ != max_tokens_ && session_.position() < session_.capacity()) {
+    if ((max_tokens_ < 0 || given_ < max_tokens_) && session_.position() < session_.capacity()) {
       session_.submit_chosen();
       ahead_ = true;
     }
@@ -120,6 +120,7 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
   auto start = Clock::now();
   int32_t token = source->first(prompt);
   result.prompt_seconds = seconds_since(start);
+  if (options.max_tokens == 0) return result;
   for (;;) {
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) {

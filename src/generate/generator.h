@@ -14,7 +14,7 @@ namespace walsh {
 
 struct GenerateOptions {
   SamplerOptions sampler;
-  int64_t max_tokens = 0;         // 0: until the context is full
+  int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
 };
 

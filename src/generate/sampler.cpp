@@ -52,6 +52,8 @@ int32_t Sampler::sample(std::span<const float> logits) {
   for (size_t i = 0; i < logits_.size(); ++i)
     candidates_.push_back({logits_[i], static_cast<int32_t>(i)});
   keep_top_k();
+  // Infinity has all the probability, and differences to it are not numbers.
+  if (!std::isfinite(candidates_[0].logit)) return candidates_[0].id;
   keep_top_p();
   keep_min_p();
   return draw();

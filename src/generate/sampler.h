@@ -20,8 +20,8 @@ class Sampler {
 
   // Records a token of the prompt or one that was chosen, for the repeat penalty.
   void accept(int32_t token);
-  // The next token. A logit that is not a number counts as minus infinity; throws bad_input if no
-  // logit is finite.
+  // The next token. A logit that is not a number counts as minus infinity, plus infinity is chosen
+  // (of several the lowest id); throws bad_input if no logit is finite.
   int32_t sample(std::span<const float> logits);
 
  private:

@@ -22,7 +22,7 @@ inline constexpr int kPlainGroup = 32;        // the same for inputs that are no
 // One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
 // a vector is one row. Rows are padded to 16 with scale 0.
 //   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
-//                 formats.md section 4 with their nibbles permuted: nibble p of the file is the
+//                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
 //                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
 //                 one table lookup per half yields 4 consecutive columns of 16 rows
 //   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8

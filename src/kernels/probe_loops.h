@@ -6,10 +6,10 @@
 
 namespace walsh {
 
-// Reads `count` 64-byte lines and returns a value that depends on all of them.
+// Reads `count` aligned 64-byte lines and returns a value that depends on all of them.
 using ReadLines = uint64_t(const uint64_t* lines, int64_t count);
-// Runs `rounds` of int8 multiply-adds; adds to `sink` what depends on all of them and returns how
-// many multiply-adds it did.
+// Runs `rounds` rounds of int8 multiply-adds; mixes what depends on all of them into `sink` and
+// returns how many multiply-adds it did.
 using MultiplyAdd = int64_t(int64_t rounds, int32_t* sink);
 
 namespace ref {

@@ -1,5 +1,5 @@
-// Products by look-up, without decoding a weight (seed 001): what the tables of a group of columns
-// hold. Shared by all instruction sets; ref/product_lookup.cpp is the specification.
+// Products by look-up, without decoding a weight: what the tables of a group of columns hold.
+// Shared by all instruction sets; ref/product_lookup.cpp is the specification.
 //
 // Engine 1: of each vector v of four activations a (columns v, v + 4, v + 8, v + 12 of 16) a table
 // of its products with all entries,   T[p] = sum over i of entry[p][i] * a[i],   saturated to 16

@@ -23,9 +23,9 @@ struct OpCount {
 //   scalar   the same with a look-up per weight (none for 8 bits: the code is the level), and a
 //            multiplication and an addition per scale and per offset
 //   trellis  as scalar, with a look-up and the multiplication of the state per step of the code
-//   product  by look-up (seed 001): a table of the products of every four activations with all
-//            entries of the codebook is filled once for all rows; a row then looks its pointers up,
-//            adds or subtracts the activations by their signs and multiplies once per scale
+//   product  by look-up: a table of the products of every four activations with all entries of
+//            the codebook is filled once for all rows; a row then looks its pointers up, adds or
+//            subtracts the activations by their signs and multiplies once per scale
 OpCount count_product(const Format& format, int64_t rows, int64_t cols, int planes);
 
 // One rotation of a vector of `size` values: a multiplication per value by sign and factor, then

@@ -9,7 +9,6 @@
 namespace walsh::detail {
 namespace {
 
-// A dense column of the Gaussian matrix, and later the Householder vector that replaces it.
 double dot(const double* a, const double* b, int n) {
   double sum = 0;
   for (int i = 0; i < n; ++i)

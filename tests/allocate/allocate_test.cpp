@@ -177,6 +177,8 @@ TEST_F(AllocateTest, ProgressSeesEveryStageAndMayStop) {
   std::vector<std::string> stages;
   options.progress = [&](const char* stage, int64_t done, int64_t total) {
     EXPECT_LE(done, total);
+    EXPECT_TRUE(std::string_view(stage) != "measuring recipes" || total == options.evaluations + 4)
+        << total;
     if (stages.empty() || stages.back() != stage) stages.emplace_back(stage);
   };
   run(options);

@@ -107,6 +107,14 @@ TEST(Knapsack, HoldsTheBudgetToTheByte) {
   EXPECT_EQ(solve_knapsack(items, 40, "test").picks, (std::vector<int>{1, 1}));
 }
 
+TEST(Knapsack, RefusesDamageThatIsNotFinite) {
+  for (const double damage :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    const Items items = {{{20, damage}, {10, damage}}, {{10, 1}, {20, 0}}};
+    EXPECT_THROW(solve_knapsack(items, 30, "test"), Error);
+  }
+}
+
 TEST(Knapsack, TellsWhatIsNeededWhenNothingFits) {
   const Items items = {{{10, 2}, {20, 1}}, {{10, 2}}};
   try {

@@ -110,6 +110,14 @@ TEST(DamageCurve, RisesEvenWhereMeasuringWasNoisy) {
   EXPECT_LT(noise.at(0.01), noise.at(0.05));
 }
 
+TEST(DamageCurve, StaysFiniteFarFromItsPoints) {
+  const DamageCurve steep{{0.0265, 0.0266}, {kLeastDamage, 0.5}, 2};
+  EXPECT_EQ(steep.at(0.12), kMostDamage) << "a power of 6000 and more";
+  const DamageCurve broken{{1e-9, 2e-9}, {1, kMostDamage}, 2};
+  EXPECT_EQ(broken.at(0.12), kMostDamage);
+  EXPECT_GT(broken.at(1e-12), 0);
+}
+
 TEST(RoundingNoise, HasTheErrorAndTheShrinkingOfALeastSquaresCode) {
   constexpr int64_t kRows = 64, kCols = 256;
   constexpr double kNmse = 0.1;

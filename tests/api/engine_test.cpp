@@ -63,6 +63,8 @@ TEST(Engine, StreamsWhatItReturnsAndStopsWhenTold) {
   int pieces = 0;
   engine.generate("Once", options, [&](std::string_view) { return ++pieces < 2; });
   EXPECT_LE(pieces, 3);
+  options.max_tokens = 0;
+  EXPECT_EQ(engine.generate("Once", options), "");
 }
 
 TEST(Engine, LogitsAndPerplexityAreSane) {

@@ -65,7 +65,7 @@ TEST_F(AllocateCommand, AnyNumberOfThreadsFindsTheSame) {
 }
 
 TEST_F(AllocateCommand, TheSizeHoldsForTheWholeFile) {
-  const CommandResult r = allocate("a.gguf", {"--size", "60KiB"});
+  const CommandResult r = allocate("a.gguf", {"--size", "0.05859375 MiB"});  // 60 KiB
   ASSERT_EQ(r.status, 0) << r.err;
   const auto bytes = std::filesystem::file_size(file("a.gguf"));
   EXPECT_LE(bytes, 60u * 1024);
@@ -112,7 +112,11 @@ TEST_F(AllocateCommand, RefusesWrongCombinations) {
   refused({"--bpw", "3", "--type", "tq3"}, 2, "--bpw");
   refused({"--bpw", "3", "--recipe", file("r.json")}, 2, "--bpw");
   refused({"--bpw", "3", "--size", "1MiB"}, 2, "--bpw");
-  refused({"--bpw", "99"}, 2, "--bpw");
+  for (const char* bits : {"99", "0", "-3", "nan", "inf"})
+    refused({"--bpw", bits}, 2, "--bpw");
+  for (const char* size : {"0", "-5", "-1GiB", "nan", "1e30", "3GiBs", "GiB"})
+    refused({"--size", size}, 2, "--size");
+  refused({"--bpw", "0", "--type", "tq3"}, 2, "--bpw");
   refused({"--bpw", "3", "--candidates", "tq3,q8_0"}, 2, "--candidates");
   refused({"--bpw", "3", "--candidates", "tq9"}, 2, "tq9");
   refused({"--type", "tq3", "--candidates", "tq2"}, 2, "--candidates");

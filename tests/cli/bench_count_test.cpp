@@ -34,7 +34,7 @@ TEST_F(CountCommand, SingleMatricesNeedNoModel) {
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0]["multiplications"], 16777216);
   EXPECT_EQ(rows[1]["lookups"], 16777216);
-  EXPECT_EQ(rows[2]["multiplications"], 1048576 + 131072) << "seed 001: about 1.18 million";
+  EXPECT_EQ(rows[2]["multiplications"], 1048576 + 131072) << "the source counts about 1.18 million";
   EXPECT_EQ(rows[2]["lookups"], 4194304);
   const CommandResult md = walsh({"bench", "--count", "--types", "f16", "--shapes", "4096x4096"});
   EXPECT_NE(md.out.find("16.78 M"), std::string::npos) << md.out;

@@ -37,6 +37,16 @@ TEST_F(RunCommand, TakesThePromptFromAFileOrHidesIt) {
   EXPECT_EQ("The city of" + hidden, run({"-p", "The city of", "--temp", "0"}));
 }
 
+TEST_F(RunCommand, NoTokensMeansThePromptAlone) {
+  for (const char* stream : {"--stream", "--no-stream"}) {
+    const CommandResult r = walsh({"run", model(), "-p", "The city of", "-n", "0", stream});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out, "The city of\n");
+    EXPECT_NE(r.err.find("generated 0 tokens"), std::string::npos) << r.err;
+  }
+  expect_error(walsh({"run", model(), "-p", "a", "-n", "-2"}), 2, "command line");
+}
+
 TEST_F(RunCommand, CompletesLinesWithoutAPrompt) {
   spill(file("lines"), "The city of\n\nIn the year\n/exit\nnever\n");
   const std::string text = run({"--temp", "0"}, "< " + quoted(file("lines")));

@@ -60,11 +60,23 @@ TEST_F(Generate, StopTokenEndsTheTextAndIsNotPartOfIt) {
 }
 
 TEST_F(Generate, EndsWhenTheContextIsFull) {
-  options_.max_tokens = 0;
+  options_.max_tokens = -1;
   const GenerateResult result = generate(session_, prompt_, options_);
   EXPECT_EQ(result.reason, StopReason::context_full);
   // The last token was sampled from the last position and is not in the cache.
   EXPECT_EQ(result.tokens, first(100 - prompt_.size() + 1));
+}
+
+TEST_F(Generate, NoTokensMeansThatOnlyThePromptIsEvaluated) {
+  options_.max_tokens = 0;
+  int calls = 0;
+  const GenerateResult result =
+      generate(session_, prompt_, options_, [&](int32_t) { return ++calls > 0; });
+  EXPECT_TRUE(result.tokens.empty());
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(result.reason, StopReason::max_tokens);
+  EXPECT_EQ(result.decoded_tokens, 0);
+  EXPECT_EQ(session_.position(), static_cast<int64_t>(prompt_.size()));
 }
 
 TEST_F(Generate, CallbackEndsIt) {

@@ -151,6 +151,33 @@ TEST(Sampler, IgnoresNanAndRefusesLogitsWithoutAFiniteOne) {
   }
 }
 
+TEST(Sampler, AnInfiniteLogitIsChosen) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (float temperature : {0.0f, 1.0f}) {
+    for (float keep : {0.0f, 0.5f, 1.0f}) {
+      SamplerOptions o = plain();
+      o.temperature = temperature;
+      o.top_p = keep;
+      o.min_p = 1 - keep;
+      Sampler sampler(o);
+      for (int i = 0; i < 10; ++i)
+        EXPECT_EQ(sampler.sample(std::vector<float>{1, 2, inf, 3, inf}), 2) << keep;
+    }
+  }
+}
+
+TEST(Sampler, APenaltyThatOverflowsStillGivesAToken) {
+  SamplerOptions o = plain();
+  o.repeat_penalty = 1e-30f;
+  Sampler sampler(o);
+  sampler.accept(1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{3, 1e10f, 2}), 1) << "1e10 / 1e-30 is infinite";
+  o.repeat_penalty = 1000;
+  Sampler lower(o);
+  lower.accept(1);
+  EXPECT_EQ(lower.sample(std::vector<float>{-3e38f, -3e38f}), 0) << "-3e38 * 1000 is infinite";
+}
+
 TEST(Sampler, RefusesOptionsOutOfRange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto refused = [](auto change) {
