@@ -56,7 +56,10 @@ class StepAttend {
     for (int part = static_cast<int>(blockIdx.x); part < parts;
          part += static_cast<int>(gridDim.x)) {
       place(part);
-      if (at_ < end_) expect(at_);
+      if (at_ < end_) {
+        row_ = row_of(at_ * kWarpTokens);
+        expect();
+      }
       if (!waited) wait();
       waited = true;
       prepare_heads();
@@ -66,6 +69,7 @@ class StepAttend {
       while (at_ < end_) {
         attend(run);
         at_ += kStepWarps;
+        if (at_ < end_) row_ = row_of(at_ * kWarpTokens);
       }
       __syncthreads();
       join(run);
@@ -98,10 +102,10 @@ class StepAttend {
     return position >= first_ && position < position_;
   }
 
-  // Visible positions but the newest; zeros for others.
-  __device__ __forceinline__ void load(int tile, Keys& to) const {
-    const int token = tile * kWarpTokens;
-    const auto* rows = reinterpret_cast<const uint4*>(a_.keys + row_of(token)) + lane_ % 4;
+  // Visible positions of tile at_ but the newest; zeros for others.
+  __device__ __forceinline__ void load(Keys& to) const {
+    const int token = at_ * kWarpTokens;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.keys + row_) + lane_ % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int offset = lane_ / 4 + 8 * r;
@@ -111,10 +115,9 @@ class StepAttend {
     }
   }
 
-  __device__ __forceinline__ void load(int tile, Values& to) const {
-    const int token = tile * kWarpTokens;
-    const auto* rows =
-        reinterpret_cast<const uint4*>(a_.values + row_of(token)) + lane_ / 4 * kVectors;
+  __device__ __forceinline__ void load(Values& to) const {
+    const int token = at_ * kWarpTokens;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.values + row_) + lane_ / 4 * kVectors;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int offset = value_row(r);
@@ -124,9 +127,9 @@ class StepAttend {
     }
   }
 
-  // Asks for a tile to come nearer: there are no registers for it until the queries are ready.
-  __device__ __forceinline__ void expect(int tile) const {
-    const int64_t line = row_of(tile * kWarpTokens) + lane_ * (kWarpTokens * Dim / 32);
+  // Asks for tile at_ to come nearer: there are no registers for it until the queries are ready.
+  __device__ __forceinline__ void expect() const {
+    const int64_t line = row_ + lane_ * (kWarpTokens * Dim / 32);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.keys + line));
     asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
   }
@@ -205,8 +208,8 @@ class StepAttend {
     const bool last = at_ == position_ / kWarpTokens;
     Keys keys;
     Values values;
-    load(at_, keys);
-    load(at_, values);
+    load(keys);
+    load(values);
     if (last) add_newest(keys);
     const auto* q = reinterpret_cast<const uint4*>(query(lane_ / 4)) + lane_ % 4;
     float s[2][4] = {};
@@ -244,26 +247,31 @@ class StepAttend {
     auto* sums = reinterpret_cast<float*>(memory_);
     auto* state = reinterpret_cast<float2*>(sums + kStepWarps * kStepPass);
     const int g = lane_ / 4, t = lane_ % 4;
-    const int column = static_cast<int>(threadIdx.x) % Dim;
+    const bool active = warp_ < active_;
+    // A head's sums lie as pairs of columns [kWords][g], so that lanes write to different banks.
+    const int in_pass = static_cast<int>(threadIdx.x) / Dim;
+    const int place = static_cast<int>(threadIdx.x) % Dim;
+    const int column = 2 * kWords * (place / 2 % 8) + place / 16 * 2 + place % 2;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float total = sum_totals(run.total[h]);
-      if (g == 0) state[warp_ * kTileHeads + 2 * t + h] = make_float2(run.largest[h], total);
+      if (g == 0 && active)
+        state[warp_ * kTileHeads + 2 * t + h] = make_float2(run.largest[h], total);
     }
 #pragma unroll 1
     for (int pass = 0; pass < heads_; pass += kPassHeads) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int head = 2 * t + h - pass;
-        if (head < 0 || head >= kPassHeads) continue;
-        auto* to = reinterpret_cast<float2*>(sums + (warp_ * kPassHeads + head) * Dim) + g * kWords;
+        if (!active || head < 0 || head >= kPassHeads) continue;
+        auto* to = reinterpret_cast<float2*>(sums + (warp_ * kPassHeads + head) * Dim) + g;
 #pragma unroll
         for (int d = 0; d < kWords; ++d)
-          to[d] = make_float2(run.sum[d][h], run.sum[d][h + 2]);
+          to[8 * d] = make_float2(run.sum[d][h], run.sum[d][h + 2]);
       }
       __syncthreads();
-      const int in_pass = static_cast<int>(threadIdx.x) / Dim, head = pass + in_pass;
-      if (head < heads_) join_warps(sums + in_pass * Dim + column, state + head, head, column);
+      const int head = pass + in_pass;
+      if (head < heads_) join_warps(sums + in_pass * Dim + place, state + head, head, column);
       __syncthreads();
     }
     if (splits_ > 1 && comes_last()) join_parts();
@@ -356,6 +364,7 @@ class StepAttend {
   int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, parts
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
   int active_ = 0;        // warps that have tiles
+  int64_t row_ = 0;       // of tile at_ in the cache
   int at_ = 0, end_ = 0;  // tiles of this warp: every sixteenth from at_ on
   bool stores_ = false;
 };

@@ -14,18 +14,13 @@ namespace walsh::cuda {
 // One unit of an input, a warp's.
 class InputUnit {
  public:
-  // Asks for what does not come from the phase before: gains are needed once per step, so they are
-  // in no cache. There are no registers for them until the values are there.
   __device__ __forceinline__ InputUnit(const MatvecArgs& args, int unit, int lane)
       : in_(args.in),
         form_(args.form),
         unit_(unit),
         lane_(lane),
         column_(unit * kUnitColumns + lane * kLaneColumns),
-        signs_(form_.block ? sign_bits(form_, column_) : 0) {
-    if (in_.gain && column_ < in_.width)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(in_.gain + column_));
-  }
+        signs_(form_.block ? sign_bits(form_, column_) : 0) {}
 
   // Its values, times gains.
   __device__ __forceinline__ void load() {
@@ -56,9 +51,14 @@ class InputUnit {
     return lane_ >> (form_.group == 32 ? 2 : 4);
   }
 
-  // Of the unit's values before gains, in all lanes.
+  // Of the unit's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares() const {
-    return squares_;
+    float sum = squares_;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(~0u, sum, distance);
+    const double up = static_cast<double>(__uint_as_float(exponent_ << 23));
+    return static_cast<double>(sum) * up * up;
   }
 
  private:
@@ -67,26 +67,21 @@ class InputUnit {
     return quantize_plane(v_, scale, group);
   }
 
-  // In float, after division by a power of two near the largest value: squares may be beyond float.
+  // In float, after division by the power of two of the largest value: squares may be beyond float.
   __device__ __forceinline__ void sum_squares() {
     uint32_t largest = 0;
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e)
       largest = max(largest, __float_as_uint(v_[e]) & 0x7fffffffu);
-    const uint32_t exponent = __reduce_max_sync(~0u, largest) >> 23;
-    const float down = __uint_as_float(min(254u - min(exponent, 253u), 254u) << 23);
+    exponent_ = min(max(__reduce_max_sync(~0u, largest) >> 23, 1u), 253u);
+    const float down = __uint_as_float((254 - exponent_) << 23);
     float part[2] = {};
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e) {
       const float v = v_[e] * down;
       part[e % 2] = fmaf(v, v, part[e % 2]);
     }
-    float sum = part[0] + part[1];
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      sum += __shfl_xor_sync(~0u, sum, distance);
-    const double up = 1.0 / static_cast<double>(down);
-    squares_ = static_cast<double>(sum) * up * up;
+    squares_ = part[0] + part[1];
   }
 
   const InputView& in_;
@@ -94,7 +89,8 @@ class InputUnit {
   const int unit_, lane_, column_;
   const uint32_t signs_;
   float v_[kLaneColumns];
-  double squares_ = 0;
+  float squares_ = 0;      // of this lane
+  uint32_t exponent_ = 1;  // of what they were divided by
 };
 
 // All units into this block's shared memory, the sums of their squares to `squares`.
@@ -113,7 +109,10 @@ __device__ __forceinline__ void make_own_inputs(const MatvecArgs& args, const In
       reinterpret_cast<float2*>(to + kUnitColumns)[unit.group()] =
           make_float2(part.scale, static_cast<float>(part.sum) * part.scale);
     }
-    if (args.in.gain && lane == 0) squares[warp] = unit.squares();
+    if (args.in.gain) {
+      const double sum = unit.squares();
+      if (lane == 0) squares[warp] = sum;
+    }
   }
   __syncthreads();
 }
@@ -135,7 +134,10 @@ __device__ __forceinline__ void make_shared_inputs(const MatvecArgs& args, doubl
       args.form.scales[group] = part.scale;
       args.form.sums[group] = part.sum;
     }
-    if (args.in.gain && lane == 0) squares[i] = unit.squares();
+    if (args.in.gain) {
+      const double sum = unit.squares();
+      if (lane == 0) squares[i] = sum;
+    }
   }
 }
 

@@ -15,8 +15,7 @@ class GridBarrier {
 
   // By one thread, behind a barrier of the block: what its threads wrote comes before.
   __device__ void arrive() {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
   }
 
   // By one thread; the others of the block follow behind a barrier of the block.
@@ -132,6 +131,17 @@ class Step {
     arrivals_ += next_waits;
     if (threadIdx.x == 0 && next_waits) barrier().arrive();
     if (warp_ == 1 && phase_ + kKnownPhases < args_.count) load_phase(phase_ + kKnownPhases);
+    if (warp_ == 2 && phase_ + 2 < args_.count) expect_gains(phases()[phase_ + 2].matvec.in);
+  }
+
+  // Gains of a norm are needed once per step and are in no cache: each block asks for some of them
+  // a phase ahead. By one warp.
+  __device__ __forceinline__ void expect_gains(const InputView& in) const {
+    if (!in.gain) return;
+    const auto blocks = static_cast<int>(gridDim.x);
+    for (int line = static_cast<int>(blockIdx.x) + lane_ * blocks; line * 32 < in.width;
+         line += 32 * blocks)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(in.gain + line * 32));
   }
 
   // What the product of a unit reads of its arguments, and where a warp begins, in registers.
