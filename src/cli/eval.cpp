@@ -23,7 +23,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string text, reference, reference_device;
+  std::string text, reference, reference_device, reference_activations = "auto";
   int64_t ctx = 512, chunks = 0, stride = 0;
   bool full = false, json = false, verbose = false;
 };
@@ -87,7 +87,8 @@ int evaluate_command(const Options& options) {
   if (!options.reference.empty()) {
     const Device device = options.reference_device.empty() ? options.model.chosen_device()
                                                            : parse_device(options.reference_device);
-    reference.emplace(ModelOptions::load_plain(options.reference, device, pool));
+    reference.emplace(ModelOptions::load_plain(
+        options.reference, device, parse_activation_mode(options.reference_activations), pool));
     check_same_tokens(model, *reference, text, tokens);
   }
 
@@ -128,6 +129,11 @@ Action add_eval(CLI::App& command) {
       .add_option("--reference-device", options->reference_device,
                   "Where the reference runs (default: as the model)")
       ->type_name("DEVICE");
+  command
+      .add_option("--reference-activations", options->reference_activations,
+                  "What the reference's coded weights are multiplied with, as --activations")
+      ->check(CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}))
+      ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
   command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")
       ->check(CLI::NonNegativeNumber);

@@ -108,8 +108,9 @@ Device ModelOptions::chosen_device() const {
 }
 
 LoadedModel ModelOptions::load_plain(const std::string& path, const Device& device,
-                                     ThreadPool& pool) {
+                                     ActivationMode activations, ThreadPool& pool) {
   LoadOptions wanted;
+  wanted.activations = activations;
   wanted.pool = &pool;
   wanted.device = device;
   return show_progress(std::move(wanted), [&](const LoadOptions& options) {

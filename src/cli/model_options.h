@@ -41,7 +41,8 @@ struct ModelOptions {
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, ThreadPool& pool) const;
   // Loads another folder or file as it is: a reference.
-  static LoadedModel load_plain(const std::string& path, const Device& device, ThreadPool& pool);
+  static LoadedModel load_plain(const std::string& path, const Device& device,
+                                ActivationMode activations, ThreadPool& pool);
   // --device; auto is the first GPU, the CPU without one and for f32 and lut activations.
   Device chosen_device() const;
 

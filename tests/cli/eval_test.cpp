@@ -71,6 +71,16 @@ TEST_F(EvalCommand, TheResultDoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(without_time(one), without_time(three));
 }
 
+TEST_F(EvalCommand, TheReferencesActivationsAreItsOwn) {
+  const std::string path = quantize("a.gguf", "tq4");
+  const Json exact =
+      eval({path, "--activations", "f32", "--reference", path, "--reference-activations", "f32"});
+  EXPECT_LE(std::abs(exact["kld"]["max"].get<double>()), 1e-6);
+  const Json rounded =
+      eval({path, "--activations", "i8", "--reference", path, "--reference-activations", "f32"});
+  EXPECT_GT(rounded["kld"]["mean"], 1e-5);
+}
+
 TEST_F(EvalCommand, FullAndStridedWindowsScoreMoreTokens) {
   EXPECT_EQ(eval({model(), "--full"})["tokens"], 2 * 127);
   EXPECT_EQ(eval({model(), "--stride", "32"})["tokens"], 127 + 32);
