@@ -81,14 +81,18 @@ std::string Engine::generate(std::string_view prompt, const GenerationOptions& o
   generation.sampler.seed = options.seed;
   generation.max_tokens = options.max_tokens;
   generation.stop_ids = impl_->loaded.stop_tokens;
+  // The decoder has to know what stands before the first new token.
+  const std::vector<int32_t> tokens = encode(prompt);
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
+  for (const int32_t token : tokens)
+    decoder.push(token);
   std::string text;
   const auto emit = [&](const std::string& piece) {
     text += piece;
     return !on_text || piece.empty() || on_text(piece);
   };
   impl_->session->reset();
-  walsh::generate(*impl_->session, encode(prompt), generation,
+  walsh::generate(*impl_->session, tokens, generation,
                   [&](int32_t token) { return emit(decoder.push(token)); });
   emit(decoder.finish());
   return text;
