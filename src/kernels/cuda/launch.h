@@ -16,6 +16,9 @@ struct LaunchShape {
   dim3 block;
   size_t shared = 0;
   unsigned cluster = 1;  // blocks
+  // Blocks wait for each other, so all of them have to run at the same time, also beside other
+  // launches of the kind. Not started before the kernel before it has ended.
+  bool cooperative = false;
 };
 
 // Properties of the current device, asked once per device.

@@ -184,7 +184,7 @@ void StepProgram::launch(Stream stream) const {
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks())), dim3(kStepWarps * 32),
-                          static_cast<size_t>(shared_bytes())};
+                          static_cast<size_t>(shared_bytes()), 1, true};
   cuda::launch("decoding step", kernel_for(bits_, flush_), shape, stream, args);
 }
 

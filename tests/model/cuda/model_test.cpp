@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "../model_support.h"
 #include "base/cuda/device.h"
@@ -53,6 +54,15 @@ std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) 
 Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
   Session session(model, {static_cast<int64_t>(tokens.size())});
   return test::all_logits(session, tokens);
+}
+
+// The same token by token, as generation does it; from the third on recorded steps are replayed.
+Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
+  Session session(model, {static_cast<int64_t>(tokens.size())});
+  Rows rows;
+  for (const int32_t token : tokens)
+    rows.push_back(test::all_logits(session, {token}).back());
+  return rows;
 }
 
 // Mean KL divergence of the softmax of `found` from that of `expected`.
@@ -160,15 +170,8 @@ TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
   SyntheticSource source = synthetic("tq4+2", "f16");
   const Model model = load(source, gpu_);
   const auto tokens = random_tokens(30, 500, 9);
-  const auto run = [&] {
-    Session session(model, {64});
-    Rows rows;
-    for (const int32_t token : tokens)  // from the third on the graph is replayed
-      rows.push_back(test::all_logits(session, {token}).back());
-    return rows;
-  };
-  const Rows first = run();
-  EXPECT_EQ(first, run());
+  const Rows first = decode(model, tokens);
+  EXPECT_EQ(first, decode(model, tokens));
   EXPECT_LT(divergence(logits_of(model, tokens), first), 1e-3);
 }
 
@@ -180,17 +183,26 @@ TEST_F(CudaModel, TokensDecodedOneByOneAreCloseToTheCpu) {
     SCOPED_TRACE(type);
     SyntheticSource source = synthetic(type, "f16");
     const Model cpu = load(source, Device{}, ActivationMode::f32), gpu = load(source, gpu_);
-    const auto decode = [&] {
-      Session session(gpu, {64});
-      Rows rows;
-      for (const int32_t token : tokens)
-        rows.push_back(test::all_logits(session, {token}).back());
-      return rows;
-    };
-    const Rows rows = decode();
+    const Rows rows = decode(gpu, tokens);
     EXPECT_LT(divergence(logits_of(cpu, tokens), rows), 1e-3);
-    EXPECT_EQ(rows, decode());
+    EXPECT_EQ(rows, decode(gpu, tokens));
   }
+}
+
+TEST_F(CudaModel, SessionsDecodeAtTheSameTime) {
+  SyntheticSource source = synthetic("tq3", "f16");
+  const Model model = load(source, gpu_);
+  constexpr int kThreads = 4;
+  const auto tokens = random_tokens(120, 500, 11);
+  const Rows expected = decode(model, tokens);
+  Rows found[kThreads];
+  std::vector<std::thread> threads;
+  for (Rows& rows : found)
+    threads.emplace_back([&] { rows = decode(model, tokens); });
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const Rows& rows : found)
+    EXPECT_EQ(rows, expected);
 }
 
 TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
