@@ -132,7 +132,7 @@ Action add_eval(CLI::App& command) {
   command
       .add_option("--reference-activations", options->reference_activations,
                   "What the reference's coded weights are multiplied with, as --activations")
-      ->check(CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}))
+      ->check(activation_modes())
       ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
   command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")

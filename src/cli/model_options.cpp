@@ -40,6 +40,10 @@ void MachineOptions::apply() const {
   current_isa();  // refuses a wrong WALSH_ISA before any work
 }
 
+CLI::IsMember activation_modes() {
+  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"});
+}
+
 void ModelOptions::add_to(CLI::App& command) {
   add_model_to(command, true);
   command.add_option("-t,--threads", machine.threads, "Threads (default: one per core)")
@@ -54,7 +58,7 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
       .add_option("--activations", activations,
                   "What coded weights are multiplied with: auto (as the format asks), i8, i8x2 "
                   "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
-      ->check(CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}))
+      ->check(activation_modes())
       ->group("Machine");
   command.add_option("--device", device, "cpu, cuda, cuda:N or auto: a GPU if there is one")
       ->capture_default_str()

@@ -23,6 +23,9 @@ struct MachineOptions {
   void apply() const;  // chooses the instruction set; throws usage
 };
 
+// The names that --activations takes.
+CLI::IsMember activation_modes();
+
 // MODEL, --activations, and --quantize with its refinements.
 struct ModelOptions {
   std::string path;

@@ -18,7 +18,6 @@ namespace {
 constexpr int64_t kMinReach = 256;
 // Positions that are worth a block; more when there are more blocks than room for them.
 constexpr int64_t kSplitTokens = 128, kCrowdedSplitTokens = 512;
-constexpr int kTileHeads = 8;
 
 uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
   if (head_dim <= 0 || head_dim > kMaxHeadDim || head_dim % 8 != 0 || kv_heads <= 0) {
@@ -30,10 +29,6 @@ uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
   for (const int factor : {kv_heads, kPageTokens, head_dim, 2})
     bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
   return bytes;
-}
-
-int64_t head_tiles(int heads, int kv_heads) {
-  return (heads / kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
 // Floats of the parts of all rows: per part and head its values, its largest logit and its sum.
@@ -63,13 +58,14 @@ uint64_t KvPool::bytes(int kv_heads, int head_dim, int64_t pages) {
 
 AttentionScratch::AttentionScratch(int64_t max_m, int heads, int kv_heads, int head_dim)
     : partials_(partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float)),
-      arrived_(
-          static_cast<uint64_t>(max_m * kv_heads * head_tiles(heads, kv_heads)) * sizeof(int32_t),
-          true) {}
+      arrived_(static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
+                   sizeof(int32_t),
+               true) {}
 
 uint64_t AttentionScratch::bytes(int64_t max_m, int heads, int kv_heads, int head_dim) {
   return partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float) +
-         static_cast<uint64_t>(max_m * kv_heads * head_tiles(heads, kv_heads)) * sizeof(int32_t);
+         static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
+             sizeof(int32_t);
 }
 
 int64_t attention_reach(int64_t longest) {
@@ -94,6 +90,10 @@ CacheView cache_view(const AttentionCall& call) {
   view.pages = call.table.pages;
   view.per_sequence = call.table.per_sequence;
   return view;
+}
+
+int head_tiles(int heads, int kv_heads) {
+  return (heads / kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
 // One wave of blocks if there is work for less than half a wave without splitting; otherwise many

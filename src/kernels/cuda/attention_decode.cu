@@ -357,7 +357,7 @@ void attend_rows(const AttentionCall& call, int64_t longest, const AttentionScra
   args.ldo = call.ldo;
   args.heads = call.heads;
   args.group = call.heads / call.cache->kv_heads;
-  args.tiles = (args.group + kTileHeads - 1) / kTileHeads;
+  args.tiles = detail::head_tiles(call.heads, call.cache->kv_heads);
   args.window = static_cast<int>(call.window);
   args.scale = call.scale * kLog2E;
   args.partials = scratch.partials();

@@ -9,6 +9,7 @@ namespace walsh::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr int kMaxSplits = 256;  // parts of a row
+inline constexpr int kTileHeads = 8;    // query heads of a cache head that a block takes together
 
 // The cache of one layer and the pages of its sequences.
 struct CacheView {
@@ -23,6 +24,9 @@ namespace detail {
 
 // Throws internal for a call that the kernels do not read.
 CacheView cache_view(const AttentionCall& call);
+
+// Tiles of the query heads that read one cache head.
+int head_tiles(int heads, int kv_heads);
 
 // Blocks that share the positions of one row and up to 8 of its heads.
 int attention_splits(int64_t m, int heads, int kv_heads, int head_dim, int64_t reach);

@@ -6,7 +6,6 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTileHeads = 8;
 inline constexpr int kWarpTokens = 16;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 

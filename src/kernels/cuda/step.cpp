@@ -17,7 +17,6 @@ using detail::PassProduct;
 // Inputs of more units are made by all blocks together.
 constexpr int kOwnUnits = kStepWarps;
 constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
-constexpr int kHeadTile = 8;
 
 int blocks() {
   return current_device().multiprocessors;
@@ -144,7 +143,7 @@ bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.kv_heads = pool.kv_heads;
   a.head_dim = pool.head_dim;
   a.group = call.heads / pool.kv_heads;
-  a.tiles = (a.group + kHeadTile - 1) / kHeadTile;
+  a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
   a.window = static_cast<int>(call.window);
   const int most =
       detail::attention_splits(1, call.heads, pool.kv_heads, pool.head_dim, int64_t{1} << 40);

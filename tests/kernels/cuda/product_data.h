@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -124,6 +125,24 @@ inline Activations upload(const ActivationsI8& x, int64_t m) {
   out.scales = to_device(arrays.scales);
   out.sums = to_device(arrays.sums);
   return out;
+}
+
+inline void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                         double relative) {
+  ASSERT_EQ(got.size(), expected.size());
+  double squares = 0;
+  for (const float v : expected)
+    squares += double{v} * v;
+  const double bound = relative * std::sqrt(squares / static_cast<double>(expected.size()));
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], bound) << i;
+}
+
+inline std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float v : values)
+    bits.push_back(std::bit_cast<uint32_t>(v));
+  return bits;
 }
 
 #define WALSH_NEED_GPU()                                        \

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <string>
 
@@ -72,24 +71,6 @@ std::vector<float> multiply_on_gpu(const Weights& w, const Inputs& x, int64_t m)
   const Product p = product_of(w, x, y.as<float>());
   multiply({&p, 1}, m, nullptr);
   return to_host<float>(y);
-}
-
-void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
-                  double relative) {
-  ASSERT_EQ(got.size(), expected.size());
-  double squares = 0;
-  for (const float v : expected)
-    squares += double{v} * v;
-  const double bound = relative * std::sqrt(squares / static_cast<double>(expected.size()));
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], expected[i], bound) << i;
-}
-
-std::vector<uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<uint32_t> bits;
-  for (const float v : values)
-    bits.push_back(std::bit_cast<uint32_t>(v));
-  return bits;
 }
 
 template <typename Body>

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <string>
 
@@ -59,17 +58,6 @@ struct Forms {
   }
 };
 
-void expect_close(const std::vector<float>& got, const std::vector<float>& expected,
-                  double relative) {
-  ASSERT_EQ(got.size(), expected.size());
-  double squares = 0;
-  for (const float v : expected)
-    squares += double{v} * v;
-  const double bound = relative * std::sqrt(squares / static_cast<double>(expected.size()));
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], expected[i], bound) << i;
-}
-
 double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
   double error = 0, norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -77,13 +65,6 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& e
     norm += double{expected[i]} * expected[i];
   }
   return std::sqrt(error / norm);
-}
-
-std::vector<uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<uint32_t> bits;
-  for (const float v : values)
-    bits.push_back(std::bit_cast<uint32_t>(v));
-  return bits;
 }
 
 // Two products of one input, one with a bias, one added to what is there.
