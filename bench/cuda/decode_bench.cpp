@@ -3,8 +3,10 @@
 //
 //   bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=0 is batch 1 fused with its input, m=-1 batch 1 as phases of one launch. Wide shapes (columns >
-// 2 rows) are down projections: their input is silu * up instead of a norm.
+// m=0 is batch 1 fused with its input. m=-1 is batch 1 as phases of one launch, each of which reads
+// the results of the one before: of a shape that is not square, the time of the product and one of
+// its transpose together. Wide shapes (columns > 2 rows) are down projections: their input is
+// silu * up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -147,20 +149,9 @@ struct Bench {
       return p;
     };
     std::printf("%-10s %6ld x %-6ld", std::string(format.name).c_str(), shape.rows, shape.cols);
-    const auto as_phases = [&] {
-      StepProgram program;
-      for (int i = 0; i < count; ++i) {
-        const Product p = product(i);
-        if (!program.multiply(source, {&form, 1}, {&p, 1})) return 0.0;
-      }
-      program.finish();
-      return seconds_per_phase(count, program);
-    };
     for (const int64_t m : ms) {
       if (m < 0) {
-        const double seconds = as_phases();
-        std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
-                    seconds > 0 ? static_cast<double>(bytes) / seconds / kPeakBytes * 100 : 0.0);
+        as_phases(format, weights, shape);
         continue;
       }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
@@ -177,6 +168,54 @@ struct Bench {
     }
     std::printf("\n");
     std::fflush(stdout);
+  }
+
+  // Products there, with a norm, and back again.
+  void as_phases(const Format& format, const std::vector<Matrix>& weights, Shape shape) const {
+    const auto group = format.rotation_block ? 128 : 32;
+    const int64_t widths[] = {shape.cols, shape.rows};
+    const size_t steps = weights.size() / 2;
+    std::vector<Matrix> back;
+    const Matrix transposed = matrix(format.code[0], {shape.cols, shape.rows});
+    while (shape.rows != shape.cols && back.size() < steps)
+      back.push_back(copy(transposed));
+    const Buffer gain =
+        random_words(static_cast<uint64_t>(shape.cols) * 4, 0x007fffffu, 0x3f000000u);
+    std::vector<Buffer> x;
+    std::vector<Activations> inputs;
+    for (const int64_t width : widths) {
+      const auto size = static_cast<uint64_t>(width) * 4;
+      x.push_back(random_words(size, 0x807fffffu, 0x3f000000u));
+      inputs.emplace_back(1, width, group, format.activation_planes);
+    }
+    StepProgram program;
+    bool possible = true;
+    for (size_t i = 0; i < 2 * steps && possible; ++i) {
+      const size_t from = i % 2, to = 1 - from;
+      InputForm form;
+      form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
+      form.rotation.block = std::min(format.rotation_block, 256);
+      form.padded = widths[from];
+      form.out = &inputs[from];
+      InputSource source{x[from].as<float>(), nullptr, nullptr, 1e-5f, widths[from], widths[from]};
+      if (from == 0) source.gain = gain.as<float>();
+      Product p;
+      p.pass[0] = from == 1 && !back.empty() ? &back[i / 2] : &weights[i];
+      p.input[0] = &inputs[from];
+      p.y = x[to].as<float>();
+      p.ldy = widths[to];
+      possible = program.multiply(source, {&form, 1}, {&p, 1});
+    }
+    if (!possible || !program.finish()) {
+      std::printf(" |      -        ");
+      return;
+    }
+    const bool square = back.empty();
+    const int calls = static_cast<int>(square ? 2 * steps : steps);
+    const double seconds = seconds_per_phase(calls, program);
+    const uint64_t bytes = weights[0].bytes() + (square ? 0 : transposed.bytes());
+    std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
+                static_cast<double>(bytes) / seconds / kPeakBytes * 100);
   }
 
   void plain(DType type, Shape shape, const std::vector<int64_t>& ms) const {

@@ -86,7 +86,8 @@ struct Matvec {
   // Asks for the next unit.
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
-      Unit::copy_unit(slot, lane, fetch_codes, side.place, fetch_side);
+      Unit::copy_unit(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
+                      fetch_side);
       fetch_side += side.step;
       fetch_codes += Unit::kVectors * 32;
       if (--fetch_left == 0) next_piece();
@@ -122,8 +123,9 @@ struct Matvec {
       for (; count > 0; --count, x += unit_step) {
         copy_wait<kStages - 1>();
         __syncwarp();
-        Unit::multiply(args, table, second_scale, lane, slot, slot + Unit::kScales,
-                       slot + Unit::kOffsets, x, p, y, [&] { fetch(slot); });
+        const uint32_t codes = slot + lane * 16;
+        Unit::multiply(args, table, second_scale, codes, codes + Unit::scales_from_codes(lane), x,
+                       p, y, [&] { fetch(slot); });
         slot += kMemory.stage_bytes;
         if (slot == ring + kStages * kMemory.stage_bytes) slot = ring;
       }
@@ -149,7 +151,9 @@ struct Matvec {
 #pragma unroll 1
     for (int slice = 0, round = 0;;) {
       multiply_round(start, p, slice_input, unit_step, slot);
-      Unit::write_tiles(args, sums, start.r, kWarps, slice > 0, [] { return 1.0f; });
+      Unit::write_tiles(
+          args, sums, start.r, kWarps, slice > 0, [] { return 1.0f; },
+          [](const TileSet&, int64_t, float) {});
       if (++round == rounds) {
         round = 0;
         if (++slice * args.slice_units >= args.units) return;

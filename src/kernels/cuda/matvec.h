@@ -28,6 +28,7 @@ struct TileSet {  // one product
   const std::byte* offsets = nullptr;
   const float* bias = nullptr;
   float* y = nullptr;
+  float* exchange = nullptr;  // of a step: y for other blocks
   int64_t ldy = 0;
   int rows = 0;
   int first_tile = 0;

@@ -12,16 +12,21 @@ struct Pairs {
   float a[kPairs], b[kPairs];
 };
 
-__device__ __forceinline__ Pairs load_pairs(const float* x, int half, int lane) {
+template <typename Load>
+__device__ __forceinline__ Pairs load_pairs(const float* x, int half, int lane, const Load& load) {
   Pairs v{};
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     const int i = lane + 32 * j;
     if (i >= half) break;
-    v.a[j] = x[i];
-    v.b[j] = x[i + half];
+    v.a[j] = load(x + i);
+    v.b[j] = load(x + i + half);
   }
   return v;
+}
+
+__device__ __forceinline__ Pairs load_pairs(const float* x, int half, int lane) {
+  return load_pairs(x, half, lane, [](const float* p) { return *p; });
 }
 
 // The squares are summed in double, as everywhere.
@@ -45,15 +50,26 @@ __device__ __forceinline__ void normalize(Pairs& v, const float* gain, float eps
   }
 }
 
-__device__ __forceinline__ void rotate(Pairs& v, const float* cos, const float* sin, int half,
-                                       int lane) {
+// Cosines (a) and sines (b) of a position.
+__device__ __forceinline__ Pairs load_angles(const float* cos, const float* sin, int half,
+                                             int lane) {
+  Pairs angles{};
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     const int i = lane + 32 * j;
     if (i >= half) break;
+    angles.a[j] = cos[i];
+    angles.b[j] = sin[i];
+  }
+  return angles;
+}
+
+__device__ __forceinline__ void rotate(Pairs& v, const Pairs& angles) {
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
     const float a = v.a[j], b = v.b[j];
-    v.a[j] = a * cos[i] - b * sin[i];
-    v.b[j] = b * cos[i] + a * sin[i];
+    v.a[j] = a * angles.a[j] - b * angles.b[j];
+    v.b[j] = b * angles.a[j] + a * angles.b[j];
   }
 }
 

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     float* q = call.q + row * call.ldq + head * dim;
     Pairs v = load_pairs(q, half, lane);
     if (call.q_norm) normalize(v, call.q_norm, call.eps, half, lane);
-    rotate(v, cos, sin, half, lane);
+    rotate(v, load_angles(cos, sin, half, lane));
     store_pairs(v, q, half, lane, [](float x) { return x; });
     return;
   }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
                        lane);
   if (key) {
     if (call.k_norm) normalize(v, call.k_norm, call.eps, half, lane);
-    rotate(v, cos, sin, half, lane);
+    rotate(v, load_angles(cos, sin, half, lane));
   }
   store_pairs(v, (key ? args.keys : args.values) + to, half, lane,
               [](float x) { return __float2half_rn(x); });

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matvec_args.h"
@@ -17,10 +19,6 @@ using detail::PassProduct;
 // Inputs of more units are made by all blocks together.
 constexpr int kOwnUnits = kStepWarps;
 constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
-
-int blocks() {
-  return current_device().multiprocessors;
-}
 
 StepKernel kernel_for(int bits, int flush) {
   switch (bits) {
@@ -37,6 +35,12 @@ StepKernel kernel_for(int bits, int flush) {
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
+}
+
+// Room for whole units, which no write has been to.
+Buffer exchange_of(int64_t floats) {
+  const int64_t units = (floats + kUnitColumns - 1) / kUnitColumns;
+  return Buffer(static_cast<uint64_t>(units * kUnitColumns) * sizeof(float), true);
 }
 
 bool can_make(const InputSource& source, const InputForm& form) {
@@ -61,9 +65,10 @@ bool StepProgram::available() {
 bool StepProgram::multiply(const InputSource& source, std::span<const InputForm> forms,
                            std::span<const Product> products) {
   std::vector<PassProduct> passes;
-  for (int pass = 0; pass < 2; ++pass)
-    for (const Product& p : products)
-      if (p.pass[pass]) passes.push_back({p.pass[pass], p.input[pass], &p, pass});
+  for (const Product& p : products) {
+    if (p.pass[1]) return false;
+    passes.push_back({p.pass[0], p.input[0], &p, 0});
+  }
   for (size_t first = 0, count = 0; first < passes.size(); first += count) {
     const PassProduct& front = passes[first];
     for (count = 1; first + count < passes.size() && count < kMaxProducts; ++count)
@@ -71,15 +76,35 @@ bool StepProgram::multiply(const InputSource& source, std::span<const InputForm>
     const auto form = std::find_if(forms.begin(), forms.end(),
                                    [&](const InputForm& f) { return f.out == front.input; });
     if (form == forms.end() || !can_make(source, *form)) return false;
-    // A second pass adds to what the first one has written, other products only share their input.
-    const bool waits = first == 0 || front.pass > 0;
-    if (!add_product(source, *form, {&front, count}, waits)) return false;
+    if (!add_product(source, *form, {&front, count})) return false;
   }
   return true;
 }
 
+// The arrays that there are.
+std::vector<StepArray*> StepProgram::present(const std::array<StepArray*, kStepArrays>& arrays) {
+  std::vector<StepArray*> out;
+  std::copy_if(arrays.begin(), arrays.end(), std::back_inserter(out),
+               [](const StepArray* array) { return array != nullptr; });
+  return out;
+}
+
+bool StepProgram::add_phase(StepPhase phase, StepOrder::Work work, const Arrays& arrays) {
+  const auto tag = [](const StepArray& array) {
+    return StepTag{array.written >= 0, static_cast<uint8_t>(array.writes & 1), 0};
+  };
+  for (size_t i = 0; i < kStepArrays; ++i)
+    if (arrays.in[i] != nullptr) phase.in[i] = tag(*arrays.in[i]);
+  if (!order_.add(work, present(arrays.in), present(arrays.out))) return false;
+  for (size_t i = 0; i < kStepArrays; ++i)
+    if (arrays.out[i] != nullptr) phase.out[i] = tag(*arrays.out[i]);
+  phases_.push_back(phase);
+  links_.push_back(arrays);
+  return true;
+}
+
 bool StepProgram::add_product(const InputSource& source, const InputForm& form,
-                              std::span<const PassProduct> group, bool waits) {
+                              std::span<const PassProduct> group) {
   const Activations& x = *form.out;
   const int bits = group[0].matrix->code->bits, flush = detail::flush_columns(*group[0].matrix, x);
   if (bits_ != 0 && (bits != bits_ || flush != flush_)) return false;
@@ -88,33 +113,82 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   StepPhase phase;
   MatvecArgs& args = phase.matvec;
   detail::describe_group(group, args);
+  if (args.units == 1) {
+    args.scale_step = args.scale_tile;
+    args.offset_step = args.offset_tile;
+  }
+  // Units must lie one after the other: a scale per row has none of its own in each.
+  if (args.scale_step == 0 || (args.offset_vectors > 0 && args.offset_step == 0)) return false;
   args.m = args.vectors = 1;
   args.in = input_view(source);
   args.form = form_view(source, form, 1);
-  args.q = x.q.as<int8_t>();
-  args.x_scales = x.scales.as<float>();
-  args.x_sums = x.sums.as<int32_t>();
-  args.tiles_per_block = args.tiles / blocks();
-  args.blocks_with_more = args.tiles % blocks();
-  phase.waits = waits;
-  if (args.units > kOwnUnits) {
-    StepPhase inputs = phase;
-    inputs.kind = StepKind::inputs;
-    inputs.waits = true;
-    phases_.push_back(inputs);
-    phase.waits = true;
-    phase.prepares = false;
+  Arrays arrays;
+  const float** const rows[] = {&args.in.x, &args.in.up};
+  for (size_t i = 0; i < 2; ++i) {
+    if (*rows[i] == nullptr) continue;
+    arrays.in[i] = array(*rows[i]);
+    if (arrays.in[i]->written < 0) continue;
+    if (arrays.in[i]->count != source.width) return false;  // must be read wholly
+    *rows[i] = arrays.in[i]->exchange.as<float>();
   }
-  phases_.push_back(phase);
-  const int pieces = args.tiles_per_block + 1 + kStepWarps;
+  // Both or none, so that one question decides how they are read.
+  if (arrays.in[1] && (arrays.in[0]->written < 0) != (arrays.in[1]->written < 0)) return false;
   input_bytes_ = std::max<int64_t>(input_bytes_, args.units * input_bytes(1, 0, x.group));
-  sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{pieces} * kTileRows * 4);
-  return shared_bytes() + kStatic <= static_cast<int64_t>(current_device().shared_bytes);
+  if (args.units > kOwnUnits) {
+    StepArray* packets = add_inputs(phase, arrays);
+    if (packets == nullptr) return false;
+    phase.prepares = false;
+    phase.packets = packets->exchange.as<uint4>();
+    arrays.in = {packets};
+  }
+  const int last = std::max(arrays.in[0]->written, arrays.in[1] ? arrays.in[1]->written : -1);
+  phase.after_attention =
+      last >= 0 && phases_[static_cast<size_t>(last)].kind == StepKind::attention;
+  return results_of(phase, arrays) && add_phase(phase, StepOrder::Work::product, arrays);
+}
+
+// The inputs of a product, made by all blocks together: to packets that nobody reads any more.
+StepArray* StepProgram::add_inputs(const StepPhase& product, const Arrays& sources) {
+  StepPhase phase = product;
+  phase.kind = StepKind::inputs;
+  Arrays arrays = sources;
+  const int64_t count = int64_t{product.matvec.units} * (kUnitPackets + 1);
+  for (const auto& packets : packets_)
+    if (packets->count == count &&
+        order_.may_add(StepOrder::Work::part, present(sources.in), {{packets.get()}}))
+      arrays.out[0] = packets.get();
+  if (arrays.out[0] == nullptr) {
+    arrays.out[0] = packets_.emplace_back(std::make_unique<StepArray>()).get();
+    arrays.out[0]->exchange = Buffer(static_cast<uint64_t>(count) * 16, true);
+    arrays.out[0]->count = count;
+  }
+  phase.packets = arrays.out[0]->exchange.as<uint4>();
+  return add_phase(phase, StepOrder::Work::part, arrays) ? arrays.out[0] : nullptr;
+}
+
+// Where the results of a product go. What is added to must have been written by the same threads.
+bool StepProgram::results_of(StepPhase& phase, Arrays& arrays) {
+  MatvecArgs& args = phase.matvec;
+  for (size_t i = 0; i < arrays.out.size(); ++i) {
+    TileSet& set = args.set[i];
+    if (set.y == nullptr) continue;
+    StepArray* out = arrays.out[i] = array(set.y);
+    if (out->count == 0) {
+      out->exchange = exchange_of(set.rows);
+      out->count = set.rows;
+    }
+    const bool same = out->first_tile == set.first_tile && out->tiles == args.tiles;
+    if (out->count != set.rows || (set.add && out->written >= 0 && !same)) return false;
+    out->first_tile = set.first_tile;
+    out->tiles = args.tiles;
+    set.exchange = out->exchange.as<float>();
+  }
+  return true;
 }
 
 int64_t StepProgram::shared_bytes() const {
   return step_memory(bits_, flush_).ring_bytes() + aligned(input_bytes_) + aligned(sum_bytes_) +
-         kKnownPhases * int64_t{sizeof(StepPhase)};
+         kKnownPhases * int64_t{sizeof(StepPhase) + kPieceBytes};
 }
 
 bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
@@ -122,14 +196,9 @@ bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
   const KvPool& pool = *call.cache;
   if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
   detail::cache_view(call);  // refuses what no kernel reads
-  StepPhase phase;
-  phase.kind = StepKind::attention;
-  StepAttention& a = phase.attention;
+  StepAttention a;
   a.keys = pool.keys.as<uint16_t>();
   a.values = pool.values.as<uint16_t>();
-  a.q = rope.q;
-  a.k = rope.k;
-  a.v = rope.v;
   a.q_norm = rope.q_norm;
   a.k_norm = rope.k_norm;
   a.cos = rope.cos;
@@ -145,29 +214,69 @@ bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.group = call.heads / pool.kv_heads;
   a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
   a.window = static_cast<int>(call.window);
-  const int most =
-      detail::attention_splits(1, call.heads, pool.kv_heads, pool.head_dim, int64_t{1} << 40);
-  a.most_splits = std::clamp(std::min(blocks() / (a.kv_heads * a.tiles), most), 1, kStepMaxSplits);
-  phases_.push_back(phase);
+  Arrays arrays;
+  const float* const rows[] = {rope.q, rope.k, rope.v};
+  const float** const places[] = {&a.q, &a.k, &a.v};
+  for (size_t i = 0; i < 3; ++i) {
+    arrays.in[i] = array(rows[i]);
+    const bool here = arrays.in[i]->written >= 0;
+    if (here && arrays.in[i]->count != (i == 0 ? a.heads : a.kv_heads) * int64_t{a.head_dim})
+      return false;
+    *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
+  }
+  StepArray* out = array(call.out);
+  const int64_t count = int64_t{a.heads} * a.head_dim;
+  if (out->count == 0) out->exchange = exchange_of(count);
+  if (out->count != 0 && out->count != count) return false;
+  out->count = count;
+  a.exchange = out->exchange.as<float>();
+  arrays.out = {out};
   input_bytes_ = std::max<int64_t>(input_bytes_, kStepAttentionBytes);
   row_ = {call.rows, call.table};
-  return true;
+  return add_phase(StepPhase(a), StepOrder::Work::part, arrays);
 }
 
-void StepProgram::finish() {
-  if (phases_.empty() || bits_ == 0) throw Error(ErrorCode::internal, "step", "has no products");
-  if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) {
-    throw Error(ErrorCode::internal, "step",
-                fmt::format("takes {} bytes of shared memory", shared_bytes()));
+// Every block has a part of every product.
+void StepProgram::share_work() {
+  blocks_ = current_device().multiprocessors;
+  for (const StepPhase& phase : phases_)
+    if (phase.kind != StepKind::attention) blocks_ = std::min(blocks_, phase.matvec.tiles);
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    StepPhase& phase = phases_[i];
+    for (size_t j = 0; j < kStepArrays; ++j) {
+      if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
+      if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
+    }
+    if (phase.kind == StepKind::attention) {
+      StepAttention& a = phase.attention;
+      const int most =
+          detail::attention_splits(1, a.heads, a.kv_heads, a.head_dim, int64_t{1} << 40);
+      a.most_splits =
+          std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kStepMaxSplits);
+      continue;
+    }
+    MatvecArgs& args = phase.matvec;
+    args.tiles_per_block = args.tiles / blocks_;
+    args.blocks_with_more = args.tiles % blocks_;
+    longest_run_ = std::max(longest_run_, (args.tiles_per_block + 1) * args.units / kStepWarps + 1);
+    const int pieces = args.tiles_per_block + 1 + kStepWarps;
+    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{pieces} * kTileRows * 4);
   }
-  phases_[0].waits = false;
+}
+
+bool StepProgram::finish() {
+  if (phases_.empty() || bits_ == 0) throw Error(ErrorCode::internal, "step", "has no products");
+  share_work();
+  if (longest_run_ > kLongestPiece) return false;
+  if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
   device_phases_ = Buffer(phases_.size() * sizeof(StepPhase));
-  arrived_ = Buffer(sizeof(uint32_t), true);
-  squares_ = Buffer(kFusedUnits * sizeof(double));
+  left_ = Buffer(2 * sizeof(uint32_t), true);
   copy_to_device(device_phases_.as(), phases_.data(), device_phases_.bytes(), nullptr);
   synchronize(nullptr);
   count_ = static_cast<int>(phases_.size());
   phases_ = {};
+  links_ = {};
+  return true;
 }
 
 void StepProgram::launch(Stream stream) const {
@@ -176,13 +285,12 @@ void StepProgram::launch(Stream stream) const {
   args.count = count_;
   args.input_bytes = static_cast<int>(aligned(input_bytes_));
   args.sum_bytes = static_cast<int>(aligned(sum_bytes_));
-  args.arrived = arrived_.as<uint32_t>();
-  args.squares = squares_.as<double>();
+  args.left = left_.as<uint32_t>();
   args.position = row_.places.positions;
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks())), dim3(kStepWarps * 32),
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks_)), dim3(kStepWarps * 32),
                           static_cast<size_t>(shared_bytes()), 1, true};
   cuda::launch("decoding step", kernel_for(bits_, flush_), shape, stream, args);
 }

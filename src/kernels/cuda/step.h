@@ -1,18 +1,23 @@
 // A decoding step of one token in one launch.
 //
 // One block per multiprocessor stays for the whole step and goes through its phases: products with
-// their inputs' norm, rotation and quantization, and attention with what belongs to it. Blocks wait
-// for each other between phases by a counter in memory. Weights do not depend on anything, so the
-// warps ask for those of the next phases while they wait: the memory never rests. (Ideas: calm's
-// kernel for a whole model, Hazy Research's "No Bubbles" megakernel.)
+// their inputs' norm, rotation and quantization, and attention with what belongs to it. A block
+// waits for the values that it needs, which say themselves that they are there
+// (step_exchange.cuh). Weights do not depend on anything, so the warps ask for those of the next
+// phases while they wait: the memory never rests. (Ideas: calm's kernel for a whole model, Hazy
+// Research's "No Bubbles" megakernel.)
 #pragma once
 
+#include <array>
+#include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/step_order.h"
 
 namespace walsh::cuda {
 
@@ -33,7 +38,8 @@ class StepProgram {
   static bool available();
 
   // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, other bits than before): then a program cannot be had.
+  // rotation above 256 columns, two planes, a residual, other bits than before, an order in which
+  // blocks could overwrite what others read): then a program cannot be had.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Product> products);
   // rope_and_store() and attend_rows() of one row, whose queries stay as they are.
@@ -41,8 +47,8 @@ class StepProgram {
               const AttentionScratch& scratch);
 
   bool empty() const { return count_ == 0; }
-  // Takes the device memory; nothing can be added any more.
-  void finish();
+  // Nothing can be added any more. False if the device has too little shared memory.
+  bool finish();
   // The results are those of the single launches but for the order of float additions.
   void launch(Stream stream) const;
 
@@ -53,17 +59,32 @@ class StepProgram {
     PageTable table;
   };
 
-  bool add_product(const InputSource& source, const InputForm& form,
-                   std::span<const detail::PassProduct> group, bool waits);
+  // The arrays that a phase reads and writes, as its tags.
+  struct Arrays {
+    std::array<StepArray*, kStepArrays> in{}, out{};
+  };
 
+  static std::vector<StepArray*> present(const std::array<StepArray*, kStepArrays>& arrays);
+  StepArray* array(const void* place) { return &arrays_[place]; }
+  bool add_phase(StepPhase phase, StepOrder::Work work, const Arrays& arrays);
+  bool add_product(const InputSource& source, const InputForm& form,
+                   std::span<const detail::PassProduct> group);
+  StepArray* add_inputs(const StepPhase& product, const Arrays& sources);
+  bool results_of(StepPhase& phase, Arrays& arrays);
+  void share_work();
   int64_t shared_bytes() const;
 
   std::vector<StepPhase> phases_;
-  int count_ = 0;
+  std::vector<Arrays> links_;                        // of the phases
+  std::map<const void*, StepArray> arrays_;          // by the address that callers know
+  std::vector<std::unique_ptr<StepArray>> packets_;  // of shared inputs
+  StepOrder order_;
+  int count_ = 0, blocks_ = 0;
   int bits_ = 0, flush_ = 0;  // of all products
   int64_t input_bytes_ = 0, sum_bytes_ = 0;
+  int longest_run_ = 0;  // units of a warp in a phase
   Row row_;
-  Buffer device_phases_, arrived_, squares_;
+  Buffer device_phases_, left_;
 };
 
 }  // namespace walsh::cuda

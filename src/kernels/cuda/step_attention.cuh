@@ -10,10 +10,29 @@
 
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/rope.cuh"
-#include "kernels/cuda/step_phase.h"
+#include "kernels/cuda/step_exchange.cuh"
 #include "kernels/cuda/unit_product.cuh"
 
 namespace walsh::cuda {
+
+__shared__ StepRow step_row;
+
+// The tags of queries, keys and values, and of what comes out.
+struct StepBits {
+  struct In {
+    bool here;
+    uint32_t bit;
+  };
+  In q, k, v;
+  uint32_t out;
+};
+
+__device__ __forceinline__ StepBits bits_of(const StepPhase& phase, uint32_t epoch) {
+  const auto in = [&](const StepTag& tag) {
+    return StepBits::In{tag.here != 0, tag_bit(tag, epoch)};
+  };
+  return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
+}
 
 template <int Dim>
 class StepAttend {
@@ -33,35 +52,31 @@ class StepAttend {
   };
 
  public:
-  __device__ StepAttend(const StepAttention& args, const StepRow& row, std::byte* memory, int warp,
-                        int lane)
+  __device__ StepAttend(const StepAttention& args, std::byte* memory, const StepBits& bits,
+                        int warp, int lane)
       : a_(args),
+        bits_(bits),
         warp_(warp),
         lane_(lane),
         memory_(memory),
-        position_(row.position),
-        pages_(row.pages) {
+        position_(step_row.position) {
     first_ = a_.window > 0 ? max(0, position_ + 1 - a_.window) : 0;
     first_tile_ = first_ / kWarpTokens;
     tiles_ = position_ / kWarpTokens + 1 - first_tile_;
     splits_ = min(a_.most_splits, (tiles_ + kStepWarps - 1) / kStepWarps);
   }
 
-  // All parts of this block; `wait` is for the queries.
-  template <typename Wait>
-  __device__ __forceinline__ void run(const Wait& wait) {
+  // All parts of this block.
+  __device__ __forceinline__ void run() {
     const int parts = a_.kv_heads * a_.tiles * splits_;
-    bool waited = false;
 #pragma unroll 1
     for (int part = static_cast<int>(blockIdx.x); part < parts;
          part += static_cast<int>(gridDim.x)) {
       place(part);
       if (at_ < end_) {
-        row_ = row_of(at_ * kWarpTokens);
+        place_ = row_of(at_ * kWarpTokens);
         expect();
       }
-      if (!waited) wait();
-      waited = true;
       prepare_heads();
       __syncthreads();
       Running<Dim> run;
@@ -69,12 +84,11 @@ class StepAttend {
       while (at_ < end_) {
         attend(run);
         at_ += kStepWarps;
-        if (at_ < end_) row_ = row_of(at_ * kWarpTokens);
+        if (at_ < end_) place_ = row_of(at_ * kWarpTokens);
       }
       __syncthreads();
       join(run);
     }
-    if (!waited) wait();
   }
 
  private:
@@ -94,7 +108,8 @@ class StepAttend {
   }
 
   __device__ __forceinline__ int64_t row_of(int position) const {
-    const int64_t page = pages_[position / kPageTokens];
+    const int i = position / kPageTokens;
+    const int64_t page = i < kStepPages ? step_row.first_pages[i] : step_row.pages[i];
     return ((page * a_.kv_heads + kv_head_) * kPageTokens + position % kPageTokens) * Dim;
   }
 
@@ -105,7 +120,7 @@ class StepAttend {
   // Visible positions of tile at_ but the newest; zeros for others.
   __device__ __forceinline__ void load(Keys& to) const {
     const int token = at_ * kWarpTokens;
-    const auto* rows = reinterpret_cast<const uint4*>(a_.keys + row_) + lane_ % 4;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.keys + place_) + lane_ % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int offset = lane_ / 4 + 8 * r;
@@ -117,7 +132,7 @@ class StepAttend {
 
   __device__ __forceinline__ void load(Values& to) const {
     const int token = at_ * kWarpTokens;
-    const auto* rows = reinterpret_cast<const uint4*>(a_.values + row_) + lane_ / 4 * kVectors;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.values + place_) + lane_ / 4 * kVectors;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int offset = value_row(r);
@@ -129,8 +144,8 @@ class StepAttend {
 
   // Asks for tile at_ to come nearer: there are no registers for it until the queries are ready.
   __device__ __forceinline__ void expect() const {
-    const int64_t line = row_ + lane_ * (kWarpTokens * Dim / 32);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.keys + line));
+    const int64_t line = place_ + lane_ * (kWarpTokens * Dim / 32);
+    prefetch(a_.keys + line);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
   }
 
@@ -146,28 +161,56 @@ class StepAttend {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
+  // A head of queries, keys or values.
+  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, StepBits::In in) const {
+    const float* from = all + head * Dim;
+    if (!in.here) return load_pairs(from, Dim / 2, lane_);
+    Pairs v;
+    uint32_t wrong;
+    do {
+      wrong = 0;
+      v = load_pairs(from, Dim / 2, lane_, [&](const float* p) {
+        const uint32_t word = exchanged_word(all + exchange_place(static_cast<int>(p - all)));
+        wrong |= word ^ in.bit;
+        return __uint_as_float(word & ~1u);
+      });
+    } while (__any_sync(~0u, (wrong & 1) != 0));
+    return v;
+  }
+
+  __device__ __forceinline__ void write(int head, int column, float value) const {
+    const int place = head * Dim + column;
+    exchange(a_.exchange + exchange_place(place), value, bits_.out);
+    a_.out[place] = value;
+  }
+
   // Queries of this part's heads and the newest key and value, a warp each, as halves in shared
   // memory; key and value to the cache, too.
   __device__ __forceinline__ void prepare_heads() const {
     const int half = Dim / 2;
-    const float* cos = a_.cos + int64_t{position_} * half;
-    const float* sin = a_.sin + int64_t{position_} * half;
+    const auto load_turn = [&] {
+      const int64_t row = int64_t{position_} * half;
+      return load_angles(a_.cos + row, a_.sin + row, half, lane_);
+    };
     const auto halves_of = [](float x) { return __float2half_rn(x); };
     if (warp_ < kTileHeads) {
       auto* to = reinterpret_cast<__half*>(query(warp_));
       Pairs v{};
       if (warp_ < heads_) {
-        v = load_pairs(a_.q + (first_head_ + warp_) * Dim, half, lane_);
+        const Pairs turn = load_turn();
+        v = read_pairs(a_.q, first_head_ + warp_, bits_.q);
         if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, half, lane_);
-        rotate(v, cos, sin, half, lane_);
+        rotate(v, turn);
       }
       store_pairs(v, to, half, lane_, halves_of);
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
       const bool key = warp_ == kTileHeads;
-      Pairs v = load_pairs((key ? a_.k : a_.v) + kv_head_ * Dim, half, lane_);
+      const Pairs turn = load_turn();
+      const StepBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
+      Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
       if (key) {
         if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, half, lane_);
-        rotate(v, cos, sin, half, lane_);
+        rotate(v, turn);
       }
       store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), half, lane_, halves_of);
       if (!stores_) return;
@@ -292,7 +335,7 @@ class StepAttend {
       sum = __fmaf_rn(sums[w * kStepPass], factor, sum);
     }
     if (splits_ == 1) {
-      a_.out[(first_head_ + head) * Dim + column] = sum * (1.0f / total);
+      write(first_head_ + head, column, sum * (1.0f / total));
     } else {
       const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
       a_.partials[slot * Dim + column] = sum;
@@ -330,7 +373,7 @@ class StepAttend {
 #pragma unroll 8
       for (int s = 0; s < splits_; ++s)
         sum = __fmaf_rn(__ldcg(values + s * Dim), factors[head * kStepMaxSplits + s], sum);
-      a_.out[(first_head_ + head) * Dim + column] = sum * inverse[head];
+      write(first_head_ + head, column, sum * inverse[head]);
     }
     __syncthreads();
   }
@@ -357,14 +400,14 @@ class StepAttend {
   }
 
   const StepAttention& a_;
+  const StepBits bits_;
   const int warp_, lane_;
   std::byte* const memory_;
   const int position_;
-  const int32_t* const pages_;
   int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, parts
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
   int active_ = 0;        // warps that have tiles
-  int64_t row_ = 0;       // of tile at_ in the cache
+  int64_t place_ = 0;     // of tile at_ in the cache
   int at_ = 0, end_ = 0;  // tiles of this warp: every sixteenth from at_ on
   bool stores_ = false;
 };

@@ -7,24 +7,44 @@
 #pragma once
 
 #include "kernels/cuda/matvec_inputs.cuh"
-#include "kernels/cuda/step_phase.h"
+#include "kernels/cuda/step_exchange.cuh"
 
 namespace walsh::cuda {
 
-// One unit of an input, a warp's.
+// One unit of an input, a warp's. What does not come from another phase is made ready while that is
+// on its way.
 class InputUnit {
  public:
-  __device__ __forceinline__ InputUnit(const MatvecArgs& args, int unit, int lane)
-      : in_(args.in),
-        form_(args.form),
+  __device__ __forceinline__ InputUnit(const StepPhase& phase, uint32_t epoch, int unit, int lane)
+      : phase_(phase),
+        in_(phase.matvec.in),
+        form_(phase.matvec.form),
+        epoch_(epoch),
         unit_(unit),
         lane_(lane),
-        column_(unit * kUnitColumns + lane * kLaneColumns),
-        signs_(form_.block ? sign_bits(form_, column_) : 0) {}
+        column_(unit * kUnitColumns + lane * kLaneColumns) {}
 
-  // Its values, times gains.
-  __device__ __forceinline__ void load() {
-    load_input<true>(in_, 0, column_, v_);
+  // Its values, times gains; does `meanwhile` while they are on their way.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
+    const auto prepare = [&] {
+      if (in_.gain && column_ < in_.width) prefetch(in_.gain + column_);
+      signs_ = form_.block ? sign_bits(form_, column_) : 0;
+      meanwhile();
+    };
+    if (in_.up) {
+      float v[2][kLaneColumns];
+      read<2>({in_.x, in_.up}, prepare, v);
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        v_[e] = silu(v[0][e]) * v[1][e];
+    } else {
+      float v[1][kLaneColumns];
+      read<1>({in_.x}, prepare, v);
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        v_[e] = v[0][e];
+    }
     if (!in_.gain) return;
     float gain[kLaneColumns];
     load8_whole(in_.gain, column_, in_, gain);
@@ -62,6 +82,27 @@ class InputUnit {
   }
 
  private:
+  template <int Rows, typename Prepare>
+  __device__ __forceinline__ void read(const float* const (&rows)[Rows], const Prepare& prepare,
+                                       float (&v)[Rows][kLaneColumns]) const {
+    if (!phase_.in[0].here) {
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+        load8_whole(rows[r], column_, in_, v[r]);
+      prepare();
+      return;
+    }
+    ExchangeReader<Rows> reader;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      reader.from[r] = rows[r] + unit_ * kUnitColumns + lane_ * 4;
+      reader.bits[r] = tag_bit(phase_.in[r], epoch_);
+    }
+    if (phase_.after_attention)
+      await_one(rows[Rows - 1] + unit_ * kUnitColumns, reader.bits[Rows - 1]);
+    reader.read(column_ < in_.width, prepare, v);
+  }
+
   __device__ __forceinline__ Quantized quantize_group(int group) {
     GroupScale scale = group_scale(v_, group);
     return quantize_plane(v_, scale, group);
@@ -84,24 +125,29 @@ class InputUnit {
     squares_ = part[0] + part[1];
   }
 
+  const StepPhase& phase_;
   const InputView& in_;
   const FormView& form_;
+  const uint32_t epoch_;
   const int unit_, lane_, column_;
-  const uint32_t signs_;
+  uint32_t signs_ = 0;
   float v_[kLaneColumns];
   float squares_ = 0;      // of this lane
   uint32_t exponent_ = 1;  // of what they were divided by
 };
 
-// All units into this block's shared memory, the sums of their squares to `squares`.
-template <typename Wait>
-__device__ __forceinline__ void make_own_inputs(const MatvecArgs& args, const InputImage& image,
-                                                double* squares, int warp, int lane,
-                                                const Wait& wait) {
-  InputUnit unit(args, warp, lane);
-  wait();
-  if (warp < args.units) {
-    unit.load();
+// All units into this block's shared memory, the sums of their squares to `squares`. `meanwhile` is
+// done by every warp while it waits.
+template <typename Meanwhile>
+__device__ __forceinline__ void make_own_inputs(const StepPhase& phase, uint32_t epoch,
+                                                const InputImage& image, double* squares, int warp,
+                                                int lane, const Meanwhile& meanwhile) {
+  const MatvecArgs& args = phase.matvec;
+  if (warp >= args.units) {
+    meanwhile();
+  } else {
+    InputUnit unit(phase, epoch, warp, lane);
+    unit.load(meanwhile);
     const Quantized part = unit.quantize();
     std::byte* to = image.units + warp * image.unit_bytes(args.form.group);
     *reinterpret_cast<uint2*>(to + lane_byte(lane)) = make_uint2(part.low, part.high);
@@ -118,56 +164,68 @@ __device__ __forceinline__ void make_own_inputs(const MatvecArgs& args, const In
 }
 
 // This block's units to where all blocks read them.
-__device__ __forceinline__ void make_shared_inputs(const MatvecArgs& args, double* squares,
-                                                   int warp, int lane) {
+__device__ __forceinline__ void make_shared_inputs(const StepPhase& phase, uint32_t epoch, int warp,
+                                                   int lane) {
+  const MatvecArgs& args = phase.matvec;
   const auto blocks = static_cast<int>(gridDim.x);
+  const uint32_t bit = tag_bit(phase.out[0], epoch);
 #pragma unroll 1
   for (int i = static_cast<int>(blockIdx.x) + warp * blocks; i < args.units;
        i += kStepWarps * blocks) {
-    InputUnit unit(args, i, lane);
-    unit.load();
+    InputUnit unit(phase, epoch, i, lane);
+    unit.load([] {});
     const Quantized part = unit.quantize();
-    *reinterpret_cast<uint2*>(args.form.q + i * kUnitColumns + lane_byte(lane)) =
-        make_uint2(part.low, part.high);
-    if (unit.has_scale()) {
-      const int group = i * (kUnitColumns / args.form.group) + unit.group();
-      args.form.scales[group] = part.scale;
-      args.form.sums[group] = part.sum;
-    }
+    exchange_packet(phase.packets + i * kUnitPackets + lane,
+                    make_uint4(part.low, part.high, __float_as_uint(part.scale),
+                               static_cast<uint32_t>(part.sum) << 1 | bit));
     if (args.in.gain) {
-      const double sum = unit.squares();
-      if (lane == 0) squares[i] = sum;
+      const uint64_t sum = __double_as_longlong(unit.squares());
+      if (lane == 0) {
+        exchange_packet(
+            phase.packets + args.units * kUnitPackets + i,
+            make_uint4(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32), 0, bit));
+      }
     }
   }
 }
 
-// What all blocks have made together. All loads are on their way before the first one is used.
-__device__ __forceinline__ void read_shared_inputs(const MatvecArgs& args, const InputImage& image,
-                                                   const double* from, double* squares) {
-  constexpr int kThreads = kStepWarps * 32;
+// What all blocks have made together: thread i has packets i, i + 512, ... All loads are on their
+// way before the first one is used.
+__device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint32_t epoch,
+                                                   const InputImage& image, double* squares) {
+  constexpr int kThreads = kStepWarps * 32, kAtOnce = 4;
+  const MatvecArgs& args = phase.matvec;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int groups = kUnitColumns / args.x_group, unit_bytes = image.unit_bytes(args.x_group);
-  const auto* q = reinterpret_cast<const uint4*>(args.q);
-  const auto read_scales = [&](int i) {
-    const float scale = __ldcg(args.x_scales + i);
-    return make_float2(scale, static_cast<float>(__ldcg(args.x_sums + i)) * scale);
-  };
-  const auto store_scales = [&](int i, float2 scales) {
-    auto* to = reinterpret_cast<float2*>(image.units + i / groups * unit_bytes + kUnitColumns);
-    to[i % groups] = scales;
-  };
-  const int count = args.units * groups;
-  float2 scales{};
-  double sum = 0;
-  if (thread < count) scales = read_scales(thread);
-  if (args.in.gain && thread < args.units) sum = __ldcg(from + thread);
-#pragma unroll 4
-  for (int i = thread; i < args.units * 16; i += kThreads)
-    *reinterpret_cast<uint4*>(image.units + i / 16 * unit_bytes + i % 16 * 16) = __ldcg(q + i);
-  if (thread < count) store_scales(thread, scales);
-  for (int i = thread + kThreads; i < count; i += kThreads)
-    store_scales(i, read_scales(i));
-  if (args.in.gain && thread < args.units) squares[thread] = sum;
+  const int unit_bytes = image.unit_bytes(args.x_group);
+  const int group_lanes = args.x_group / kLaneColumns, count = args.units * kUnitPackets;
+  const uint32_t bit = tag_bit(phase.in[0], epoch);
+  const auto missing = [&](const uint4& v) { return (v.w & 1) != bit; };
+#pragma unroll 1
+  for (int base = thread; base < count; base += kAtOnce * kThreads) {
+    uint4 v[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      v[j] = exchanged_packet(phase.packets + min(base + j * kThreads, count - 1));
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int packet = min(base + j * kThreads, count - 1);
+      while (missing(v[j]))
+        v[j] = exchanged_packet(phase.packets + packet);
+      std::byte* to = image.units + packet / kUnitPackets * unit_bytes;
+      *reinterpret_cast<uint2*>(to + lane_byte(packet % 32)) = make_uint2(v[j].x, v[j].y);
+      if (packet % group_lanes != 0) continue;
+      const float scale = __uint_as_float(v[j].z);
+      reinterpret_cast<float2*>(to + kUnitColumns)[packet % 32 / group_lanes] =
+          make_float2(scale, static_cast<float>(static_cast<int>(v[j].w) >> 1) * scale);
+    }
+  }
+  if (args.in.gain && thread < args.units) {
+    uint4 v;
+    do {
+      v = exchanged_packet(phase.packets + count + thread);
+    } while (missing(v));
+    squares[thread] = __longlong_as_double(static_cast<int64_t>(v.x | uint64_t{v.y} << 32));
+  }
   __syncthreads();
 }
 

@@ -7,56 +7,17 @@
 
 namespace walsh::cuda {
 
-// The blocks of a launch wait for each other. The counter only grows within a launch; the last
-// block to leave makes it zero again.
-class GridBarrier {
- public:
-  __device__ explicit GridBarrier(uint32_t* counter) : counter_(counter) {}
-
-  // By one thread, behind a barrier of the block: what its threads wrote comes before.
-  __device__ void arrive() {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
-  }
-
-  // By one thread; the others of the block follow behind a barrier of the block.
-  __device__ void wait(int arrivals) const {
-    const uint32_t wanted = static_cast<uint32_t>(arrivals) * gridDim.x;
-    uint32_t seen;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter_) : "memory");
-    } while (seen < wanted);
-  }
-
-  __device__ void leave(int arrivals) {
-    const uint32_t last = (static_cast<uint32_t>(arrivals) + 1) * gridDim.x - 1;
-    if (atomicAdd(counter_, 1u) == last) *counter_ = 0;
-  }
-
- private:
-  uint32_t* counter_;
-};
-
-// For the results of the phase before, by all threads of a block.
-struct PhaseWait {
-  GridBarrier barrier;
-  int arrivals;
-
-  __device__ __forceinline__ void operator()() const {
-    if (threadIdx.x == 0) barrier.wait(arrivals);
-    __syncthreads();
-  }
-};
-
 // Not inlined: with the registers of a tile, those of the weights would be spilled everywhere.
 template <int Dim>
-__device__ __noinline__ void attend_phase(const StepAttention& args, const StepRow& row,
-                                          std::byte* memory, PhaseWait wait) {
+__device__ __noinline__ void attend_phase(const StepAttention& args, std::byte* memory,
+                                          StepBits bits) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  StepAttend<Dim>(args, row, memory, warp, lane).run(wait);
+  StepAttend<Dim>(args, memory, bits, warp, lane).run();
 }
 
 // Rings of weights, inputs, sums of products, phases (StepMemory, StepArgs).
 extern __shared__ __align__(128) std::byte step_shared[];
+__shared__ uint32_t step_epoch;
 
 template <int Bits, int Flush>
 class Step {
@@ -71,29 +32,30 @@ class Step {
         stream_(step_shared, warp_, lane_) {}
 
   __device__ __forceinline__ void run() {
-    __shared__ StepRow row;
-    for (int phase = warp_; phase < min(args_.count, kKnownPhases); phase += kStepWarps)
-      load_phase(phase);
+    known_ = min(args_.count, kKnownPhases - 1);
+    if (warp_ < known_) load_phase(warp_);
     __syncthreads();
     stream_.fill(phases());
     wait_previous_kernel();
-    if (threadIdx.x == 0 && args_.position)
-      row = {*args_.position, args_.pages + *args_.sequence * args_.pages_per_sequence};
+    if (threadIdx.x == 0) step_epoch = args_.left[1];
+    if (args_.position) load_row();
     __syncthreads();
 #pragma unroll 1
     for (phase_ = 0; phase_ < args_.count; ++phase_) {
       const StepPhase& p = phases()[phase_];
       if (p.kind == StepKind::product) {
         multiply(p);
+        replace_phases();
       } else if (p.kind == StepKind::inputs) {
-        make_inputs(p);
+        make_shared_inputs(p, step_epoch, warp_, lane_);
       } else {
-        attend(p, row);
+        attend(p);
       }
-      end_phase();
+      __syncthreads();
+      if (p.kind == StepKind::product) known_ = min(args_.count, phase_ + kKnownPhases);
     }
     allow_next_kernel();
-    if (threadIdx.x == 0) barrier().leave(arrivals_);
+    if (threadIdx.x == 0) leave();
   }
 
  private:
@@ -104,11 +66,18 @@ class Step {
     return reinterpret_cast<float*>(inputs() + args_.input_bytes);
   }
   __device__ __forceinline__ PhaseQueue phases() const {
-    return {reinterpret_cast<StepPhase*>(inputs() + args_.input_bytes + args_.sum_bytes),
-            min(args_.count, phase_ + kKnownPhases - 1)};
+    auto* slots = reinterpret_cast<StepPhase*>(inputs() + args_.input_bytes + args_.sum_bytes);
+    return {slots, reinterpret_cast<StepPieces*>(slots + kKnownPhases), known_};
   }
-  __device__ __forceinline__ GridBarrier barrier() const {
-    return GridBarrier(args_.arrived);
+
+  __device__ __forceinline__ void load_row() const {
+    const int32_t* pages = args_.pages + *args_.sequence * args_.pages_per_sequence;
+    const auto i = static_cast<int>(threadIdx.x);
+    if (i == 0) {
+      step_row.position = *args_.position;
+      step_row.pages = pages;
+    }
+    if (i < min(int64_t{kStepPages}, args_.pages_per_sequence)) step_row.first_pages[i] = pages[i];
   }
 
   // By one warp.
@@ -117,37 +86,37 @@ class Step {
     auto* to = reinterpret_cast<uint4*>(phases().slots + phase % kKnownPhases);
     for (int i = lane_; i < static_cast<int>(sizeof(StepPhase) / sizeof(uint4)); i += 32)
       to[i] = from[i];
+    __syncwarp();
+    if (lane_ < kStepWarps)
+      find_pieces(phases()[phase], lane_, phases().pieces[phase % kKnownPhases].piece[lane_]);
   }
 
-  __device__ __forceinline__ void wait(const StepPhase& phase) {
-    PhaseWait{barrier(), phase.waits ? arrivals_ : 0}();
+  // The phases before, which all have left, make room for others, which count as known from the
+  // next phase on. Done at the end of a product by the last warps, when others write its results.
+  __device__ __forceinline__ void replace_phases() {
+    const int next = known_ + kStepWarps - 1 - warp_;
+    if (next < min(args_.count, phase_ + kKnownPhases)) load_phase(next);
   }
 
-  // The place of the phase that ends is for another one, which counts as known a phase later, when
-  // all threads have passed a barrier.
-  __device__ __forceinline__ void end_phase() {
-    __syncthreads();
-    const bool next_waits = phase_ + 1 < args_.count && phases()[phase_ + 1].waits;
-    arrivals_ += next_waits;
-    if (threadIdx.x == 0 && next_waits) barrier().arrive();
-    if (warp_ == 1 && phase_ + kKnownPhases < args_.count) load_phase(phase_ + kKnownPhases);
-    if (warp_ == 2 && phase_ + 2 < args_.count) expect_gains(phases()[phase_ + 2].matvec.in);
+  // The last block begins a new epoch.
+  __device__ void leave() const {
+    if (atomicAdd(args_.left, 1u) != gridDim.x - 1) return;
+    args_.left[0] = 0;
+    args_.left[1] = step_epoch + 1;
   }
 
-  // Gains of a norm are needed once per step and are in no cache: each block asks for some of them
-  // a phase ahead. By one warp.
-  __device__ __forceinline__ void expect_gains(const InputView& in) const {
-    if (!in.gain) return;
-    const auto blocks = static_cast<int>(gridDim.x);
-    for (int line = static_cast<int>(blockIdx.x) + lane_ * blocks; line * 32 < in.width;
-         line += 32 * blocks)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(in.gain + line * 32));
+  // A value that is not to be computed again and again, in a loop without a register to spare.
+  template <typename T>
+  static __device__ __forceinline__ T kept(T value) {
+    asm volatile("" : "+r"(value));
+    return value;
   }
 
   // What the product of a unit reads of its arguments, and where a warp begins, in registers.
   struct Run {
     float unit;
     int scale_shift, x_shift, offset_vectors;
+    uint32_t side;  // from a lane's codes to its scales
     int second_scale, unit_step;
     int first_tile, first_unit;
     LevelTable table;
@@ -155,6 +124,7 @@ class Step {
 
   __device__ __forceinline__ Run run_of(const MatvecArgs& args, const TileRound& round) const {
     Run run{args.unit, args.scale_shift, args.x_shift, args.offset_vectors};
+    run.side = kept(Unit::scales_from_codes(lane_));
     run.second_scale = (4 >> args.scale_shift) * 32;
     run.unit_step = input_bytes(1, 0, args.x_group);
     run.first_tile = divide(round.begin, round.units);
@@ -169,18 +139,27 @@ class Step {
     __shared__ double squares[kFusedUnits];
     const MatvecArgs& args = phase.matvec;
     const InputImage image{inputs(), 1, 1, kStepWarps};
-    stream_.fill(phases());
-    const TileRound round = tiles_of_block(args, warp_);
-    const Run run = run_of(args, round);
+    TileRound round;
+    Run run;
+    const auto meanwhile = [&] {
+      stream_.fill(phases());
+      round = tiles_of_block(args, warp_);
+      run = run_of(args, round);
+    };
     if (phase.prepares) {
-      make_own_inputs(args, image, squares, warp_, lane_, [&] { wait(phase); });
+      make_own_inputs(phase, step_epoch, image, squares, warp_, lane_, meanwhile);
     } else {
-      wait(phase);
-      read_shared_inputs(args, image, args_.squares, squares);
+      meanwhile();
+      read_shared_inputs(phase, step_epoch, image, squares);
     }
     multiply_run(run, round);
-    Unit::write_tiles(args, sums(), round, kStepWarps, false,
-                      [&] { return args.in.gain ? norm_factor(args, squares, lane_) : 1.0f; });
+    Unit::write_tiles(
+        args, sums(), round, kStepWarps, false,
+        [&] { return args.in.gain ? norm_factor(args, squares, lane_) : 1.0f; },
+        [&](const TileSet& set, int64_t row, float value) {
+          exchange(set.exchange + exchange_place(static_cast<int>(row)), value,
+                   tag_bit(phase.out[&set - args.set], step_epoch));
+        });
   }
 
   __device__ __forceinline__ void multiply_run(const Run& run, const TileRound& round) {
@@ -193,29 +172,29 @@ class Step {
       int count = min(round.units - unit, left);
       left -= count;
 #pragma unroll 1
-      for (; count > 0; --count, x += run.unit_step) {
-        const uint32_t slot = stream_.oldest();
-        Unit::multiply(run, run.table, run.second_scale, lane_, slot, slot + Unit::kScales,
-                       slot + Unit::kOffsets, x, places, y,
-                       [&] { stream_.replace_oldest(phases()); });
+      while (count > 0) {
+        bool replaces;
+        int units = stream_.piece(phases(), count, replaces);
+        count -= units;
+#pragma unroll 1
+        for (; units > 0; --units, x += run.unit_step) {
+          const uint32_t codes = stream_.oldest();
+          Unit::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
+                         [&] { stream_.replace_oldest(replaces); });
+        }
       }
       Unit::store_sums(sums(), warp_ + tile, 1, lane_, y);
     }
   }
 
-  __device__ __forceinline__ void make_inputs(const StepPhase& phase) {
-    wait(phase);
-    make_shared_inputs(phase.matvec, args_.squares, warp_, lane_);
-  }
-
-  __device__ __forceinline__ void attend(const StepPhase& phase, const StepRow& row) {
+  __device__ __forceinline__ void attend(const StepPhase& phase) {
     __shared__ ParkedStream parked[kStepWarps];
     stream_.park(parked[warp_]);
-    const PhaseWait wait{barrier(), phase.waits ? arrivals_ : 0};
+    const StepBits bits = bits_of(phase, step_epoch);
     if (phase.attention.head_dim == 64) {
-      attend_phase<64>(phase.attention, row, inputs(), wait);
+      attend_phase<64>(phase.attention, inputs(), bits);
     } else {
-      attend_phase<128>(phase.attention, row, inputs(), wait);
+      attend_phase<128>(phase.attention, inputs(), bits);
     }
     stream_.resume(parked[warp_], phases());
   }
@@ -223,7 +202,8 @@ class Step {
   const StepArgs& args_;
   const int lane_, warp_;
   Stream stream_;
-  int phase_ = 0, arrivals_ = 0;
+  int phase_ = 0;
+  int known_ = 0;  // phases up to this one have been in shared memory
 };
 
 template <int Bits, int Flush>

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/matvec.h"
+#include "kernels/cuda/step_order.h"
 
 namespace walsh::cuda {
 
@@ -14,10 +15,17 @@ enum class StepKind : int {
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
 };
 
+// How a phase knows values of this launch from older ones (step_exchange.cuh).
+struct StepTag {
+  uint8_t here = 0;   // written by an earlier phase; else they were there before the launch
+  uint8_t bit = 0;    // of the values
+  uint8_t flips = 0;  // with every launch
+};
+
 struct StepAttention {
   uint16_t* keys = nullptr;  // fp16 [page][kv_head][kPageTokens][head_dim]
   uint16_t* values = nullptr;
-  const float* q = nullptr;
+  const float* q = nullptr;  // exchanged or plain, as the phase's tags say
   const float* k = nullptr;
   const float* v = nullptr;
   const float* q_norm = nullptr;  // [head_dim] or null
@@ -25,6 +33,7 @@ struct StepAttention {
   const float* cos = nullptr;  // [positions][head_dim / 2]
   const float* sin = nullptr;
   float* out = nullptr;
+  float* exchange = nullptr;  // `out` for other blocks
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
   int32_t* arrived = nullptr;
   float eps = 0;
@@ -39,10 +48,18 @@ struct StepAttention {
 
 struct alignas(16) StepPhase {
   StepKind kind = StepKind::product;
-  bool waits = true;     // for all blocks to have ended the phase before
-  bool prepares = true;  // product: makes its inputs itself
-  MatvecArgs matvec;
-  StepAttention attention;
+  bool prepares = true;          // product: makes its inputs itself
+  bool after_attention = false;  // its inputs are long in coming
+  StepTag in[kStepArrays];       // product: x, up; attention: q, k, v
+  StepTag out[kStepArrays];      // product: results; inputs: packets; attention: out
+  uint4* packets = nullptr;      // of shared inputs
+  union {
+    MatvecArgs matvec;  // its `in` may be exchanged values
+    StepAttention attention;
+  };
+
+  StepPhase() : matvec() {}
+  explicit StepPhase(const StepAttention& of) : kind(StepKind::attention), attention(of) {}
 };
 
 struct StepArgs {
@@ -50,8 +67,7 @@ struct StepArgs {
   int count = 0;
   int input_bytes = 0;  // of shared memory, also room of the attention
   int sum_bytes = 0;
-  uint32_t* arrived = nullptr;  // zero before and after a launch
-  double* squares = nullptr;    // [unit] of a normed input that blocks make together
+  uint32_t* left = nullptr;  // blocks that have left, zero before and after a launch; then epoch
   // Of the row.
   const int32_t* position = nullptr;
   const int32_t* sequence = nullptr;
@@ -59,15 +75,23 @@ struct StepArgs {
   int64_t pages_per_sequence = 0;
 };
 
+inline constexpr int kStepPages = 32;  // of a sequence, whose places blocks keep at hand
+
 // A row of the cache.
 struct StepRow {
   int position;
   const int32_t* pages;
+  int32_t first_pages[kStepPages];
 };
 
 inline constexpr int kStepWarps = 16;
 inline constexpr int kKnownPhases = 8;  // in shared memory
-inline constexpr int kStepPass = 512;   // values of heads that warps put together at a time
+inline constexpr int kLongestPiece = 65535;
+inline constexpr int kPieceBytes = kStepWarps * kMaxProducts * 8;  // of a known phase (StepPieces)
+// Packets of a unit of shared inputs: of every lane its int8 values, scale, and twice the sum of
+// the group's. Behind those of all units comes one of each with the sum of its squares.
+inline constexpr int kUnitPackets = 32;
+inline constexpr int kStepPass = 512;  // values of heads that warps put together at a time
 inline constexpr int kStepMaxSplits = 128;
 
 // Memory of a block: rings of weights, inputs, sums, phases.

@@ -6,15 +6,21 @@
 
 namespace walsh::cuda {
 
-// The phases in shared memory: those up to `known`, from the one at work on.
-struct PhaseQueue {
-  StepPhase* slots;
-  int known;
-
-  __device__ const StepPhase& operator[](int phase) const { return slots[phase % kKnownPhases]; }
+// The units of a warp in one matrix, whose codes, scales and offsets lie one after the other.
+struct StepPiece {
+  uint32_t first;  // unit of the matrix
+  uint16_t count;
+  uint8_t set;
+  uint8_t last;  // of the phase
 };
 
-// The tiles of this block, and of them this warp's run.
+// What the warps of a block multiply in a phase.
+struct StepPieces {
+  StepPiece piece[kStepWarps][kMaxProducts];
+};
+static_assert(sizeof(StepPieces) == kPieceBytes);
+
+// The tiles of this block, and of them a warp's run.
 __device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args, int warp) {
   const int block = static_cast<int>(blockIdx.x);
   TileRound r;
@@ -25,125 +31,168 @@ __device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args, int 
   return r;
 }
 
-// What a stream is while a phase without weights needs the registers.
-struct ParkedStream {
-  int fetch_slot, slot, ahead, phase, at;
+// The run of a warp, by matrices.
+__device__ inline void find_pieces(const StepPhase& phase, int warp, StepPiece* pieces) {
+  if (phase.kind != StepKind::product) {
+    pieces[0] = {0, 0, 0, 1};
+    return;
+  }
+  const MatvecArgs& args = phase.matvec;
+  const TileRound r = tiles_of_block(args, warp);
+  const int begin = r.first * r.units + r.begin, end = r.first * r.units + r.end;
+  int count = 0;
+  for (int s = 0; s < kMaxProducts; ++s) {
+    const int first = min(args.set[s].first_tile, args.tiles) * r.units;
+    const int next = s + 1 < kMaxProducts ? args.set[s + 1].first_tile : args.tiles;
+    const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.units);
+    if (from < to) {
+      pieces[count++] = {static_cast<uint32_t>(from - first), static_cast<uint16_t>(to - from),
+                         static_cast<uint8_t>(s), 0};
+    }
+  }
+  if (count == 0) pieces[count++] = {0, 0, 0, 0};
+  pieces[count - 1].last = 1;
+}
+
+// The phases in shared memory: those up to `known`, from the one at work on.
+struct PhaseQueue {
+  StepPhase* slots;
+  StepPieces* pieces;
+  int known;
+
+  __device__ const StepPhase& operator[](int phase) const { return slots[phase % kKnownPhases]; }
+  __device__ const StepPiece& piece(int phase, int warp, int i) const {
+    return pieces[phase % kKnownPhases].piece[warp][i];
+  }
 };
 
-// Units of all products in the order in which this warp needs them. The ring is filled as far ahead
-// as phases are known.
+// What a stream is while a phase without weights needs the registers.
+struct ParkedStream {
+  uint32_t oldest;  // back from the end of the ring
+  int ahead, phase, piece, left;
+};
+
+// Units of all products in the order in which this warp needs them, in a ring that is filled as far
+// ahead as phases are known.
 template <int Bits, int Flush>
 class WeightStream {
  public:
   using Unit = UnitProduct<Bits, Flush, 0>;
   static constexpr StepMemory kMemory = step_memory(Bits, Flush);
   static constexpr int kStages = kMemory.stages;
+  static constexpr uint32_t kRingBytes = kStages * kMemory.stage_bytes;
 
   __device__ WeightStream(std::byte* rings, int warp, int lane)
-      : ring_(shared_address(rings) + warp * kStages * kMemory.stage_bytes),
-        warp_(warp),
-        lane_(lane) {}
+      : warp_(warp),
+        lane_(lane),
+        end_of_ring_(shared_address(rings) + (warp + 1) * kRingBytes + lane * 16),
+        oldest_(end_of_ring_ - kRingBytes) {}
 
   __device__ __forceinline__ void park(ParkedStream& to) const {
-    if (lane_ == 0) to = {fetch_slot_, slot_, ahead_, phase_, at_ - left_};
+    if (lane_ == 0) to = {end_of_ring_ - oldest_, ahead_, phase_, piece_, left_};
   }
 
   __device__ __forceinline__ void resume(const ParkedStream& from, const PhaseQueue& phases) {
-    fetch_slot_ = from.fetch_slot;
-    slot_ = from.slot;
+    oldest_ = end_of_ring_ - from.oldest;
     ahead_ = from.ahead;
     phase_ = from.phase;
-    left_ = at_ = end_ = tile_ = 0;
+    piece_ = from.piece;
+    left_ = 0;
     codes_ = nullptr;  // so that nothing of these lives on through the other phase
     side_ = nullptr;
+    has_side_ = false;
     side_place_ = side_step_ = 0;
-    if (phase_ < 0 || phases[phase_].kind != StepKind::product) return;
-    begin_run(phases);
-    at_ = from.at;
+    if (from.left > 0) begin_piece(phases, from.left);
   }
 
-  // Asks for all units that there is room for.
+  // Asks for all units that there is room for. Then the ring is full, or no more are known.
   __device__ __forceinline__ void fill(const PhaseQueue& phases) {
 #pragma unroll 1
-    while (ahead_ < kStages && fetch(phases)) {
+    while (ahead_ < kStages && has_piece(phases)) {
+      uint32_t slot = oldest_ + ahead_ * kMemory.stage_bytes;
+      if (slot >= end_of_ring_) slot -= kRingBytes;
+      fetch(slot);
+      ++ahead_;
+      --left_;
     }
   }
 
-  // Waits for the oldest unit and says where it is.
-  __device__ __forceinline__ uint32_t oldest() const {
-    if (ahead_ == kStages) {
-      copy_wait<kStages - 1>();
-    } else {
+  // How many of the next `count` units are replaced as they are read (`replaces`), or not.
+  __device__ __forceinline__ int piece(const PhaseQueue& phases, int count, bool& replaces) {
+    replaces = has_piece(phases);
+    if (!replaces) {
       copy_wait<0>();
+      ahead_ -= count;
+      return count;
     }
-    __syncwarp();
-    return ring_ + slot_ * kMemory.stage_bytes;
+    count = min(count, left_);
+    left_ -= count;
+    return count;
   }
 
-  // The oldest unit has been read: its place is for another one.
-  __device__ __forceinline__ void replace_oldest(const PhaseQueue& phases) {
-    --ahead_;
-    if (++slot_ == kStages) slot_ = 0;
-    fetch(phases);
+  // Waits for the oldest unit and says where this lane's codes are.
+  __device__ __forceinline__ uint32_t oldest() const {
+    copy_wait<kStages - 1>();
+    __syncwarp();
+    return oldest_;
+  }
+
+  // The oldest unit has been read.
+  __device__ __forceinline__ void replace_oldest(bool replaces) {
+    if (replaces) fetch(oldest_);
+    oldest_ += kMemory.stage_bytes;
+    if (oldest_ == end_of_ring_) oldest_ -= kRingBytes;
   }
 
  private:
-  __device__ __forceinline__ bool fetch(const PhaseQueue& phases) {
-    if (left_ == 0 && !next_piece(phases)) return false;
-    Unit::copy_unit(ring_ + fetch_slot_ * kMemory.stage_bytes, lane_, codes_, side_place_, side_);
+  __device__ __forceinline__ void fetch(uint32_t slot) {
+    Unit::copy_unit(slot, codes_, has_side_, slot + side_place_, side_);
     copy_commit();
     side_ += side_step_;
     codes_ += Unit::kVectors * 32;
-    if (++fetch_slot_ == kStages) fetch_slot_ = 0;
-    ++ahead_;
-    --left_;
-    return true;
   }
 
-  __device__ __forceinline__ void begin_run(const PhaseQueue& phases) {
-    const TileRound r = tiles_of_block(phases[phase_].matvec, warp_);
-    at_ = r.begin;
-    end_ = r.end;
-    tile_ = r.first;
-  }
-
-  // Goes on to the units of the run whose codes and scales lie one after the other: to the end of
-  // the matrix, or of the tile where rows have one scale. Then comes the next product.
-  __device__ __forceinline__ bool next_piece(const PhaseQueue& phases) {
+  __device__ __forceinline__ bool has_piece(const PhaseQueue& phases) {
 #pragma unroll 1
-    while (at_ == end_) {
-      if (phase_ + 1 >= phases.known) return false;
-      ++phase_;
-      if (phases[phase_].kind != StepKind::product) continue;
-      begin_run(phases);
+    while (left_ == 0) {
+      if (phase_ < 0 || phases.piece(phase_, warp_, piece_).last) {
+        if (phase_ + 1 >= phases.known) return false;
+        ++phase_;
+        piece_ = 0;
+      } else {
+        ++piece_;
+      }
+      const int count = phases.piece(phase_, warp_, piece_).count;
+      if (count > 0) begin_piece(phases, count);
     }
-    const MatvecArgs& args = phases[phase_].matvec;
-    const int in_block = divide(at_, args.units), first_unit = at_ - in_block * args.units;
-    const TileSet& set = set_of(args, tile_ + in_block);
-    const int64_t tile = tile_ + in_block - set.first_tile;
-    const int more = (set.rows + kTileRows - 1) / kTileRows - static_cast<int>(tile);
-    const bool in_line = args.scale_step > 0 && (args.offset_vectors == 0 || args.offset_step > 0);
-    const int last = in_block + (in_line ? more : 1);
-    left_ = min(last * args.units, end_) - at_;
-    at_ += left_;
-    const typename Unit::Side side(args, lane_);
-    codes_ = set.codes + (tile * args.units + first_unit) * (Unit::kVectors * 32) + lane_;
-    side_ = side.begin(args, set, tile, first_unit, lane_);
-    side_place_ = side.place;
-    side_step_ = side.step;
     return true;
   }
 
-  const uint32_t ring_;
+  // The last `left` units of a piece.
+  __device__ __forceinline__ void begin_piece(const PhaseQueue& phases, int left) {
+    const MatvecArgs& args = phases[phase_].matvec;
+    const StepPiece piece = phases.piece(phase_, warp_, piece_);
+    const TileSet& set = args.set[piece.set];
+    const typename Unit::Side side(args, lane_);
+    const int64_t unit = int64_t{piece.first} + piece.count - left;
+    left_ = left;
+    codes_ = set.codes + unit * (Unit::kVectors * 32) + lane_;
+    side_ = side.begin(args, set, 0, unit, lane_);
+    has_side_ = side.place >= 0;
+    side_place_ = side.place - lane_ * 16;
+    side_step_ = side.step;
+  }
+
   const int warp_, lane_;
-  int fetch_slot_ = 0, slot_ = 0;
-  int ahead_ = 0;  // units that are in the ring
-  // What is fetched next: `left_` units of a tile, then units at_ to end_ of the run in `phase_`.
-  int phase_ = -1, at_ = 0, end_ = 0, left_ = 0;
-  int tile_ = 0;  // the block's first one
+  const uint32_t end_of_ring_;
+  uint32_t oldest_;  // unit: this lane's codes
+  int ahead_ = 0;    // units that are in the ring
+  // What is fetched next: `left_` units of a piece.
+  int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  int side_place_ = -1, side_step_ = 0;
+  bool has_side_ = false;
+  int side_place_ = 0, side_step_ = 0;  // from a lane's codes; bytes from unit to unit
 };
 
 }  // namespace walsh::cuda

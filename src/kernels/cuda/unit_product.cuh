@@ -73,13 +73,14 @@ struct UnitProduct {
     }
   };
 
-  // Asks for a unit; `codes` and `side` are this lane's.
-  static __device__ __forceinline__ void copy_unit(uint32_t slot, int lane, const uint4* codes,
-                                                   int side_place, const std::byte* side) {
+  // Asks for a unit: this lane's codes and, if it has any, its part of the scales and offsets.
+  static __device__ __forceinline__ void copy_unit(uint32_t codes_place, const uint4* codes,
+                                                   bool has_side, uint32_t side_place,
+                                                   const std::byte* side) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
-      copy_async(slot + v * 512 + lane * 16, codes + v * 32);
-    if (side_place >= 0) copy_async(slot + side_place, side);
+      copy_async(codes_place + v * 512, codes + v * 32);
+    if (has_side) copy_async(side_place, side);
   }
 
   // y += scale * x_scale * sums (+ offset * x_scale * sum of x), one block of equal scales.
@@ -144,12 +145,16 @@ struct UnitProduct {
     return p;
   }
 
-  // The unit whose codes, scales and offsets stand at `slot`, `scale_slot` and `offset_slot`, its
-  // inputs at x; `refill` is called as soon as they are read.
+  // Where a lane finds its rows' scales in a stage, relative to its codes.
+  static __device__ __forceinline__ uint32_t scales_from_codes(int lane) {
+    return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
+  }
+
+  // The unit whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
+  // `refill` is called as soon as they are read.
   template <typename Args, typename Refill>
   static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
-                                                  int second_scale, int lane, uint32_t slot,
-                                                  uint32_t scale_slot, uint32_t offset_slot,
+                                                  int second_scale, uint32_t codes, uint32_t side,
                                                   uint32_t x, const Places& p,
                                                   float (&y)[kNTiles][4], const Refill& refill) {
     using Decoder = CodeDecoder<Bits>;
@@ -157,16 +162,15 @@ struct UnitProduct {
     uint32_t words[kVectors * 4], scales[kScaleWords];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const uint4 w = shared_words(slot + v * 512 + lane * 16);
+      const uint4 w = shared_words(codes + v * 512);
       words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
     }
-    const uint32_t side = scale_slot + (lane / 4) * 4;
 #pragma unroll
     for (int s = 0; s < kScaleWords; ++s)
       scales[s] =
           shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
     uint32_t offset = 0;
-    if (args.offset_vectors > 0) offset = shared_word(offset_slot + (lane / 4) * 4);
+    if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
     __syncwarp();
     refill();
 #pragma unroll
@@ -237,11 +241,12 @@ struct UnitProduct {
   }
 
   // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
-  // a tile and token, times `factor()`. Places are found before the warps have come.
-  template <typename Factor>
+  // a tile and token, times `factor()`. Places are found before the warps have come. `publish` sees
+  // every result first.
+  template <typename Factor, typename Publish>
   static __device__ __forceinline__ void write_tiles(const MatvecArgs& args, const float* sums,
                                                      const TileRound& r, int warps, bool add_before,
-                                                     const Factor& factor) {
+                                                     const Factor& factor, const Publish& publish) {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int row = static_cast<int>(threadIdx.x % kTileRows);
     const int tokens = Tiles8 == 0 ? 1 : args.m;
@@ -275,13 +280,14 @@ struct UnitProduct {
       waiting = false;
       if (!inside) continue;
       float sum = *in;
-      for (int w = first; w < last; ++w) {
-        in += kSumTokens * kTileRows;
-        sum += *in;
-      }
+#pragma unroll 4
+      for (int w = 1; w <= last - first; ++w)
+        sum += in[w * kSumTokens * kTileRows];
       sum *= times;
       if (has_bias) sum += bias;
-      *y = add ? before + sum : sum;
+      if (add) sum = before + sum;
+      publish(set, out_row, sum);
+      *y = sum;
     }
   }
 };

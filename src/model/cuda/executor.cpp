@@ -129,8 +129,7 @@ void CudaExecutor::build_step() {
     mlp(layer, 0);
   }
   collecting_ = nullptr;
-  if (!collected_) return;
-  program.finish();
+  if (!collected_ || !program.finish()) return;
   step_ = std::move(program);
 }
 
