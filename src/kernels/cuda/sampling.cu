@@ -58,6 +58,8 @@ void sample(const SampleCall& call, const SampleOptions& options, const SampleSc
   args.vocab = static_cast<int>(call.vocab);
   args.state = call.state;
   args.next = call.next;
+  args.host = call.host;
+  args.batch = call.batch;
   args.options = options;
   if (options.top_k >= call.vocab) args.options.top_k = 0;
   args.log_min_p = options.min_p > 0 ? std::log(static_cast<double>(options.min_p)) : 0.0;

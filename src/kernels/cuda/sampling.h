@@ -31,6 +31,15 @@ struct SampleState {
   int64_t history_stride = 0;
 };
 
+// Where the batch is described (RowPlaces and its tokens): what is chosen becomes the next batch,
+// row i of it the position behind that of row `from` + i.
+struct NextBatch {
+  int32_t* tokens = nullptr;
+  int32_t* positions = nullptr;
+  int32_t* sequences = nullptr;
+  int64_t from = 0;
+};
+
 struct SampleCall {
   const float* logits = nullptr;  // [m][ldl]
   int64_t ldl = 0;
@@ -38,6 +47,8 @@ struct SampleCall {
   int64_t m = 0;
   SampleState state;
   int32_t* next = nullptr;  // [m]; -1 where no logit is finite
+  int32_t* host = nullptr;  // the same in pinned memory of the host, or null
+  NextBatch batch;          // or nothing
 };
 
 // Device memory that sampling up to max_m rows of `vocab` logits needs. One launch at a time may

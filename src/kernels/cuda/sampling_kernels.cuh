@@ -41,6 +41,8 @@ struct SampleArgs {
   int vocab = 0;
   SampleState state;
   int32_t* next = nullptr;
+  int32_t* host = nullptr;
+  NextBatch batch;
   SampleOptions options;
   double log_min_p = 0;  // if min_p > 0
   bool greedy = false, penalty = false, sum_all = false;
@@ -135,6 +137,12 @@ __device__ __forceinline__ double next_uniform(uint64_t& state) {
 // The row's token is chosen; by one thread.
 __device__ __forceinline__ void finish_row(const SampleArgs& args, int64_t row, int token) {
   args.next[row] = token;
+  if (args.host) args.host[row] = token;
+  if (args.batch.tokens) {
+    args.batch.tokens[row] = token;
+    args.batch.positions[row] = args.batch.positions[args.batch.from + row] + 1;
+    args.batch.sequences[row] = args.batch.sequences[args.batch.from + row];
+  }
   if (!args.state.history || token < 0) return;
   const int length = args.state.lengths[row];
   if (length >= args.state.history_stride) return;

@@ -33,12 +33,22 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
     longest_ = std::max(longest_, run.position + run.rows);
     decoding_ = decoding_ && run.rows == 1;
   }
-  stage(tokens);
+  if (!is_placed(tokens)) stage(tokens);
   computed_logits_ = 0;
   logits_read_ = false;
   chose_ = false;
+  placed_.clear();
   execute(first_logit, steps);
   if (chose_) keep_chosen();
+}
+
+// Whether the batch is the one that the last one made (NextBatch).
+bool CudaExecutor::is_placed(std::span<const int32_t> tokens) const {
+  return tokens.empty() && std::equal(runs_.begin(), runs_.end(), placed_.begin(), placed_.end(),
+                                      [](const Run& a, const Run& b) {
+                                        return a.sequence == b.sequence &&
+                                               a.position == b.position && a.rows == b.rows;
+                                      });
 }
 
 void CudaExecutor::execute(int64_t first_logit, FunctionRef<void()> steps) {
@@ -52,11 +62,13 @@ void CudaExecutor::execute(int64_t first_logit, FunctionRef<void()> steps) {
     step.warm = true;
     return;
   }
-  if (step.graph.empty()) {
-    step.graph = cuda::Graph::record(stream_.get(), steps);
+  cuda::Graph& graph = step.graph[submitted_ % kOpenBatches];
+  if (graph.empty()) {
+    graph = cuda::Graph::record(stream_.get(), steps);
     step.chooses = chose_;
   }
-  step.graph.launch(stream_.get());
+  if (step.chooses) free_slot();
+  graph.launch(stream_.get());
   computed_logits_ = m_;
   chose_ = step.chooses;
 }
@@ -293,19 +305,27 @@ void CudaExecutor::sample(int64_t first) {
     call.state.history = history_.as<int32_t>() + first * history_stride();
   call.state.lengths = history_lengths_.as<int32_t>() + first;
   call.next = next_.as<int32_t>();
+  call.host = free_slot().chosen.as<int32_t>();
+  call.batch = {staged(0), staged(1), staged(2), m_ - computed_logits_};
   cuda::sample(call, sample_options_, sample_scratch_, stream_.get());
   chose_ = true;
 }
 
-// Sends what was chosen to the host, behind the step.
-void CudaExecutor::keep_chosen() {
+// Where the host finds the tokens that are chosen next.
+CudaExecutor::Slot& CudaExecutor::free_slot() {
   if (submitted_ - taken_ == kOpenBatches) {
     throw Error(ErrorCode::internal, "sampling", "tokens of earlier batches were not taken");
   }
+  return slots_[submitted_ % kOpenBatches];
+}
+
+// What was chosen is the host's behind the step, and the next batch.
+void CudaExecutor::keep_chosen() {
   Slot& slot = slots_[submitted_++ % kOpenBatches];
   slot.count = static_cast<size_t>(computed_logits_);
-  cuda::copy_to_host(slot.chosen.as(), next_.as(), slot.count * sizeof(int32_t), stream_.get());
   slot.done.record(stream_.get());
+  for (const Run& run : runs_)
+    placed_.push_back({run.sequence, run.position + run.rows, 1});
 }
 
 std::span<const int32_t> CudaExecutor::sampled() {

@@ -48,13 +48,14 @@ class CudaExecutor : public Executor {
     cuda::Buffer attention_gain, mlp_gain, q_norm, k_norm;
     cuda::KvPool cache;
   };
+  static constexpr int64_t kOpenBatches = 2;
   // What a recorded step depends on: rows, reach of the context, first sequence, and whether tokens
   // are chosen.
   using StepShape = std::tuple<int64_t, int64_t, int64_t, bool>;
   struct Recorded {
     bool warm = false;  // has run once
     bool chooses = false;
-    cuda::Graph graph;
+    cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
   };
 
   void multiply(const Input& input, const cuda::InputSource& from,
@@ -71,10 +72,11 @@ class CudaExecutor : public Executor {
   void upload_constants(int64_t positions, cuda::Uploader& uploader);
   void execute(int64_t first_logit, FunctionRef<void()> steps);
   void stage(std::span<const int32_t> tokens);
+  bool is_placed(std::span<const int32_t> tokens) const;
   void keep_chosen();
   // Room for what the prompt had and what is generated.
   int64_t history_stride() const { return 2 * positions_; }
-  const int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
+  int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
   cuda::RowPlaces places(int64_t first) const { return {staged(1) + first, staged(2) + first}; }
   cuda::InputSource source(const cuda::Buffer& x, int64_t width, int64_t row,
                            const cuda::Buffer* gain) const;
@@ -98,7 +100,7 @@ class CudaExecutor : public Executor {
     cuda::StreamEvent sent, done;
     size_t count = 0;  // tokens chosen
   };
-  static constexpr int64_t kOpenBatches = 2;
+  Slot& free_slot();
   Slot slots_[kOpenBatches];
   int64_t next_slot_ = 0;                                   // for staging
   int64_t submitted_ = 0, taken_ = 0;                       // batches that chose tokens
@@ -106,6 +108,7 @@ class CudaExecutor : public Executor {
   cuda::SampleScratch sample_scratch_;
   cuda::SampleOptions sample_options_;
 
+  std::vector<Run> placed_;      // that staged_ holds already: behind what was chosen last
   std::span<const Run> runs_;    // of the current batch
   int64_t m_ = 0;                // its rows
   int64_t longest_ = 0;          // positions of its longest sequence

@@ -189,6 +189,38 @@ TEST_F(GpuSampling, DrawsFollowTheProbabilities) {
   EXPECT_NEAR(count[2] / 3200.0, 0.3, 0.04);
 }
 
+TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
+  constexpr int64_t kVocab = 50, kRows = 2, kFrom = 3;
+  const SampleScratch scratch(kRows, kVocab);
+  std::vector<float> logits(static_cast<size_t>(kRows * kVocab));
+  logits[7] = logits[kVocab + 31] = 9;
+  const Buffer device = to_device(logits);
+  const Buffer next(kRows * 4), tokens(5 * 4);
+  const Buffer positions = to_device(std::vector<int32_t>{0, 1, 2, 40, 50});
+  const Buffer sequences = to_device(std::vector<int32_t>{0, 0, 0, 5, 6});
+  PinnedBuffer host(kRows * 4);
+  SampleCall call;
+  call.logits = device.as<const float>();
+  call.ldl = call.vocab = kVocab;
+  call.m = kRows;
+  call.next = next.as<int32_t>();
+  call.host = host.as<int32_t>();
+  call.batch = {tokens.as<int32_t>(), positions.as<int32_t>(), sequences.as<int32_t>(), kFrom};
+  SampleOptions options;
+  options.temperature = 0;
+  sample(call, options, scratch, nullptr);
+  EXPECT_EQ(to_host<int32_t>(next), (std::vector<int32_t>{7, 31}));
+  EXPECT_EQ(host.as<int32_t>()[0], 7);
+  EXPECT_EQ(host.as<int32_t>()[1], 31);
+  const auto first = [](const Buffer& array) {
+    const auto all = to_host<int32_t>(array);
+    return std::vector<int32_t>{all[0], all[1]};
+  };
+  EXPECT_EQ(first(tokens), (std::vector<int32_t>{7, 31}));
+  EXPECT_EQ(first(positions), (std::vector<int32_t>{41, 51}));
+  EXPECT_EQ(first(sequences), (std::vector<int32_t>{5, 6}));
+}
+
 TEST_F(GpuSampling, RefusesVocabulariesBeyondItsScratch) {
   const SampleScratch scratch(1, 100);
   SampleCall call;
