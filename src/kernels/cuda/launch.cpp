@@ -41,9 +41,9 @@ void detail::launch(std::string_view name, const void* kernel, const LaunchShape
   config.attrs = attributes;
   config.numAttrs = current_device().major < 9 ? 0 : shape.cluster > 1 ? 2 : 1;
   if (shape.cooperative) {
-    attributes[0].id = cudaLaunchAttributeCooperative;
-    attributes[0].val.cooperative = 1;
-    config.numAttrs = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    config.numAttrs = 2;
   }
   check(cudaLaunchKernelExC(&config, kernel, parameters), name);
 }

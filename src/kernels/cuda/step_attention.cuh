@@ -70,8 +70,7 @@ class StepAttend {
   __device__ __forceinline__ void run() {
     const int parts = a_.kv_heads * a_.tiles * splits_;
 #pragma unroll 1
-    for (int part = static_cast<int>(blockIdx.x); part < parts;
-         part += static_cast<int>(gridDim.x)) {
+    for (int part = last_first(); part < parts; part += static_cast<int>(gridDim.x)) {
       place(part);
       if (at_ < end_) {
         place_ = row_of(at_ * kWarpTokens);
@@ -94,6 +93,7 @@ class StepAttend {
  private:
   // What this block and warp do in a part.
   __device__ __forceinline__ void place(int part) {
+    const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
     const int head_tile = divide(part, splits_);
     split_ = part - head_tile * splits_;
     kv_head_ = divide(head_tile, a_.tiles);
@@ -335,7 +335,7 @@ class StepAttend {
       sum = __fmaf_rn(sums[w * kStepPass], factor, sum);
     }
     if (splits_ == 1) {
-      write(first_head_ + head, column, sum * (1.0f / total));
+      write(first_head_ + head, column, __fdividef(sum, total));
     } else {
       const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
       a_.partials[slot * Dim + column] = sum;

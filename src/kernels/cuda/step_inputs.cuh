@@ -170,8 +170,7 @@ __device__ __forceinline__ void make_shared_inputs(const StepPhase& phase, uint3
   const auto blocks = static_cast<int>(gridDim.x);
   const uint32_t bit = tag_bit(phase.out[0], epoch);
 #pragma unroll 1
-  for (int i = static_cast<int>(blockIdx.x) + warp * blocks; i < args.units;
-       i += kStepWarps * blocks) {
+  for (int i = last_first() + warp * blocks; i < args.units; i += kStepWarps * blocks) {
     InputUnit unit(phase, epoch, i, lane);
     unit.load([] {});
     const Quantized part = unit.quantize();

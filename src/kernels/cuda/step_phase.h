@@ -110,6 +110,14 @@ constexpr StepMemory step_memory(int bits, int flush) {
 // What attention needs of the inputs' room: sums of the warps, their state.
 inline constexpr int kStepAttentionBytes = kStepWarps * kStepPass * 4 + kStepWarps * 8 * 8;
 
+#ifdef __CUDACC__
+// The number of this block from the end: the last ones have the fewest tiles of products, so what
+// only some blocks do is theirs first.
+__device__ __forceinline__ int last_first() {
+  return static_cast<int>(gridDim.x - 1 - blockIdx.x);
+}
+#endif
+
 using StepKernel = void (*)(StepArgs);
 template <int Bits>
 StepKernel step_kernel(int flush);  // one file per number of bits

@@ -127,22 +127,31 @@ void CudaExecutor::multiply(const Input& input, const cuda::InputSource& from,
   }
 }
 
-// The layers of one token as one launch, where the device and the formats of the model allow it.
+// The layers of one token as one launch, and its head as another one, where the device and the
+// formats of the model allow it.
 void CudaExecutor::build_step() {
   if (!cuda::StepProgram::available()) return;
+  m_ = 1;
+  decoding_ = true;
+  collect(step_, [&] {
+    for (int64_t layer = 0; layer < model_.config.layers && collected_; ++layer) {
+      project(layer);
+      attend(layer, 0);
+      mlp(layer, 0);
+    }
+  });
+  if (!step_.empty()) collect(head_step_, [&] { logits(0, 1); });
+}
+
+// A program of what `work` would launch, if there can be one.
+void CudaExecutor::collect(cuda::StepProgram& into, FunctionRef<void()> work) {
   cuda::StepProgram program;
   collecting_ = &program;
   collected_ = true;
-  m_ = 1;
-  decoding_ = true;
-  for (int64_t layer = 0; layer < model_.config.layers && collected_; ++layer) {
-    project(layer);
-    attend(layer, 0);
-    mlp(layer, 0);
-  }
+  work();
   collecting_ = nullptr;
   if (!collected_ || !program.finish()) return;
-  step_ = std::move(program);
+  into = std::move(program);
 }
 
 bool CudaExecutor::in_step() const {
@@ -251,8 +260,12 @@ void CudaExecutor::mlp(int64_t index, int64_t skip) {
 
 void CudaExecutor::logits(int64_t row, int64_t rows) {
   const ModelConfig& c = model_.config;
-  sites_->multiply(model_.head_input, source(x_, c.hidden, row, &final_gain_),
-                   {{&model_.head, logits_.as<float>(), c.vocab}}, rows, stream_.get());
+  if (in_step() && !head_step_.empty()) {
+    head_step_.launch(stream_.get());
+  } else {
+    multiply(model_.head_input, source(x_, c.hidden, row, &final_gain_),
+             {{&model_.head, logits_.as<float>(), c.vocab}}, rows);
+  }
   computed_logits_ = rows;
   logits_read_ = false;
 }

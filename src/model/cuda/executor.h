@@ -65,6 +65,7 @@ class CudaExecutor : public Executor {
   cuda::AttentionCall attention_call(const Layer& layer, const LayerData& data, int64_t first,
                                      int64_t rows) const;
   void build_step();
+  void collect(cuda::StepProgram& into, FunctionRef<void()> work);
   bool in_step() const;  // the batch is one launch
 
   void allocate_rows(int64_t sequences);
@@ -119,6 +120,7 @@ class CudaExecutor : public Executor {
   bool chose_ = false;     // by the current batch
   std::map<StepShape, Recorded> recorded_;
   cuda::StepProgram step_;                   // all layers of one token, or empty
+  cuda::StepProgram head_step_;              // the head behind them, or empty
   cuda::StepProgram* collecting_ = nullptr;  // what the layers go into instead of being run
   bool collected_ = false;
 };
