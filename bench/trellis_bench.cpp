@@ -32,7 +32,7 @@ void bench_search(benchmark::State& state, const Format* format) {
 }
 
 void register_all() {
-  for (const char* name : {"tc2", "tc3", "tc4", "tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name : {"tc2", "tc3", "tc4", "tc5", "tc6", "tc2.5", "tc3:v2", "tc3.5"}) {
     for (const int bits : {8, 10, 12, 14, 16}) {
       if (bits - get_format(name).trellis.step_bits < 4) continue;  // not a profile
       const Format& format = trellis_profile(get_format(name), bits, false);

@@ -105,7 +105,7 @@ def main():
     emit("kLinear4BitI8", "int8_t", list(range(-8, 8)), "The same.")
     quantiles = [NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)]
     emit("kNormalQuantilesI8", "int8_t", integers(quantiles),
-         "Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): tc2, tc3, tc4.")
+         "Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): tc2 to tc6.")
     print("// largest / 127")
     print("inline constexpr float kNormalQuantilesUnit = %.9ff;\n" % (quantiles[-1] / 127))
     print("}  // namespace walsh::detail")

@@ -90,6 +90,8 @@ CODED = {
     "tc2:L8": [("codes", 128, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc3": [("codes", 192, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc4:L10:blocks": [("codes", 256, 2), ("scales", 2, 32)],
+    "tc5": [("codes", 320, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc6:L10:blocks": [("codes", 384, 2), ("scales", 2, 32)],
     "tc2.5": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc3.5:L16": [("codes", 224, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "pq3": [("codes", 12, 32), ("scales", 2, 32)],

@@ -18,9 +18,10 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["tc3", "tc4", "tc2", "tc2.5", "tc3.5", "tc3:v2", "pq3", "pq3:layer", "tq3", "itq3_s",
-         "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2", "itq3_s:strict",
-         "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary", "itq3_s:ternary-paper"]
+TYPES = ["tc3", "tc4", "tc5", "tc6", "tc2", "tc2.5", "tc3.5", "tc3:v2", "pq3", "pq3:layer", "tq3",
+         "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2",
+         "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
+         "itq3_s:ternary-paper"]
 STRESS_TYPES = ["tq4", "tq3", "itq3_s", "tq2"]
 ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
              [("itq3_s", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 128, 256, 512)] +
@@ -33,7 +34,8 @@ GPU_MODELS = [
     ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
     ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
 ]
-SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4", "tq3", "itq3_s", "tq2"]
+SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", "itq3_s", "itq3_s8",
+               "tq2", "pq3", "tc4", "tc5", "tc6", "tc3.5", "tc3", "tc2.5", "tc2"]
 
 
 class Store:

@@ -49,7 +49,7 @@ def main():
             sizes(left, some, calibrated)
             predictions(right, some, calibrated)
     first = rows[0]
-    left.margins(x=0.15)
+    left.margins(x=0.25)
     left.set_yscale("log")
     left.set_xlabel("bits per weight of the linear layers")
     left.set_ylabel("measured KL divergence from the unquantized model")

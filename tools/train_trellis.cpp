@@ -12,8 +12,9 @@
 //
 //   train_trellis --search FORMAT COUNT [SEED]
 //
-// tries COUNT random multipliers for the Weyl sequence with a short training each and prints those
-// that improve on all before: where the multipliers of the registry come from.
+// tries COUNT random multipliers for the Weyl sequence, for pairs with a short training each, and
+// prints those that come near the best before them: where the multipliers of tc5, tc6 and of the
+// codes of pairs come from.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -209,9 +210,60 @@ void print_header() {
   std::printf("}  // namespace walsh::detail\n");
 }
 
+// NMSE of x in a code of one weight per step with other state bits and multiplier.
+double level_error(TrellisCode code, int state_bits, uint32_t multiplier,
+                   std::span<const float> x) {
+  code.state_bits = state_bits;
+  code.multiplier = multiplier;
+  const detail::TrellisTable table(code);
+  detail::TileSearch search(table, detail::seam_weights(Effort::fast));
+  double xx = 0, xq = 0, qq = 0;
+  for (size_t begin = 0; begin + kTileWeights <= x.size(); begin += kTileWeights) {
+    float targets[kTileWeights];
+    uint16_t path[kTileWeights];
+    for (int t = 0; t < kTileWeights; ++t)
+      targets[t] = x[begin + static_cast<size_t>(t)] / code.prescale;
+    search.encode(targets, path);
+    for (int t = 0; t < kTileWeights; ++t) {
+      const auto target = static_cast<double>(targets[t]);
+      const auto level = static_cast<double>(table.levels.data()[path[t]]);
+      xx += target * target;
+      xq += target * level;
+      qq += level * level;
+    }
+  }
+  return 1 - xq * xq / (xx * qq);
+}
+
+// Random multipliers of a code of one weight per step, those left that are bad on few weights. The
+// default state bits count twice, those for compressing while loading once.
+void search_level_multiplier(const Format& format, int count, uint64_t seed) {
+  constexpr double kNear = 1.012;
+  const std::vector<float> few = normals(size_t{1} << 14, 3), more = normals(size_t{1} << 16, 4);
+  const TrellisCode& code = format.trellis;
+  const int few_bits = fast_trellis_profile(format).trellis.state_bits;
+  Random random(seed);
+  double best_start = 1, best = 1;
+  for (int trial = 0; trial < count; ++trial) {
+    const uint32_t multiplier = static_cast<uint32_t>(random.next()) | 1;
+    const double start = level_error(code, code.state_bits, multiplier, few);
+    if (start > kNear * best_start) continue;
+    best_start = std::min(best_start, start);
+    const double error = level_error(code, code.state_bits, multiplier, more);
+    const double few_error = level_error(code, few_bits, multiplier, more);
+    const double all = error * error * few_error;
+    if (all > kNear * best) continue;
+    best = std::min(best, all);
+    std::printf("trial %d: multiplier 0x%08x, NMSE %.6f, with %d state bits %.6f, with %d %.6f\n",
+                trial, multiplier, error, few_bits, few_error, code.state_bits + 2,
+                level_error(code, code.state_bits + 2, multiplier, more));
+    std::fflush(stdout);
+  }
+}
+
 // Trains shortly with random multipliers, in the profile for compressing while loading first, where
 // those that start badly are left. Both that and the default have to be good.
-void search_multiplier(const Format& format, int count, uint64_t seed) {
+void search_pair_multiplier(const Format& format, int count, uint64_t seed) {
   const std::vector<float> few = normals(size_t{1} << 15, 3), more = normals(size_t{1} << 17, 4);
   const std::vector<float> test = normals(size_t{1} << 17, 5);
   const int few_bits = fast_trellis_profile(format).trellis.state_bits;
@@ -253,11 +305,17 @@ int run(std::span<char* const> arguments) {
     return 2;
   }
   const Format& format = get_format(arguments[1]);
-  if (format.kind != CodeKind::trellis || format.trellis.values != 2) {
-    throw Error(ErrorCode::usage, std::string(format.name), "has no pairs of weights");
+  if (format.kind != CodeKind::trellis) {
+    throw Error(ErrorCode::usage, std::string(format.name), "is no trellis");
   }
-  const char* seed = arguments.size() == 4 ? arguments[3] : "1";
-  search_multiplier(format, std::atoi(arguments[2]), std::strtoull(seed, nullptr, 10));
+  const int count = std::atoi(arguments[2]);
+  const char* text = arguments.size() == 4 ? arguments[3] : "1";
+  const uint64_t seed = std::strtoull(text, nullptr, 10);
+  if (format.trellis.values == 1) {
+    search_level_multiplier(format, count, seed);
+  } else {
+    search_pair_multiplier(format, count, seed);
+  }
   return 0;
 }
 

@@ -80,7 +80,7 @@ void AllocateFlags::add_to(CLI::App& command) {
     refinements_.push_back(option);
     return option;
   };
-  add("--candidates", candidates_, "Formats to choose from (default: tc2 to tc4 and tq4+4)")
+  add("--candidates", candidates_, "Formats to choose from (default: tc2 to tc6 and tq4+4)")
       ->delimiter(',')
       ->type_name("TYPES");
   add("--allocate-text", text_, "Text to measure on (default: the model writes some itself)")

@@ -140,6 +140,13 @@ constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, d
   return format;
 }
 
+constexpr Format tc6() {
+  Format format =
+      trellis(FormatId::tc6, "tc6", weyl(6, 0xf85e8787u, 1.37f), 0.00037, "trellis, 6 bits");
+  format.activation_planes = 2;
+  return format;
+}
+
 constexpr Format q8_0() {
   Format format = coded(FormatId::q8_0, "q8_0", absmax(8), 0, 3.0e-5,
                         "GGUF baseline, not rotated; bound: measured 2.9e-5");
@@ -217,6 +224,8 @@ constexpr Format kFormats[] = {
             "trellis, 2 bits; tc2:L8 to tc2:L16 set the bits of the state"),
     trellis(FormatId::tc3, "tc3", weyl(3, 0x9f9d064du, 1.08f), 0.0181, "trellis, 3 bits"),
     trellis(FormatId::tc4, "tc4", weyl(4, 0x7722a07fu, 1.10f), 0.0048, "trellis, 4 bits"),
+    trellis(FormatId::tc5, "tc5", weyl(5, 0x59f08977u, 1.25f), 0.00128, "trellis, 5 bits"),
+    tc6(),
     trellis(FormatId::tc2_5, "tc2.5",
             pairs(5, 0x361d78abu, kPairs<detail::kPairs5Bit>, detail::kPairs5BitUnit), 0.0362,
             "trellis of pairs of weights, 5 bits per pair"),

@@ -33,7 +33,9 @@ enum class FormatId : uint8_t {
   pq3,
   tc2_5,
   tc3_5,
-  tc3_v2
+  tc3_v2,
+  tc5,
+  tc6
 };
 
 enum class CodeKind : uint8_t {

@@ -27,6 +27,7 @@ namespace walsh {
 inline constexpr int kTileRows = 16, kTileCols = 16;
 inline constexpr int kTileWeights = kTileRows * kTileCols;
 inline constexpr int64_t kColumnBlock = 256;
+inline constexpr int kMostStateBits = 16;
 
 constexpr int64_t tile_rows(int64_t rows) {
   return (rows + kTileRows - 1) / kTileRows;

@@ -86,8 +86,8 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
 
 // The decoders of the kernels know levels and pairs that are symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
-  const bool shape = code.step_bits >= 2 && code.step_bits <= 7 && code.state_bits <= 16 &&
-                     code.values == detail::trellis_values(code.step_bits);
+  const bool shape =
+      code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});
   if (shape && (code.values == 1 ? symmetric_levels(code) : pairs_of_magnitudes(code))) return;
   throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
 }

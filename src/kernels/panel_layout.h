@@ -49,14 +49,25 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
-// The kernels know trellis codes of one weight per step of 2 to 4 bits and of two per step of 5 to
-// 7, so the bits tell which.
-constexpr int trellis_values(int step_bits) {
-  return step_bits <= 4 ? 1 : 2;
-}
-// 32-bit words of a unit: two tiles.
-constexpr int trellis_unit_words(int step_bits) {
-  return 2 * kTileWeights * step_bits / trellis_values(step_bits) / 32;
+// The steps of a trellis, what kernels are compiled for: weights and bits of each.
+template <int Values, int Bits>
+struct TrellisSteps {
+  static constexpr int kValues = Values, kBits = Bits;
+  static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;  // of two tiles
+};
+
+// Calls body(TrellisSteps<...>{}) with the steps of a code. False if no kernel knows them.
+template <typename Body>
+bool with_trellis_steps(const TrellisCode& code, const Body& body) {
+  const auto offer = [&](auto steps) {
+    if (code.values != steps.kValues || code.step_bits != steps.kBits) return false;
+    body(steps);
+    return true;
+  };
+  return offer(TrellisSteps<1, 2>{}) || offer(TrellisSteps<1, 3>{}) ||
+         offer(TrellisSteps<1, 4>{}) || offer(TrellisSteps<1, 5>{}) ||
+         offer(TrellisSteps<1, 6>{}) || offer(TrellisSteps<2, 5>{}) ||
+         offer(TrellisSteps<2, 6>{}) || offer(TrellisSteps<2, 7>{});
 }
 
 inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_t col) {

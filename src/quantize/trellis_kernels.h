@@ -15,17 +15,18 @@
 
 namespace walsh::detail {
 
-// The levels of every state, twice: by state, and in the order in which the vector versions of the
-// forward pass read them.
+// The levels of every state, three times: by state, in the order in which the vector versions of
+// the forward pass read them, and in that of the way back.
 struct TrellisTable {
   static constexpr int kBlock = 16;  // classes
 
   int step_bits = 0, state_bits = 0, values = 0;
-  AlignedArray<float> levels;   // [values][2^state_bits]
-  AlignedArray<float> ordered;  // [class / 16][first bits of the state][values][class mod 16]
+  AlignedArray<float> levels;    // [values][2^state_bits]
+  AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
+  AlignedArray<float> by_class;  // [class][values][first bits of the state]
 
   explicit TrellisTable(const TrellisCode& code);
-  void set_order();  // `ordered` from `levels`
+  void set_order();  // the others from `levels`
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
 };

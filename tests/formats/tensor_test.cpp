@@ -25,7 +25,15 @@ TEST(Registry, namesAreUniqueAndFound) {
     EXPECT_EQ(format.passes, format.dense ? 0 : format.code[1].bits != 0 ? 2 : 1);
     EXPECT_EQ(format.bound > 0, !format.dense) << format.name;
   }
-  EXPECT_EQ(names.size(), 27u);
+  EXPECT_EQ(names.size(), 29u);
+}
+
+TEST(Registry, activationsAddLessThanATenthOfTheError) {
+  constexpr double kInt8Error = 4e-5;  // of rotated activations, groups of 128
+  for (const Format& format : all_formats()) {
+    if (format.dense) continue;
+    EXPECT_EQ(format.activation_planes, kInt8Error < format.bound / 10 ? 1 : 2) << format.name;
+  }
 }
 
 TEST(Registry, unknownNameListsTheKnownOnes) {

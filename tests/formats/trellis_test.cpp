@@ -43,6 +43,10 @@ std::vector<TrellisCode> some_codes() {
     for (int bits : {8, 10, 12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
+  for (const char* name : {"tc5", "tc6"}) {
+    for (int bits : {10, 12, 14, 16})
+      codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
+  }
   for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
     for (int bits : {12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
@@ -70,12 +74,12 @@ TEST(TrellisProfiles, areFoundByNameAndByParameters) {
     EXPECT_EQ(names.size(), 10u);
   }
   EXPECT_EQ(get_format("tc3:L10:blocks").trellis.multiplier, get_format("tc3").trellis.multiplier);
-  for (const char* name : {"tc3:L11", "tc3:L12", "tc3:L10:", "tc5", "tc3:blocks:L10"})
+  for (const char* name : {"tc3:L11", "tc3:L12", "tc3:L10:", "tc7", "tc3:blocks:L10"})
     EXPECT_THROW(get_format(name), Error) << name;
   EXPECT_THROW(trellis_profile(get_format("tc3"), 9, false), Error);
 }
 
-TEST(TrellisProfiles, ofPairsLeaveSixteenClassesOfStates) {
+TEST(TrellisProfiles, leaveSixteenClassesOfStates) {
   const auto names = [](const char* base) {
     std::string list;
     for (int bits : {8, 10, 12, 14, 16}) {
@@ -87,6 +91,7 @@ TEST(TrellisProfiles, ofPairsLeaveSixteenClassesOfStates) {
     }
     return list;
   };
+  EXPECT_EQ(names("tc5"), "tc5:L10:blocks tc5:blocks tc5:L14:blocks tc5:L16:blocks ");
   EXPECT_EQ(names("tc2.5"), "tc2.5:L10:blocks tc2.5:L12:blocks tc2.5:blocks tc2.5:L16:blocks ");
   EXPECT_EQ(names("tc3:v2"),
             "tc3:v2:L10:blocks tc3:v2:L12:blocks tc3:v2:blocks tc3:v2:L16:blocks ");
@@ -125,8 +130,11 @@ TEST(TrellisLevels, ofPairsHaveTheirSignsInTheIndex) {
 }
 
 TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
-  for (const auto& [name, multiplier] :
-       {std::pair{"tc2", 0xC4CE39DFu}, {"tc3", 0x9F9D064Du}, {"tc4", 0x7722A07Fu}}) {
+  for (const auto& [name, multiplier] : {std::pair{"tc2", 0xC4CE39DFu},
+                                         {"tc3", 0x9F9D064Du},
+                                         {"tc4", 0x7722A07Fu},
+                                         {"tc5", 0x59F08977u},
+                                         {"tc6", 0xF85E8787u}}) {
     const TrellisCode& code = get_format(name).trellis;
     for (uint32_t state = 0; state < 1u << 16; state += 7) {
       const uint32_t index = static_cast<uint32_t>(uint64_t{state} * multiplier) >> 24;
@@ -222,16 +230,20 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
   EXPECT_EQ(describe("tc3:L8", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc2:blocks", 17, 1376), "codes 2x5504;scales 17x14;");
   EXPECT_EQ(describe("tc4", 1, 33), "codes 1x512;scales 1x2;col_scales 1x2;");
+  EXPECT_EQ(describe("tc5", 17, 1376), "codes 2x13760;scales 17x2;col_scales 1x14;");
+  EXPECT_EQ(describe("tc6:blocks", 17, 1376), "codes 2x16512;scales 17x14;");
   EXPECT_EQ(describe("tc3.5", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
   EXPECT_NEAR(nominal_bits(get_format("tc3")), 3.0, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc5")), 5.0, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc6")), 6.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc2.5")), 2.5, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc3:v2")), 3.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc3:blocks")), 3.0625, 0.001);
 }
 
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
-  for (const char* name :
-       {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc2.5", "tc3:v2:blocks", "tc3.5"}) {
+  for (const char* name : {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10",
+                           "tc6:L16", "tc2.5", "tc3:v2:blocks", "tc3.5"}) {
     Tensor tensor;
     tensor.format = &get_format(name);
     tensor.rows = 21;

@@ -163,8 +163,9 @@ void for_coded_formats(const Body& body) {
       body(format, pass);
   }
   for (const char* name :
-       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks", "tc2.5:L10",
-        "tc2.5:blocks", "tc3:v2:L16", "tc3.5:L12:blocks", "tc3.5:L16"})
+       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks", "tc5:L10",
+        "tc5:L16:blocks", "tc6:L10", "tc6:L14", "tc6:L16", "tc2.5:L10", "tc2.5:blocks",
+        "tc3:v2:L16", "tc3.5:L12:blocks", "tc3.5:L16"})
     body(get_format(name), 0);
 }
 
@@ -277,7 +278,7 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc3.5"}) {
+  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc5", "tc6", "tc3.5"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -347,7 +348,7 @@ TEST(MatmulI8, HandMadeExample) {
 }
 
 TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
-  for (const char* name : {"tc3", "tc2:blocks", "tc2.5"}) {
+  for (const char* name : {"tc3", "tc2:blocks", "tc5", "tc2.5"}) {
     RandomTensor t(get_format(name), 17, 320, 8);
     PassArrays& pass = t.tensor.pass[0];
     for (auto* array : {&pass.codes, &pass.scales, &pass.col_scales}) {
@@ -370,7 +371,7 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   format.trellis.table_bits = 9;
   expect_refused();
   format = get_format("tc3");
-  format.trellis.step_bits = 5;
+  format.trellis.step_bits = 7;
   expect_refused();
   format = get_format("tc3.5");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);

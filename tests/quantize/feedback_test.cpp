@@ -92,7 +92,7 @@ std::vector<const Format*> fed_back_formats() {
   for (const Format& format : all_formats()) {
     if (format.kind == CodeKind::scalar) formats.push_back(&format);
   }
-  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc3:L8:blocks"})
+  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc3:L8:blocks", "tc5:L10", "tc6:L10"})
     formats.push_back(&get_format(name));
   return formats;
 }

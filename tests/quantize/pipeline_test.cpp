@@ -311,8 +311,10 @@ TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
   Recipe recipe = recipe_of("tc3");
   recipe.encode.effort = Effort::fast;
   EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L10");
-  for (const auto& [name, fast] :
-       {std::pair{"tc3:L14", "tc3:L14"}, {"tc2.5", "tc2.5:L12"}, {"tc3:v2:L16", "tc3:v2:L16"}}) {
+  for (const auto& [name, fast] : {std::pair{"tc3:L14", "tc3:L14"},
+                                   {"tc5", "tc5:L10"},
+                                   {"tc2.5", "tc2.5:L12"},
+                                   {"tc3:v2:L16", "tc3:v2:L16"}}) {
     recipe.type = &get_format(name);
     EXPECT_EQ(compressor(recipe)->format_of("q").name, fast);
   }

@@ -53,8 +53,8 @@ TrellisCode pair_code(int step_bits) {
 
 std::vector<TrellisCode> small_codes() {
   std::vector<TrellisCode> codes = {pair_code(5), pair_code(7)};
-  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10",
-                           "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12"})
+  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10", "tc5:L10",
+                           "tc6:L10", "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12"})
     codes.push_back(get_format(name).trellis);
   return codes;
 }
@@ -119,7 +119,7 @@ TEST(TrellisForward, findsTheLeastCostOfEveryClass) {
 
 TEST(TrellisForward, givesTheSameBitsOnEveryIsa) {
   std::vector<TrellisCode> codes = small_codes();
-  for (const char* name : {"tc2", "tc3", "tc4", "tc2.5", "tc3:v2", "tc3.5"})
+  for (const char* name : {"tc2", "tc3", "tc4", "tc5", "tc6", "tc2.5", "tc3:v2", "tc3.5"})
     codes.push_back(get_format(name).trellis);
   for (const TrellisCode& code : codes) {
     const TrellisTable table(code);
@@ -236,7 +236,7 @@ TEST(RankOneScales, gaussianRowsAreExplainedAndCrossedOnesAreNot) {
 
 TEST_F(TrellisOnEachIsa, reachesEveryBound) {
   const Matrix large = normal_matrix(128, 1024), small = normal_matrix(16, 256);
-  for (const char* name : {"tc2", "tc3", "tc4", "tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name : {"tc2", "tc3", "tc4", "tc5", "tc6", "tc2.5", "tc3:v2", "tc3.5"}) {
     const Format& format = get_format(name);
     EXPECT_LE(encode(format, large).nmse(), format.bound) << name;
     for (Isa isa : supported_isas()) {
@@ -262,8 +262,8 @@ TEST(TrellisEncoder, errorFallsWithTheStateBits) {
 }
 
 TEST_F(TrellisOnEachIsa, bytesDoNotDependOnIsaOrThreads) {
-  for (const char* name : {"tc2:L10", "tc3:L10", "tc4:L10", "tc3:L8:blocks", "tc2.5:L10",
-                           "tc3:v2:L10:blocks", "tc3.5:L12"}) {
+  for (const char* name : {"tc2:L10", "tc3:L10", "tc4:L10", "tc3:L8:blocks", "tc5:L10",
+                           "tc6:L10:blocks", "tc2.5:L10", "tc3:v2:L10:blocks", "tc3.5:L12"}) {
     for (int64_t cols : {32, 33, 288}) {
       Matrix m = normal_matrix(19, cols, static_cast<uint64_t>(cols));
       for (int64_t i = 0; i < cols; ++i) {

@@ -107,10 +107,10 @@ class ScalarWeights {
   CodeDecoder<Bits, Bytes> decoder_;
 };
 
-template <int Bits>
+template <class Steps>
 class TrellisWeights {
  public:
-  static constexpr int kUnitWords = trellis_unit_words(Bits);
+  static constexpr int kUnitWords = Steps::kUnitWords;
   static constexpr int64_t kMostDirect = 4;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
@@ -137,7 +137,7 @@ class TrellisWeights {
   }
 
  private:
-  TrellisDecoder<Bits, TrellisWords> decoder_;
+  TrellisDecoder<Steps, TrellisWords> decoder_;
 };
 
 class ProductWeights {
@@ -320,14 +320,6 @@ void multiply_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t p
   multiply<1>(call, weights, m, panel_begin, panel_end);
 }
 
-template <int Bits>
-void multiply_bits(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
-  if (call.w.trellis) {
-    return multiply_planes<TrellisWeights<Bits>>(call, m, panel_begin, panel_end);
-  }
-  multiply_planes<ScalarWeights<Bits>>(call, m, panel_begin, panel_end);
-}
-
 }  // namespace
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
@@ -337,19 +329,19 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
       w,        x,         y, ldy, accumulate, flush_columns(w, x), ceil_div(w.cols, w.group),
       z_groups, x.groups()};
   if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
-  switch (w.trellis ? w.trellis->step_bits : w.code->bits) {
+  if (w.trellis) {
+    with_trellis_steps(*w.trellis, [&](auto steps) {
+      multiply_planes<TrellisWeights<decltype(steps)>>(call, m, panel_begin, panel_end);
+    });
+    return;
+  }
+  switch (w.code->bits) {
     case 2:
-      return multiply_bits<2>(call, m, panel_begin, panel_end);
+      return multiply_planes<ScalarWeights<2>>(call, m, panel_begin, panel_end);
     case 3:
-      return multiply_bits<3>(call, m, panel_begin, panel_end);
+      return multiply_planes<ScalarWeights<3>>(call, m, panel_begin, panel_end);
     case 4:
-      return multiply_bits<4>(call, m, panel_begin, panel_end);
-    case 5:
-      return multiply_planes<TrellisWeights<5>>(call, m, panel_begin, panel_end);
-    case 6:
-      return multiply_planes<TrellisWeights<6>>(call, m, panel_begin, panel_end);
-    case 7:
-      return multiply_planes<TrellisWeights<7>>(call, m, panel_begin, panel_end);
+      return multiply_planes<ScalarWeights<4>>(call, m, panel_begin, panel_end);
     default:
       return multiply_planes<ScalarWeights<8>>(call, m, panel_begin, panel_end);
   }

@@ -28,8 +28,8 @@ class LevelTable {
 
 struct Rows : Lanes {
   using Table = LevelTable;
-  template <int Bits>
-  using Trellis = detail::TrellisDecoder<Bits, TrellisWords>;
+  template <class Steps>
+  using Trellis = detail::TrellisDecoder<Steps, TrellisWords>;
   static constexpr int kTokens = 6;
 
   WALSH_INLINE static Ints load_words(const uint32_t* p) {

@@ -21,8 +21,8 @@ class ShuffleLookup {
   __m512i table_;
 };
 
-template <int Bits>
-using TrellisDecoder = detail::TrellisDecoder<Bits, TrellisWords>;
+template <class Steps>
+using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace

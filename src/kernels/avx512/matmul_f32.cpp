@@ -25,8 +25,8 @@ class LevelTable {
 
 struct Rows : Lanes {
   using Table = LevelTable;
-  template <int Bits>
-  using Trellis = detail::TrellisDecoder<Bits, TrellisWords>;
+  template <class Steps>
+  using Trellis = detail::TrellisDecoder<Steps, TrellisWords>;
   static constexpr int kTokens = 12;
 
   WALSH_INLINE static Ints load_words(const uint32_t* p) { return _mm512_load_si512(p); }

@@ -15,27 +15,27 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-// Table looks up scalar codes; Trellis<bits> decodes trellis codes, Product product codes.
-template <class Table, template <int> class Trellis, class Product>
+// Table looks up scalar codes; Trellis<steps> decodes trellis codes, Product product codes.
+template <class Table, template <class> class Trellis, class Product>
 class MatmulVnni {
  public:
   static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                   int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
     if (w.product) return run_with(call, ProductWeights<Product>(w));
-    switch (w.trellis ? w.trellis->step_bits : w.code->bits) {
+    if (w.trellis) {
+      with_trellis_steps(*w.trellis, [&](auto steps) {
+        run_with(call, TrellisWeights<Trellis<decltype(steps)>>(w));
+      });
+      return;
+    }
+    switch (w.code->bits) {
       case 2:
-        return run_bits<2>(call);
+        return run_with(call, ScalarWeights<2, Table>(w));
       case 3:
-        return run_bits<3>(call);
+        return run_with(call, ScalarWeights<3, Table>(w));
       case 4:
-        return run_bits<4>(call);
-      case 5:
-        return run_with(call, TrellisWeights<Trellis<5>>(w));
-      case 6:
-        return run_with(call, TrellisWeights<Trellis<6>>(w));
-      case 7:
-        return run_with(call, TrellisWeights<Trellis<7>>(w));
+        return run_with(call, ScalarWeights<4, Table>(w));
       default:
         return run_with(call, ScalarWeights<8, Table>(w));
     }
@@ -296,12 +296,6 @@ class MatmulVnni {
     } else {
       run_direct<1>(call, weights);
     }
-  }
-
-  template <int Bits>
-  static void run_bits(const Call& call) {
-    if (call.w.trellis) return run_with(call, TrellisWeights<Trellis<Bits>>(call.w));
-    run_with(call, ScalarWeights<Bits, Table>(call.w));
   }
 };
 

@@ -49,6 +49,8 @@ class StateHash {
 // The windows of the quads of a tile: 64 bits for every row and that eight below.
 template <int TileBytes>
 class TileWindows {
+  static constexpr int kParts = (TileBytes + 63) / 64;
+
  public:
   // start_of(j): the first byte of window j, 4g + q.
   template <typename StartOf>
@@ -60,34 +62,44 @@ class TileWindows {
           from[8 * g + i] = static_cast<uint8_t>((start_of(4 * g + quad) + i) % TileBytes);
       }
       bytes_[quad] = _mm512_load_si512(from);
+      third_[quad] = _mm512_movepi8_mask(bytes_[quad]);
     }
   }
 
-  // of(quad) from the 128 bytes at the tile; what lies beyond it is read and not used.
-  WALSH_INLINE static auto load(const uint8_t* tile) {
-    struct Pair {
-      __m512i low, high;
-    };
-    return Pair{_mm512_loadu_si512(tile), _mm512_loadu_si512(tile + 64)};
+  // A tile in registers; what lies beyond it is read and not used.
+  struct Tile {
+    __m512i part[kParts];
+  };
+  WALSH_INLINE static Tile load(const uint8_t* bytes) {
+    Tile tile;
+    detail::unroll<kParts>([&](auto i)
+                               WALSH_INLINE { tile.part[i] = _mm512_loadu_si512(bytes + 64 * i); });
+    return tile;
   }
-  template <typename Pair>
-  WALSH_INLINE __m512i of(const Pair& tile, int quad) const {
-    return TileBytes <= 64 ? _mm512_permutexvar_epi8(bytes_[quad], tile.low)
-                           : _mm512_permutex2var_epi8(tile.low, bytes_[quad], tile.high);
+  WALSH_INLINE __m512i of(const Tile& tile, int quad) const {
+    const __m512i from = bytes_[quad];
+    if constexpr (kParts == 1) {
+      return _mm512_permutexvar_epi8(from, tile.part[0]);
+    } else {
+      const __m512i near = _mm512_permutex2var_epi8(tile.part[0], from, tile.part[1]);
+      if constexpr (kParts == 2) return near;
+      return _mm512_mask_permutexvar_epi8(near, third_[quad], from, tile.part[kParts - 1]);
+    }
   }
 
  private:
   __m512i bytes_[4];
+  __mmask64 third_[4];  // bytes from beyond 128
 };
 
 // One weight per step.
-template <int Bits>
+template <class Steps>
 class LevelDecoder {
  public:
-  static constexpr int kUnitWords = detail::trellis_unit_words(Bits);
+  static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit LevelDecoder(const TrellisCode& code)
-      : hash_(code), windows_([](int j) { return Bits * (31 - j); }) {
+      : hash_(code), windows_([](int j) { return kBits * (31 - j); }) {
     alignas(64) uint8_t table[128];
     for (int i = 0; i < 128; ++i)
       table[i] = static_cast<uint8_t>(code.table[i] + 128);
@@ -96,7 +108,7 @@ class LevelDecoder {
     // Words 0, 1: columns `odd` and 2 + odd of row g, words 2, 3: of row g + 8.
     for (int odd = 0; odd < 2; ++odd) {
       shifts_[odd] = StateHash::shifts(
-          [&](int word) { return Bits * (7 - (4 * (word / 2) + 2 * (word % 2) + odd)); });
+          [&](int word) { return kBits * (7 - (4 * (word / 2) + 2 * (word % 2) + odd)); });
     }
   }
 
@@ -113,6 +125,8 @@ class LevelDecoder {
   }
 
  private:
+  static constexpr int kBits = Steps::kBits;
+
   WALSH_INLINE __m512i indices(__m512i window) const {
     const __m512i even = _mm512_srli_epi16(hash_(window, shifts_[0]), 8);
     const __m512i odd = hash_(window, shifts_[1]);
@@ -133,10 +147,10 @@ class LevelDecoder {
 };
 
 // Two weights per step.
-template <int Bits>
+template <class Steps>
 class PairDecoder {
  public:
-  static constexpr int kUnitWords = detail::trellis_unit_words(Bits);
+  static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit PairDecoder(const TrellisCode& code)
       : hash_(code), windows_([](int j) { return start_bit(j) / 8; }) {
@@ -144,7 +158,7 @@ class PairDecoder {
     // quads start at different bits of a byte.
     for (int quad = 0; quad < 2; ++quad) {
       shifts_[quad] =
-          StateHash::shifts([&](int word) { return start_bit(quad) % 8 + Bits * (3 - word); });
+          StateHash::shifts([&](int word) { return start_bit(quad) % 8 + kBits * (3 - word); });
     }
     for (uint32_t part = 0; part < 4; ++part) {
       for (int v = 0; v < 2; ++v) {
@@ -181,13 +195,15 @@ class PairDecoder {
   }
 
  private:
+  static constexpr int kBits = Steps::kBits;
+
   // Of both values of a pair: that of a state of the first quad in a low byte, that of the second
   // in a high byte.
   struct Magnitudes {
     __m512i value[2];
   };
 
-  static constexpr int start_bit(int j) { return 4 * Bits * (31 - j); }
+  static constexpr int start_bit(int j) { return 4 * kBits * (31 - j); }
 
   // The index of a pair is the upper 10 bits of a hash: bits 8..2 are the low bits of its high
   // byte, bit 0 is bit 6 of its low byte.
@@ -215,8 +231,8 @@ class PairDecoder {
   __m512i shifts_[2], tables_[2][4];
 };
 
-template <int Bits>
+template <class Steps>
 using TrellisDecoder =
-    std::conditional_t<detail::trellis_values(Bits) == 1, LevelDecoder<Bits>, PairDecoder<Bits>>;
+    std::conditional_t<Steps::kValues == 1, LevelDecoder<Steps>, PairDecoder<Steps>>;
 
 }  // namespace walsh::avx512vbmi

@@ -5,7 +5,7 @@
 // `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
 // of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
 // load_words, shift_right<n> of lanes, select as in code_decoder.h, byte<n> (sign-extended, as
-// float), f16, the float operations, Trellis<bits> (a decoder as in trellis_decoder.h) and
+// float), f16, the float operations, Trellis<steps> (a decoder as in trellis_decoder.h) and
 // without_bias, its levels as signed bytes.
 #pragma once
 
@@ -26,22 +26,10 @@ class DecodedMatmul {
   static void run(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                   int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
     const Call call{w, x, ldx, y, ldy, accumulate};
-    switch (w.trellis ? w.trellis->step_bits : 0) {
-      case 2:
-        return run_with(call, TrellisSlab<2>(w), m, panel_begin, panel_end);
-      case 3:
-        return run_with(call, TrellisSlab<3>(w), m, panel_begin, panel_end);
-      case 4:
-        return run_with(call, TrellisSlab<4>(w), m, panel_begin, panel_end);
-      case 5:
-        return run_with(call, TrellisSlab<5>(w), m, panel_begin, panel_end);
-      case 6:
-        return run_with(call, TrellisSlab<6>(w), m, panel_begin, panel_end);
-      case 7:
-        return run_with(call, TrellisSlab<7>(w), m, panel_begin, panel_end);
-      default:
-        return run_with(call, PlainSlab(w), m, panel_begin, panel_end);
-    }
+    if (!w.trellis) return run_with(call, PlainSlab(w), m, panel_begin, panel_end);
+    with_trellis_steps(*w.trellis, [&](auto steps) {
+      run_with(call, TrellisSlab<decltype(steps)>(w), m, panel_begin, panel_end);
+    });
   }
 
  private:
@@ -184,7 +172,7 @@ class DecodedMatmul {
   };
 
   // Decodes trellises, whose lanes are rows in another order.
-  template <int Bits>
+  template <class Steps>
   class TrellisSlab {
    public:
     explicit TrellisSlab(const PanelMatrix& w) : w_(w), decoder_(*w.trellis) {}
@@ -193,8 +181,8 @@ class DecodedMatmul {
       const int64_t panel = lane / kPanelRows, first = lane % kPanelRows;
       const int64_t blocks = column_blocks(w_.cols);
       const Reg unit = Arch::set(w_.trellis->unit);
-      const uint32_t* words = w_.codes.data() + (panel * panel_units(w_) + begin / kUnitColumns) *
-                                                    Arch::template Trellis<Bits>::kUnitWords;
+      const uint32_t* words =
+          w_.codes.data() + (panel * panel_units(w_) + begin / kUnitColumns) * Steps::kUnitWords;
       for (int64_t c = begin; c < end; c += kUnitColumns) {
         const int64_t block = column_block(c, w_.cols);
         const int64_t group = w_.trellis->block_scales ? panel * blocks + block : panel;
@@ -209,7 +197,7 @@ class DecodedMatmul {
             Arch::store(out + (4 * quad + i) * stride, Arch::mul(scale, level));
           });
         });
-        words += Arch::template Trellis<Bits>::kUnitWords;
+        words += Steps::kUnitWords;
         out += kUnitColumns * stride;
       }
     }
@@ -220,7 +208,7 @@ class DecodedMatmul {
 
    private:
     const PanelMatrix& w_;
-    typename Arch::template Trellis<Bits> decoder_;
+    typename Arch::template Trellis<Steps> decoder_;
   };
 
   template <class Slab>

@@ -62,10 +62,10 @@ WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int
 }
 
 // One weight per step.
-template <int Bits, class Arch>
+template <class Steps, class Arch>
 class WindowTrellisDecoder {
  public:
-  static constexpr int kUnitWords = trellis_unit_words(Bits);
+  static constexpr int kUnitWords = Steps::kUnitWords;
   using Ints = typename Arch::Ints;
 
   explicit WindowTrellisDecoder(const TrellisCode& code) : levels_(code.table), hash_(code) {}
@@ -75,26 +75,37 @@ class WindowTrellisDecoder {
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     unroll<8>([&](auto quad) WALSH_INLINE {
-      // Window j = 4g + q starts at byte Bits (31 - j).
-      constexpr int kTile = quad / 4, kStart = Bits * (31 - quad % 4);
-      emit(quad, levels_(indices(trellis_windows<kTileBytes, kStart, 4 * Bits, Arch>(
+      // Window j = 4g + q starts at byte kBits (31 - j).
+      constexpr int kTile = quad / 4, kStart = kBits * (31 - quad % 4);
+      emit(quad, levels_(indices(trellis_windows<kTileBytes, kStart, 4 * kBits, Arch>(
                      bytes + kTile * kTileBytes, lane / 2))));
     });
   }
 
  private:
+  static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
 
   // The table index of every weight: byte i of lane 2g + h is that of column i of row g + 8h.
   WALSH_INLINE Ints indices(Ints window) const {
-    // States of a row at bits Bits (3 - i) of its 32-bit lane.
-    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<4 * Bits>(window),
+    // States of a row at bits kBits (3 - i) of its 32-bit lane.
+    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<4 * kBits>(window),
                                       Arch::template shift_left64<32>(window));
-    const Ints even = hash_(Arch::template shift_right32<3 * Bits>(rows),
-                            Arch::template shift_left32<16 - Bits>(rows));
+    const Ints even =
+        hash_(first_states(window, rows), Arch::template shift_left32<16 - kBits>(rows));
     const Ints odd =
-        hash_(Arch::template shift_right32<2 * Bits>(rows), Arch::template shift_left32<16>(rows));
+        hash_(Arch::template shift_right32<2 * kBits>(rows), Arch::template shift_left32<16>(rows));
     return Arch::low_bytes(Arch::template shift_right16<8>(even), odd);
+  }
+  // The state of column 0 in the low word of every lane. With 6 bits per step it may reach beyond
+  // the lane of its row.
+  WALSH_INLINE static Ints first_states(Ints window, Ints rows) {
+    if constexpr (3 * kBits + kMostStateBits <= 32) {
+      return Arch::template shift_right32<3 * kBits>(rows);
+    } else {
+      return Arch::odd_lanes(Arch::template shift_right64<7 * kBits>(window),
+                             Arch::template shift_left64<32 - 3 * kBits>(window));
+    }
   }
 
   typename Arch::Levels levels_;
@@ -102,10 +113,10 @@ class WindowTrellisDecoder {
 };
 
 // Two weights per step.
-template <int Bits, class Arch>
+template <class Steps, class Arch>
 class WindowPairDecoder {
  public:
-  static constexpr int kUnitWords = trellis_unit_words(Bits);
+  static constexpr int kUnitWords = Steps::kUnitWords;
   using Ints = typename Arch::Ints;
 
   explicit WindowPairDecoder(const TrellisCode& code) : pairs_(code.table), hash_(code) {}
@@ -115,33 +126,33 @@ class WindowPairDecoder {
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     unroll<8>([&](auto quad) WALSH_INLINE {
-      // Window j = 4g + q starts at bit 4 Bits (31 - j).
-      constexpr int kTile = quad / 4, kStart = 4 * Bits * (31 - quad % 4);
-      const Ints window = trellis_windows<kTileBytes, kStart / 8, 2 * Bits, Arch>(
+      // Window j = 4g + q starts at bit 4 kBits (31 - j).
+      constexpr int kTile = quad / 4, kStart = 4 * kBits * (31 - quad % 4);
+      const Ints window = trellis_windows<kTileBytes, kStart / 8, 2 * kBits, Arch>(
           bytes + kTile * kTileBytes, lane / 2);
       emit(quad, pairs_(states<kStart % 8>(window)));
     });
   }
 
  private:
+  static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
 
   // Hashes of the states: word i of lane 2g + h is that of columns 2i, 2i + 1 of row g + 8h.
   template <int Offset>
   WALSH_INLINE Ints states(Ints window) const {
-    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * Bits>(window),
+    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),
                                       Arch::template shift_left64<32 - Offset>(window));
-    return hash_(Arch::template shift_right32<Bits>(rows), Arch::template shift_left32<16>(rows));
+    return hash_(Arch::template shift_right32<kBits>(rows), Arch::template shift_left32<16>(rows));
   }
 
   typename Arch::Pairs pairs_;
   StateHash<Arch> hash_;
 };
 
-template <int Bits, class Arch>
-using TrellisDecoder =
-    std::conditional_t<trellis_values(Bits) == 1, WindowTrellisDecoder<Bits, Arch>,
-                       WindowPairDecoder<Bits, Arch>>;
+template <class Steps, class Arch>
+using TrellisDecoder = std::conditional_t<Steps::kValues == 1, WindowTrellisDecoder<Steps, Arch>,
+                                          WindowPairDecoder<Steps, Arch>>;
 
 // The upper half of a symmetric table of 256 levels, looked up by 7 bits: kBits 0-3 inside a
 // shuffle, 4-6 by selection between its eight parts. `shuffle(part, index)` and `select(a, b, x)`
