@@ -90,6 +90,7 @@ class WeightStream {
 
   __device__ __forceinline__ void park(ParkedStream& to) const {
     if (lane_ == 0) to = {end_of_ring_ - oldest_, ahead_, phase_, piece_, left_};
+    __syncwarp();
   }
 
   __device__ __forceinline__ void resume(const ParkedStream& from, const PhaseQueue& phases) {
