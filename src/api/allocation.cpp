@@ -31,17 +31,34 @@ std::string text_id(const std::string& text) {
   return text.empty() ? "none" : checksum(std::as_bytes(std::span(text))).hex();
 }
 
-// What the damage of a single tensor depends on besides the checkpoint.
+// Of all weights: reading them takes seconds, measuring with those of another checkpoint hours.
+std::string checkpoint_id(WeightSource& source) {
+  ChecksumStream sum;
+  for (const std::string& name : source.names()) {
+    const Tensor tensor = source.load(name);
+    sum.update(std::as_bytes(std::span(name)));
+    sum.update(tensor.data);
+    for (const PassArrays& pass : tensor.pass) {
+      sum.update(pass.codes);
+      sum.update(pass.scales);
+    }
+    source.release(name);
+  }
+  return sum.digest().hex();
+}
+
+// What the damage of a single tensor depends on.
 std::string conditions(const AllocationRequest& request, const Recipe& base,
-                       const std::string& text) {
+                       const std::string& checkpoint, const std::string& text) {
   Recipe plain = base;
   plain.type = &dense_format(DType::f32);
   const std::string& calibration = request.calibration.text;
-  return fmt::format("text {}, windows of {}: {}, probe {}, calibrated on {} ({} tokens), {}",
-                     text_id(text), request.options.ctx, request.options.windows,
-                     probe_name(request.options.probe),
-                     calibration.empty() ? "nothing" : calibration, request.calibration.tokens,
-                     recipe_json(plain));
+  return fmt::format(
+      "weights {}, text {}, windows of {}: {}, probe {}, calibrated on {} ({} "
+      "tokens), {}",
+      checkpoint, text_id(text), request.options.ctx, request.options.windows,
+      probe_name(request.options.probe), calibration.empty() ? "nothing" : calibration,
+      request.calibration.tokens, recipe_json(plain));
 }
 
 }  // namespace
@@ -67,7 +84,8 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
     options.text = tokenizer.encode(text, false);
     options.bos = tokenizer.bos().value_or(-1);
   }
-  options.conditions = conditions(request, base, text);
+  if (!options.sensitivity_file.empty())
+    options.conditions = conditions(request, base, checkpoint_id(*source), text);
   return allocate(opener(request, base, pool), base, options, load);
 }
 

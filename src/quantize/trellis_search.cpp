@@ -101,10 +101,10 @@ int TileSearch::seam_class(const float* x) {
 // The least-cost path whose last state is in `last_class`; of equal costs the lowest state.
 void TileSearch::trace(const float* x, int steps, int last_class, uint16_t* states) const {
   const int classes = table_.classes(), fan = 1 << table_.step_bits;
+  float cost[kMostFan] = {};
   for (int t = steps - 1, p = last_class; t >= 0; --t) {
     const float* best = best_.data() + int64_t{t} * classes;
     const float* level = table_.by_class.data() + int64_t{p} * table_.values * fan;
-    float cost[kMostFan];
     for (int first = 0; first < fan; ++first)
       cost[first] = best[(first * classes + p) >> table_.step_bits];
     for (int v = 0; v < table_.values; ++v, level += fan) {

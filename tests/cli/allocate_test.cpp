@@ -85,6 +85,15 @@ TEST_F(AllocateCommand, MeasuredSensitivitiesAreUsedAgain) {
       allocate("c.gguf", {"--bpw", "3.3", "--sensitivity", kept, "--allocate-probe", "noise"});
   EXPECT_EQ(other.status, 3);
   EXPECT_NE(other.err.find("other conditions"), std::string::npos) << other.err;
+  std::filesystem::copy(tiny(), file("another"));
+  std::string weights = slurp(file("another/model.safetensors"));
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  spill(file("another/model.safetensors"), weights);
+  const CommandResult another =
+      walsh({"quantize", file("another"), file("c.gguf"), "--bpw", "3.3", "--candidates",
+             "tq2,tq3,tq4", "--allocate-tokens", "512", "--sensitivity", kept});
+  EXPECT_EQ(another.status, 3);
+  EXPECT_NE(another.err.find("other conditions"), std::string::npos) << another.err;
   spill(kept, R"({"walsh_sensitivity": 1, "conditions": "", "tensors": [)");
   EXPECT_EQ(allocate("d.gguf", {"--bpw", "3.3", "--sensitivity", kept}).status, 3);
 }
