@@ -91,6 +91,15 @@ void fill_from(const Buffer& target, const Buffer& source) {
   }
 }
 
+InputForm form_of(const Format& format, int64_t width, Activations& out) {
+  InputForm form;
+  form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
+  form.rotation.block = std::min(format.rotation_block, 256);
+  form.padded = width;
+  form.out = &out;
+  return form;
+}
+
 struct Bench {
   Buffer words = random_words(uint64_t{16} << 20, ~0u, 0);
   Buffer halves = random_words(uint64_t{1} << 20, 0x03ff03ffu, 0x20002000u);  // about 0.01
@@ -135,11 +144,7 @@ struct Bench {
       source.gain = nullptr;
       source.up = x.as<float>() + 4;
     }
-    InputForm form;
-    form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
-    form.rotation.block = std::min(format.rotation_block, 256);
-    form.padded = shape.cols;
-    form.out = &inputs;
+    const InputForm form = form_of(format, shape.cols, inputs);
     const auto product = [&](int i) {
       Product p;
       p.pass[0] = &weights[static_cast<size_t>(i)];
@@ -192,11 +197,7 @@ struct Bench {
     bool possible = true;
     for (size_t i = 0; i < 2 * steps && possible; ++i) {
       const size_t from = i % 2, to = 1 - from;
-      InputForm form;
-      form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
-      form.rotation.block = std::min(format.rotation_block, 256);
-      form.padded = widths[from];
-      form.out = &inputs[from];
+      const InputForm form = form_of(format, widths[from], inputs[from]);
       InputSource source{x[from].as<float>(), nullptr, nullptr, 1e-5f, widths[from], widths[from]};
       if (from == 0) source.gain = gain.as<float>();
       Product p;

@@ -17,7 +17,7 @@ struct LaunchShape {
   size_t shared = 0;
   unsigned cluster = 1;  // blocks
   // Blocks wait for each other, so all of them have to run at the same time, also beside other
-  // launches of the kind. Not started before the kernel before it has ended.
+  // launches of the kind. From sm_90 on, and without clusters.
   bool cooperative = false;
 };
 

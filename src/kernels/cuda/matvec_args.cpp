@@ -73,6 +73,22 @@ bool same_launch(const PassProduct& a, const PassProduct& b) {
          m.cols == n.cols && m.group == n.group && m.offset_group == n.offset_group;
 }
 
+bool for_launches(std::span<const Product> products, int pass,
+                  FunctionRef<bool(std::span<const PassProduct>)> body) {
+  PassProduct group[kMaxProducts];
+  size_t count = 0;
+  for (const Product& p : products) {
+    if (!p.pass[pass]) continue;
+    const PassProduct next{p.pass[pass], p.input[pass], &p, pass};
+    if (count == kMaxProducts || (count > 0 && !same_launch(group[0], next))) {
+      if (!body({group, count})) return false;
+      count = 0;
+    }
+    group[count++] = next;
+  }
+  return count == 0 || body({group, count});
+}
+
 int flush_columns(const Matrix& m, const Activations& x) {
   return m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
 }

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "base/function_ref.h"
 #include "kernels/cuda/matvec.h"
 
 namespace walsh::cuda::detail {
@@ -21,6 +22,11 @@ struct PassProduct {
 
 // Whether both can be in one launch.
 bool same_launch(const PassProduct& a, const PassProduct& b);
+
+// Calls body(group) with the products that have this pass, neighbours that can be in one launch
+// together, until it says false, and says so.
+bool for_launches(std::span<const Product> products, int pass,
+                  FunctionRef<bool(std::span<const PassProduct>)> body);
 
 // Columns between two additions to the float sums.
 int flush_columns(const Matrix& m, const Activations& x);

@@ -132,21 +132,13 @@ void check_product(const Product& p) {
 void multiply(std::span<const Product> products, int64_t m, Stream stream) {
   if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
   if (m == 0) return;
+  for (const Product& p : products)
+    if (p.pass[0] || p.pass[1]) check_product(p);
   for (int pass = 0; pass < 2; ++pass) {
-    PassProduct group[kMaxProducts];
-    size_t count = 0;
-    const auto flush = [&] {
-      if (count > 0) multiply_group({group, count}, m, stream);
-      count = 0;
-    };
-    for (const Product& p : products) {
-      if (!p.pass[pass]) continue;
-      check_product(p);
-      const PassProduct next{p.pass[pass], p.input[pass], &p, pass};
-      if (count == kMaxProducts || (count > 0 && !same_launch(group[0], next))) flush();
-      group[count++] = next;
-    }
-    flush();
+    detail::for_launches(products, pass, [&](std::span<const PassProduct> group) {
+      multiply_group(group, m, stream);
+      return true;
+    });
   }
 }
 

@@ -37,10 +37,15 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
 }
 
-// Room for whole units, which no write has been to.
-Buffer exchange_of(int64_t floats) {
-  const int64_t units = (floats + kUnitColumns - 1) / kUnitColumns;
-  return Buffer(static_cast<uint64_t>(units * kUnitColumns) * sizeof(float), true);
+// Room for whole units, which no write has been to, unless the array has it. False if it has
+// another number of values.
+bool make_exchange(StepArray& array, int64_t floats) {
+  if (array.count == 0) {
+    const int64_t units = (floats + kUnitColumns - 1) / kUnitColumns;
+    array.exchange = Buffer(static_cast<uint64_t>(units * kUnitColumns) * sizeof(float), true);
+    array.count = floats;
+  }
+  return array.count == floats;
 }
 
 bool can_make(const InputSource& source, const InputForm& form) {
@@ -64,21 +69,14 @@ bool StepProgram::available() {
 
 bool StepProgram::multiply(const InputSource& source, std::span<const InputForm> forms,
                            std::span<const Product> products) {
-  std::vector<PassProduct> passes;
-  for (const Product& p : products) {
+  for (const Product& p : products)
     if (p.pass[1]) return false;
-    passes.push_back({p.pass[0], p.input[0], &p, 0});
-  }
-  for (size_t first = 0, count = 0; first < passes.size(); first += count) {
-    const PassProduct& front = passes[first];
-    for (count = 1; first + count < passes.size() && count < kMaxProducts; ++count)
-      if (!detail::same_launch(front, passes[first + count])) break;
-    const auto form = std::find_if(forms.begin(), forms.end(),
-                                   [&](const InputForm& f) { return f.out == front.input; });
-    if (form == forms.end() || !can_make(source, *form)) return false;
-    if (!add_product(source, *form, {&front, count})) return false;
-  }
-  return true;
+  return detail::for_launches(products, 0, [&](std::span<const PassProduct> group) {
+    const auto form = std::find_if(forms.begin(), forms.end(), [&](const InputForm& f) {
+      return f.out == group.front().input;
+    });
+    return form != forms.end() && can_make(source, *form) && add_product(source, *form, group);
+  });
 }
 
 // The arrays that there are.
@@ -173,12 +171,8 @@ bool StepProgram::results_of(StepPhase& phase, Arrays& arrays) {
     TileSet& set = args.set[i];
     if (set.y == nullptr) continue;
     StepArray* out = arrays.out[i] = array(set.y);
-    if (out->count == 0) {
-      out->exchange = exchange_of(set.rows);
-      out->count = set.rows;
-    }
     const bool same = out->first_tile == set.first_tile && out->tiles == args.tiles;
-    if (out->count != set.rows || (set.add && out->written >= 0 && !same)) return false;
+    if (!make_exchange(*out, set.rows) || (set.add && out->written >= 0 && !same)) return false;
     out->first_tile = set.first_tile;
     out->tiles = args.tiles;
     set.exchange = out->exchange.as<float>();
@@ -226,9 +220,7 @@ bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
   }
   StepArray* out = array(call.out);
   const int64_t count = int64_t{a.heads} * a.head_dim;
-  if (out->count == 0) out->exchange = exchange_of(count);
-  if (out->count != 0 && out->count != count) return false;
-  out->count = count;
+  if (!make_exchange(*out, count)) return false;
   a.exchange = out->exchange.as<float>();
   arrays.out = {out};
   input_bytes_ = std::max<int64_t>(input_bytes_, kStepAttentionBytes);

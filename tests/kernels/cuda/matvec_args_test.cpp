@@ -1,0 +1,52 @@
+#include "kernels/cuda/matvec_args.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace walsh::cuda {
+namespace {
+
+using detail::PassProduct;
+
+Matrix matrix(const char* format, int64_t cols) {
+  Matrix m;
+  m.code = &get_format(format).code[0];
+  m.rows = 16;
+  m.cols = cols;
+  m.group = 128;
+  return m;
+}
+
+TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
+  const Matrix a = matrix("tq3", 512), b = matrix("tq4", 512);
+  Activations x, other;
+  std::vector<Product> products(7);
+  const Matrix* const first[] = {&a, &a, &a, &a, &b, &a, &a};
+  for (size_t i = 0; i < products.size(); ++i) {
+    products[i].pass[0] = first[i];
+    products[i].input[0] = i == 6 ? &other : &x;
+  }
+  products[1].pass[1] = products[5].pass[1] = &b;
+  products[1].input[1] = products[5].input[1] = &x;
+  std::vector<size_t> sizes;
+  const auto all = [&](std::span<const PassProduct> group) {
+    sizes.push_back(group.size());
+    return true;
+  };
+  EXPECT_TRUE(detail::for_launches(products, 0, all));
+  EXPECT_EQ(sizes, (std::vector<size_t>{3, 1, 1, 1, 1}));
+  sizes.clear();
+  EXPECT_TRUE(detail::for_launches(products, 1, all));
+  EXPECT_EQ(sizes, (std::vector<size_t>{2}));
+  sizes.clear();
+  const auto none = [&](std::span<const PassProduct> group) {
+    sizes.push_back(group.size());
+    return false;
+  };
+  EXPECT_FALSE(detail::for_launches(products, 0, none));
+  EXPECT_EQ(sizes, (std::vector<size_t>{3}));
+}
+
+}  // namespace
+}  // namespace walsh::cuda
