@@ -1,18 +1,36 @@
 #include "cli/interrupt.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
 
 #include "walsh/error.h"
 
 namespace walsh::cli {
 namespace {
 
-volatile sig_atomic_t g_requests = 0;
+// Whoever ends a command may signal it and its process group: one request (timeout(1) does so).
+constexpr int64_t kOneRequest = 200;  // ms
+
+std::atomic<bool> g_requested = false;
+std::atomic<int64_t> g_last = 0;  // when the last request came
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+int64_t milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
 
 void on_interrupt(int) {
-  if (g_requests) _exit(exit_status(ErrorCode::interrupted));
-  g_requests = 1;
+  const int64_t now = milliseconds();
+  if (g_last != 0 && now - g_last <= kOneRequest) return;
+  if (g_requested) _exit(exit_status(ErrorCode::interrupted));
+  g_requested = true;
+  g_last = now;
 }
 
 void handle(void (*handler)(int)) {
@@ -25,20 +43,21 @@ void handle(void (*handler)(int)) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
-  g_requests = 0;
+  g_requested = false;
   handle(on_interrupt);
 }
 
+// After a request the program is about to end, and what it has printed must not be lost.
 InterruptGuard::~InterruptGuard() {
-  handle(SIG_DFL);
+  if (!requested()) handle(SIG_DFL);
 }
 
 bool InterruptGuard::requested() {
-  return g_requests != 0;
+  return g_requested;
 }
 
 void InterruptGuard::reset() {
-  g_requests = 0;
+  g_requested = false;
 }
 
 void InterruptGuard::check() {

@@ -3,7 +3,8 @@
 
 namespace walsh::cli {
 
-// While it lives, SIGINT sets a flag; a second SIGINT exits with status 130 at once.
+// While it lives, SIGINT sets a flag; a second SIGINT, unless it comes within 200 ms, exits with
+// status 130 at once.
 class InterruptGuard {
  public:
   InterruptGuard();

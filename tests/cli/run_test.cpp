@@ -82,7 +82,7 @@ TEST_F(RunCommand, StopsAtTheModelsStopTokens) {
 TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
   const CommandResult r =
       walsh({"run", model(), "-p", "Once", "-n", "-1", "--ignore-eos", "--isa", "ref"},
-            "timeout --preserve-status --signal=INT 3");
+            "timeout --foreground --preserve-status --signal=INT 3");
   EXPECT_EQ(r.status, 130) << r.err;
   EXPECT_TRUE(r.out.starts_with("Once")) << r.out;
   EXPECT_TRUE(r.out.ends_with("\n"));
