@@ -2,7 +2,9 @@
 //
 // A byte permute is a table: selectors are nibbles whose bit 3 must be clear, four of them give
 // four levels. 16 levels need two permutes and a third that chooses between them (idea: ggml's
-// MMVQ).
+// MMVQ), or two products: where bit 3 is set, a permute gives eight times the byte's sign, and that
+// is zero for bytes below 128. So codes from 8 on and those below are tables of their own, one of
+// levels and one of negated levels.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,14 @@ __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
   return out;
+}
+
+// The levels of codes below 8, which are negative, negated.
+__device__ __forceinline__ LevelTable split_levels(LevelTable table) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    table.words[i] = ~table.words[i] + 0x01010101u;
+  return table;
 }
 
 template <int Bits>
@@ -41,6 +51,18 @@ struct CodeDecoder {
       low = permute(table.words[0], upper, select);
       high = permute(table.words[0], upper, select >> 16);
     }
+  }
+
+  // As decode, of 4-bit codes and split_levels: the levels of codes from 8 on, zeros for others,
+  // and those of codes below.
+  static __device__ __forceinline__ void decode_split(uint32_t codes, const LevelTable& table,
+                                                      uint32_t& low, uint32_t& high,
+                                                      uint32_t& low_below, uint32_t& high_below) {
+    const uint32_t select = codes ^ 0x88888888u;
+    low = permute(table.words[2], table.words[3], select);
+    high = permute(table.words[2], table.words[3], select >> 16);
+    low_below = permute(table.words[0], table.words[1], codes);
+    high_below = permute(table.words[0], table.words[1], codes >> 16);
   }
 
  private:

@@ -18,34 +18,62 @@ const DeviceInfo& current_device() {
   return known[slot];
 }
 
-void detail::launch(std::string_view name, const void* kernel, const LaunchShape& shape,
-                    Stream stream, void** parameters) {
+namespace {
+
+// What a launch asks for.
+struct Request {
+  std::array<cudaLaunchAttribute, 3> attributes{};
+  cudaLaunchConfig_t config{};
+
+  explicit Request(const LaunchShape& shape, Stream stream) {
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared;
+    config.stream = stream;
+    config.attrs = attributes.data();
+    if (current_device().major < 9) return;
+    add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed =
+        1;
+    if (shape.cluster > 1)
+      add(cudaLaunchAttributeClusterDimension).clusterDim = {shape.cluster, 1, 1};
+    if (shape.cooperative) add(cudaLaunchAttributeCooperative).cooperative = 1;
+  }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+ private:
+  cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = id;
+    return attribute.val;
+  }
+};
+
+void reserve_shared(std::string_view name, const void* kernel, const LaunchShape& shape) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         name);
-  if (shape.shared > 0) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shape.shared)),
-          name);
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = shape.shared;
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
-  config.attrs = attributes;
-  config.numAttrs = current_device().major < 9 ? 0 : shape.cluster > 1 ? 2 : 1;
-  if (shape.cooperative) {
-    attributes[1].id = cudaLaunchAttributeCooperative;
-    attributes[1].val.cooperative = 1;
-    config.numAttrs = 2;
-  }
-  check(cudaLaunchKernelExC(&config, kernel, parameters), name);
+  if (shape.shared == 0) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shape.shared)),
+        name);
+}
+
+}  // namespace
+
+int detail::most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape) {
+  reserve_shared(name, kernel, shape);
+  const Request request(shape, nullptr);
+  int count = 0;
+  check(cudaOccupancyMaxActiveClusters(&count, kernel, &request.config), name);
+  return count;
+}
+
+void detail::launch(std::string_view name, const void* kernel, const LaunchShape& shape,
+                    Stream stream, void** parameters) {
+  reserve_shared(name, kernel, shape);
+  const Request request(shape, stream);
+  check(cudaLaunchKernelExC(&request.config, kernel, parameters), name);
 }
 
 }  // namespace walsh::cuda

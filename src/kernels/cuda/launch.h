@@ -17,7 +17,7 @@ struct LaunchShape {
   size_t shared = 0;
   unsigned cluster = 1;  // blocks
   // Blocks wait for each other, so all of them have to run at the same time, also beside other
-  // launches of the kind. From sm_90 on, and without clusters.
+  // launches of the kind. From sm_90 on.
   bool cooperative = false;
 };
 
@@ -25,8 +25,15 @@ struct LaunchShape {
 const DeviceInfo& current_device();
 
 namespace detail {
+// How many clusters of a kernel can run at the same time on the whole device.
+int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);
+}  // namespace detail
+
+template <typename... Parameters>
+int most_clusters(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape) {
+  return detail::most_clusters(name, reinterpret_cast<const void*>(kernel), shape);
 }
 
 // Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call

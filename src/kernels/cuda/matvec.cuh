@@ -46,6 +46,7 @@ struct Matvec {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
+    table = Unit::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
     next_piece();
   }
@@ -152,8 +153,8 @@ struct Matvec {
     for (int slice = 0, round = 0;;) {
       multiply_round(start, p, slice_input, unit_step, slot);
       Unit::write_tiles(
-          args, sums, start.r, kWarps, slice > 0, [] { return 1.0f; },
-          [](const TileSet&, int64_t, float) {});
+          args, sums, start.r, kWarps, warp, lane, slice > 0, [] { return 1.0f; },
+          [](const TileSet&, int64_t) { return [](float) {}; });
       if (++round == rounds) {
         round = 0;
         if (++slice * args.slice_units >= args.units) return;

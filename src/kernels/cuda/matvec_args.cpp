@@ -22,8 +22,11 @@ void describe_matrix(const Matrix& m, MatvecArgs& args) {
   args.unit = m.code->unit;
   if (m.code->bits != 8) {
     for (int code = 0; code < 1 << m.code->bits; ++code) {
-      const auto level = static_cast<uint8_t>(m.code->levels_i8[code]);
-      args.table.words[code / 4] |= uint32_t{level} << (8 * (code % 4));
+      const int8_t level = m.code->levels_i8[code];
+      // Of four bits, kernels take codes below 8 as negative levels and those from 8 on as others.
+      if (m.code->bits == 4 && (level < 0) != (code < 8))
+        refuse_product("levels that are not in order");
+      args.table.words[code / 4] |= uint32_t{static_cast<uint8_t>(level)} << (8 * (code % 4));
     }
   }
   args.scale_shift = per_row ? 3 : group_shift(m.group);

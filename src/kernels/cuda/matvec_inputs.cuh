@@ -83,8 +83,8 @@ __device__ __forceinline__ void finish_unit(const FormView& form, const InputIma
                                             int blocks, uint32_t signs, int lane,
                                             float (&v)[kLaneColumns]) {
   rotate_columns(form, unit, signs, lane, v);
-  GroupScale s = group_scale(v, form.group);
-  const Quantized part = quantize_plane(v, s, form.group);
+  GroupScale s = group_scale(v, form.group, lane);
+  const Quantized part = quantize_plane(v, s, form.group, lane);
   const uint32_t place = shared_address(image.units) + unit * image.unit_bytes(form.group);
   const uint2 q = make_uint2(part.low, part.high);
   const uint2 scale = make_uint2(__float_as_uint(part.scale),

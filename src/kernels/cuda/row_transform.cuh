@@ -189,21 +189,27 @@ __device__ __forceinline__ float larger(float a, float b) {
   return out;
 }
 
-// The largest magnitude over the lanes of a group of 32 or 128 columns.
-__device__ __forceinline__ float group_max(float value, int group) {
-  value = larger(value, __shfl_xor_sync(~0u, value, 1));
-  value = larger(value, __shfl_xor_sync(~0u, value, 2));
-  if (group == 32) return value;
-  value = larger(value, __shfl_xor_sync(~0u, value, 4));
-  return larger(value, __shfl_xor_sync(~0u, value, 8));
+// The largest magnitude over the lanes of a group of 32 or 128 columns. As bits, NaN is the
+// largest. A reduction of the whole warp takes less time than one shuffle and what waits for it.
+__device__ __forceinline__ float group_max(float value, int group, int lane) {
+  if (group == 32) {
+    value = larger(value, __shfl_xor_sync(~0u, value, 1));
+    return larger(value, __shfl_xor_sync(~0u, value, 2));
+  }
+  const uint32_t bits = __float_as_uint(fabsf(value));
+  const uint32_t lower = __reduce_max_sync(~0u, lane < 16 ? bits : 0);
+  const uint32_t upper = __reduce_max_sync(~0u, lane < 16 ? 0 : bits);
+  return __uint_as_float(lane < 16 ? lower : upper);
 }
 
-__device__ __forceinline__ int group_sum(int value, int group) {
-  value += __shfl_xor_sync(~0u, value, 1);
-  value += __shfl_xor_sync(~0u, value, 2);
-  if (group == 32) return value;
-  value += __shfl_xor_sync(~0u, value, 4);
-  return value + __shfl_xor_sync(~0u, value, 8);
+__device__ __forceinline__ int group_sum(int value, int group, int lane) {
+  if (group == 32) {
+    value += __shfl_xor_sync(~0u, value, 1);
+    return value + __shfl_xor_sync(~0u, value, 2);
+  }
+  const int lower = __reduce_add_sync(~0u, lane < 16 ? value : 0);
+  const int upper = __reduce_add_sync(~0u, lane < 16 ? 0 : value);
+  return lane < 16 ? lower : upper;
 }
 
 struct Quantized {
@@ -219,10 +225,11 @@ struct GroupScale {
   bool used;
 };
 
-__device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns], int group) {
+__device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns], int group,
+                                                  int lane) {
   const float largest = group_max(larger(larger(larger(v[0], v[1]), larger(v[2], v[3])),
                                          larger(larger(v[4], v[5]), larger(v[6], v[7]))),
-                                  group);
+                                  group, lane);
   const bool finite = largest < __uint_as_float(0x7f800000u);
   GroupScale s;
   s.used = finite && largest >= 0x1p-100f;
@@ -233,7 +240,7 @@ __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns]
 
 // The next plane of v, which becomes what it left over. `s` becomes that of the plane behind it.
 __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], GroupScale& s,
-                                                    int group) {
+                                                    int group, int lane) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds, the low byte is q
   uint32_t q[kLaneColumns];
 #pragma unroll
@@ -249,7 +256,8 @@ __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], Gr
   out.scale = s.scale;
   const int ones = 0x01010101;
   out.sum = group_sum(
-      __dp4a(static_cast<int>(out.low), ones, __dp4a(static_cast<int>(out.high), ones, 0)), group);
+      __dp4a(static_cast<int>(out.low), ones, __dp4a(static_cast<int>(out.high), ones, 0)), group,
+      lane);
   s.scale = s.scale / 254.0f;
   s.inverse = s.inverse * 254.0f;
   return out;
@@ -278,11 +286,11 @@ __device__ __forceinline__ void store_rows(const FormView& form, int64_t t, int 
 
 __device__ __forceinline__ void store_planes(const FormView& form, int64_t t, int unit, int lane,
                                              float (&v)[kLaneColumns]) {
-  GroupScale s = group_scale(v, form.group);
+  GroupScale s = group_scale(v, form.group, lane);
   const int64_t groups = form.cols / form.group;
   for (int p = 0; p < form.planes; ++p) {
     const int64_t plane = t * form.planes + p;
-    const Quantized part = quantize_plane(v, s, form.group);
+    const Quantized part = quantize_plane(v, s, form.group, lane);
     int8_t* q = form.q + plane * form.cols + unit * kUnitColumns + lane_byte(lane);
     *reinterpret_cast<uint2*>(q) = make_uint2(part.low, part.high);
     if (lane % (form.group / kLaneColumns) != 0) continue;

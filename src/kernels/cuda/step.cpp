@@ -9,6 +9,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matvec_args.h"
 #include "kernels/cuda/step_phase.h"
+#include "rotate/rotation.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -16,8 +17,8 @@ namespace {
 
 using detail::PassProduct;
 
-// Inputs of more units are made by all blocks together.
-constexpr int kOwnUnits = kStepWarps;
+// Inputs of more units are made by all blocks together, of others a unit by every warp of a pair.
+constexpr int kOwnUnits = 2 * kStepWarps;
 constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
 
 StepKernel kernel_for(int bits, int flush) {
@@ -120,6 +121,10 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   args.m = args.vectors = 1;
   args.in = input_view(source);
   args.form = form_view(source, form, 1);
+  phase.unit_bytes = static_cast<uint16_t>(input_bytes(1, 0, x.group));
+  phase.whole =
+      args.form.block == kUnitColumns && args.form.full == args.form.cols && x.group == 128;
+  phase.signs = signs_of(args.form);
   Arrays arrays;
   const float** const rows[] = {&args.in.x, &args.in.up};
   for (size_t i = 0; i < 2; ++i) {
@@ -131,8 +136,14 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   }
   // Both or none, so that one question decides how they are read.
   if (arrays.in[1] && (arrays.in[0]->written < 0) != (arrays.in[1]->written < 0)) return false;
-  input_bytes_ = std::max<int64_t>(input_bytes_, args.units * input_bytes(1, 0, x.group));
-  if (args.units > kOwnUnits) {
+  // With the sum of the squares of each unit.
+  const int64_t bytes = args.units * int64_t{phase.unit_bytes + 8};
+  int64_t& room = args.units > kOwnUnits ? input_bytes_ : own_bytes_;
+  room = std::max(room, bytes);
+  if (args.units <= kOwnUnits) {
+    one_unit_ |= args.units == 1;
+    most_own_units_ = std::max(most_own_units_, args.units);
+  } else {
     StepArray* packets = add_inputs(phase, arrays);
     if (packets == nullptr) return false;
     phase.prepares = false;
@@ -143,6 +154,21 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   phase.after_attention =
       last >= 0 && phases_[static_cast<size_t>(last)].kind == StepKind::attention;
   return results_of(phase, arrays) && add_phase(phase, StepOrder::Work::product, arrays);
+}
+
+// Signs of a rotation, of which a step has few.
+const uint8_t* StepProgram::signs_of(const FormView& form) {
+  if (form.block == 0 || !form.signs) return nullptr;
+  for (const Signs& known : signs_)
+    if (known.seed == form.seed && known.cols == form.cols) return known.bits.as<uint8_t>();
+  std::vector<uint8_t> bits(static_cast<size_t>(form.cols / kLaneColumns));
+  for (int i = 0; i < form.cols; ++i)
+    if (rotation_sign(form.seed, static_cast<uint64_t>(i)) < 0)
+      bits[static_cast<size_t>(i / kLaneColumns)] |= static_cast<uint8_t>(1 << i % kLaneColumns);
+  signs_.push_back({form.seed, form.cols, Buffer(bits.size())});
+  copy_to_device(signs_.back().bits.as(), bits.data(), bits.size(), nullptr);
+  synchronize(nullptr);
+  return signs_.back().bits.as<uint8_t>();
 }
 
 // The inputs of a product, made by all blocks together: to packets that nobody reads any more.
@@ -181,8 +207,8 @@ bool StepProgram::results_of(StepPhase& phase, Arrays& arrays) {
 }
 
 int64_t StepProgram::shared_bytes() const {
-  return step_memory(bits_, flush_).ring_bytes() + aligned(input_bytes_) + aligned(sum_bytes_) +
-         kKnownPhases * int64_t{sizeof(StepPhase) + kPieceBytes};
+  return step_memory(bits_, flush_).ring_bytes() + 2 * aligned(own_bytes_) + aligned(input_bytes_) +
+         aligned(sum_bytes_) + kKnownPhases * int64_t{sizeof(StepPhase) + kWorkBytes};
 }
 
 bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
@@ -233,8 +259,16 @@ void StepProgram::share_work() {
   blocks_ = current_device().multiprocessors;
   for (const StepPhase& phase : phases_)
     if (phase.kind != StepKind::attention) blocks_ = std::min(blocks_, phase.matvec.tiles);
+  blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
+  const int count = static_cast<int>(phases_.size());
+  int known = std::min(count, kFirstPhases), turn = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
     StepPhase& phase = phases_[i];
+    if (phase.kind == StepKind::product) {
+      phase.known = known;
+      known = std::min(count, static_cast<int>(i) + kKnownPhases);
+      if (phase.prepares) phase.turn = static_cast<uint8_t>(turn++ % 4);
+    }
     for (size_t j = 0; j < kStepArrays; ++j) {
       if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
       if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
@@ -261,6 +295,11 @@ bool StepProgram::finish() {
   share_work();
   if (longest_run_ > kLongestPiece) return false;
   if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
+  pair_ = 2;
+  if (blocks_ == 1 || one_unit_ ||
+      2 * most_clusters("decoding step", kernel_for(bits_, flush_), shape()) < blocks_)
+    pair_ = 1;
+  if (pair_ * kStepWarps < most_own_units_) return false;
   device_phases_ = Buffer(phases_.size() * sizeof(StepPhase));
   left_ = Buffer(2 * sizeof(uint32_t), true);
   copy_to_device(device_phases_.as(), phases_.data(), device_phases_.bytes(), nullptr);
@@ -271,10 +310,17 @@ bool StepProgram::finish() {
   return true;
 }
 
+LaunchShape StepProgram::shape() const {
+  return {dim3(static_cast<unsigned>(blocks_)), dim3(kStepWarps * 32),
+          static_cast<size_t>(shared_bytes()), static_cast<unsigned>(pair_), true};
+}
+
 void StepProgram::launch(Stream stream) const {
   StepArgs args;
   args.phases = device_phases_.as<StepPhase>();
   args.count = count_;
+  args.pair = pair_;
+  args.own_bytes = static_cast<int>(aligned(own_bytes_));
   args.input_bytes = static_cast<int>(aligned(input_bytes_));
   args.sum_bytes = static_cast<int>(aligned(sum_bytes_));
   args.left = left_.as<uint32_t>();
@@ -282,9 +328,7 @@ void StepProgram::launch(Stream stream) const {
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks_)), dim3(kStepWarps * 32),
-                          static_cast<size_t>(shared_bytes()), 1, true};
-  cuda::launch("decoding step", kernel_for(bits_, flush_), shape, stream, args);
+  cuda::launch("decoding step", kernel_for(bits_, flush_), shape(), stream, args);
 }
 
 }  // namespace walsh::cuda

@@ -21,6 +21,8 @@
 
 namespace walsh::cuda {
 
+struct FormView;
+struct LaunchShape;
 struct StepPhase;
 namespace detail {
 struct PassProduct;
@@ -59,6 +61,12 @@ class StepProgram {
     PageTable table;
   };
 
+  struct Signs {
+    uint32_t seed;
+    int cols;
+    Buffer bits;
+  };
+
   // The arrays that a phase reads and writes, as its tags.
   struct Arrays {
     std::array<StepArray*, kStepArrays> in{}, out{};
@@ -71,18 +79,24 @@ class StepProgram {
                    std::span<const detail::PassProduct> group);
   StepArray* add_inputs(const StepPhase& product, const Arrays& sources);
   bool results_of(StepPhase& phase, Arrays& arrays);
+  const uint8_t* signs_of(const FormView& form);
   void share_work();
   int64_t shared_bytes() const;
+  LaunchShape shape() const;
 
   std::vector<StepPhase> phases_;
   std::vector<Arrays> links_;                        // of the phases
   std::map<const void*, StepArray> arrays_;          // by the address that callers know
   std::vector<std::unique_ptr<StepArray>> packets_;  // of shared inputs
+  std::vector<Signs> signs_;
   StepOrder order_;
   int count_ = 0, blocks_ = 0;
-  int bits_ = 0, flush_ = 0;  // of all products
-  int64_t input_bytes_ = 0, sum_bytes_ = 0;
-  int longest_run_ = 0;  // units of a warp in a phase
+  int bits_ = 0, flush_ = 0;                                 // of all products
+  int pair_ = 1;                                             // blocks that make inputs together
+  int most_own_units_ = 0;                                   // of an input that they make
+  bool one_unit_ = false;                                    // is all that such an input has
+  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // StepArgs
+  int longest_run_ = 0;                                      // units of a warp in a phase
   Row row_;
   Buffer device_phases_, left_;
 };

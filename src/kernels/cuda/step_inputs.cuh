@@ -6,10 +6,15 @@
 // results, and nothing waits for the sum of the squares.
 #pragma once
 
-#include "kernels/cuda/matvec_inputs.cuh"
 #include "kernels/cuda/step_exchange.cuh"
+#include "kernels/cuda/step_pair.cuh"
 
 namespace walsh::cuda {
+
+// Lanes of a group of 32 or 128 columns, as a power of two.
+__device__ __forceinline__ int group_lanes_log2(int group) {
+  return group == 32 ? 2 : 4;
+}
 
 // One unit of an input, a warp's. What does not come from another phase is made ready while that is
 // on its way.
@@ -29,7 +34,7 @@ class InputUnit {
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
       if (in_.gain && column_ < in_.width) prefetch(in_.gain + column_);
-      signs_ = form_.block ? sign_bits(form_, column_) : 0;
+      if (phase_.signs) signs_ = phase_.signs[unit_ * 32 + lane_];
       meanwhile();
     };
     if (in_.up) {
@@ -55,30 +60,26 @@ class InputUnit {
   }
 
   __device__ __forceinline__ Quantized quantize() {
-    if (form_.block == kUnitColumns && (unit_ + 1) * kUnitColumns <= form_.full) {
+    if (phase_.whole) {
       rotate_unit(kUnitColumns, true, signs_, lane_, v_);
-    } else {
-      rotate_columns(form_, unit_, signs_, lane_, v_);
+      return quantize_group(128);
     }
+    rotate_columns(form_, unit_, signs_, lane_, v_);
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
   // Whether this lane writes the scale of its group, and which of the unit's it is.
   __device__ __forceinline__ bool has_scale() const {
-    return (lane_ & (form_.group == 32 ? 3 : 15)) == 0;
+    return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
   }
   __device__ __forceinline__ int group() const {
-    return lane_ >> (form_.group == 32 ? 2 : 4);
+    return lane_ >> group_lanes_log2(form_.group);
   }
 
-  // Of the unit's values before gains; by and in all lanes.
+  // The sum of the squares of the unit's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares() const {
-    float sum = squares_;
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      sum += __shfl_xor_sync(~0u, sum, distance);
-    const double up = static_cast<double>(__uint_as_float(exponent_ << 23));
-    return static_cast<double>(sum) * up * up;
+    const double unit = __hiloint2double(exponent_ << 20, 0);
+    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * unit;
   }
 
  private:
@@ -104,25 +105,40 @@ class InputUnit {
   }
 
   __device__ __forceinline__ Quantized quantize_group(int group) {
-    GroupScale scale = group_scale(v_, group);
-    return quantize_plane(v_, scale, group);
+    GroupScale scale = group_scale(v_, group, lane_);
+    return quantize_plane(v_, scale, group, lane_);
   }
 
-  // In float, after division by the power of two of the largest value: squares may be beyond float.
+  // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
+  // up is one instruction.
   __device__ __forceinline__ void sum_squares() {
-    uint32_t largest = 0;
+    float sum = squares_of(1.0f);
+    uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
+    int down = 0;  // values have been divided by two that many times
+    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // squares may be beyond float
+      uint32_t value = 0;
 #pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e)
-      largest = max(largest, __float_as_uint(v_[e]) & 0x7fffffffu);
-    exponent_ = min(max(__reduce_max_sync(~0u, largest) >> 23, 1u), 253u);
-    const float down = __uint_as_float((254 - exponent_) << 23);
+      for (int e = 0; e < kLaneColumns; ++e)
+        value = max(value, __float_as_uint(v_[e]) & 0x7fffffffu);
+      const auto exponent = static_cast<int>(__reduce_max_sync(~0u, value) >> 23);
+      down = min(max(exponent, 1), 253) - 127;
+      sum = squares_of(__uint_as_float(static_cast<uint32_t>(127 - down) << 23));
+      largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
+    }
+    const auto exponent = static_cast<int>(largest >> 23);
+    // Of 2^26 and less, so that 32 lanes' stay below 2^32.
+    squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
+    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
+  }
+
+  __device__ __forceinline__ float squares_of(float factor) const {
     float part[2] = {};
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e) {
-      const float v = v_[e] * down;
+      const float v = v_[e] * factor;
       part[e % 2] = fmaf(v, v, part[e % 2]);
     }
-    squares_ = part[0] + part[1];
+    return part[0] + part[1];
   }
 
   const StepPhase& phase_;
@@ -132,35 +148,40 @@ class InputUnit {
   const int unit_, lane_, column_;
   uint32_t signs_ = 0;
   float v_[kLaneColumns];
-  float squares_ = 0;      // of this lane
-  uint32_t exponent_ = 1;  // of what they were divided by
+  uint32_t squares_ = 0;  // of this lane, in units of ...
+  int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// All units into this block's shared memory, the sums of their squares to `squares`. `meanwhile` is
-// done by every warp while it waits.
+// All units to the place of `own`. `meanwhile` is done by every warp while it waits.
 template <typename Meanwhile>
 __device__ __forceinline__ void make_own_inputs(const StepPhase& phase, uint32_t epoch,
-                                                const InputImage& image, double* squares, int warp,
-                                                int lane, const Meanwhile& meanwhile) {
+                                                const PairInputs& own, int warp, int lane,
+                                                const Meanwhile& meanwhile) {
   const MatvecArgs& args = phase.matvec;
-  if (warp >= args.units) {
+  const int unit_bytes = phase.unit_bytes, i = own.unit_of(warp);
+  own.expect(args.units, unit_bytes + (args.in.gain ? 8 : 0));
+  if (i >= args.units) {
     meanwhile();
   } else {
-    InputUnit unit(phase, epoch, warp, lane);
+    InputUnit unit(phase, epoch, i, lane);
     unit.load(meanwhile);
+    std::byte* const to = own.place() + i * unit_bytes;
     const Quantized part = unit.quantize();
-    std::byte* to = image.units + warp * image.unit_bytes(args.form.group);
-    *reinterpret_cast<uint2*>(to + lane_byte(lane)) = make_uint2(part.low, part.high);
+    own.store(to + lane_byte(lane), make_uint2(part.low, part.high));
     if (unit.has_scale()) {
-      reinterpret_cast<float2*>(to + kUnitColumns)[unit.group()] =
-          make_float2(part.scale, static_cast<float>(part.sum) * part.scale);
+      own.store(to + kUnitColumns + unit.group() * 8,
+                make_uint2(__float_as_uint(part.scale),
+                           __float_as_uint(static_cast<float>(part.sum) * part.scale)));
     }
     if (args.in.gain) {
-      const double sum = unit.squares();
-      if (lane == 0) squares[warp] = sum;
+      const uint64_t sum = __double_as_longlong(unit.squares());
+      if (lane == 0) {
+        own.store(squares_behind(own.place(), args.units, unit_bytes) + i,
+                  make_uint2(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32)));
+      }
     }
   }
-  __syncthreads();
+  own.wait();
 }
 
 // This block's units to where all blocks read them.
@@ -191,12 +212,12 @@ __device__ __forceinline__ void make_shared_inputs(const StepPhase& phase, uint3
 // What all blocks have made together: thread i has packets i, i + 512, ... All loads are on their
 // way before the first one is used.
 __device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint32_t epoch,
-                                                   const InputImage& image, double* squares) {
+                                                   std::byte* units, double* squares) {
   constexpr int kThreads = kStepWarps * 32, kAtOnce = 4;
   const MatvecArgs& args = phase.matvec;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int unit_bytes = image.unit_bytes(args.x_group);
-  const int group_lanes = args.x_group / kLaneColumns, count = args.units * kUnitPackets;
+  const int unit_bytes = phase.unit_bytes, count = args.units * kUnitPackets;
+  const int group_shift = group_lanes_log2(args.x_group);
   const uint32_t bit = tag_bit(phase.in[0], epoch);
   const auto missing = [&](const uint4& v) { return (v.w & 1) != bit; };
 #pragma unroll 1
@@ -210,11 +231,11 @@ __device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint3
       const int packet = min(base + j * kThreads, count - 1);
       while (missing(v[j]))
         v[j] = exchanged_packet(phase.packets + packet);
-      std::byte* to = image.units + packet / kUnitPackets * unit_bytes;
+      std::byte* to = units + packet / kUnitPackets * unit_bytes;
       *reinterpret_cast<uint2*>(to + lane_byte(packet % 32)) = make_uint2(v[j].x, v[j].y);
-      if (packet % group_lanes != 0) continue;
+      if ((packet & ((1 << group_shift) - 1)) != 0) continue;
       const float scale = __uint_as_float(v[j].z);
-      reinterpret_cast<float2*>(to + kUnitColumns)[packet % 32 / group_lanes] =
+      reinterpret_cast<float2*>(to + kUnitColumns)[packet % 32 >> group_shift] =
           make_float2(scale, static_cast<float>(static_cast<int>(v[j].w) >> 1) * scale);
     }
   }

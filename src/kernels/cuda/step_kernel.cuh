@@ -15,7 +15,7 @@ __device__ __noinline__ void attend_phase(const StepAttention& args, std::byte* 
   StepAttend<Dim>(args, memory, bits, warp, lane).run();
 }
 
-// Rings of weights, inputs, sums of products, phases (StepMemory, StepArgs).
+// Rings of weights, inputs of two kinds, sums of products, phases (StepMemory, StepArgs).
 extern __shared__ __align__(128) std::byte step_shared[];
 __shared__ uint32_t step_epoch;
 
@@ -25,15 +25,21 @@ class Step {
   using Unit = UnitProduct<Bits, Flush, 0>;
   using Stream = WeightStream<Bits, Flush>;
 
+  // The number of the warp comes by a shuffle, so that the compiler keeps it: reading it again
+  // takes 30 cycles.
   __device__ explicit Step(const StepArgs& args)
       : args_(args),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        warp_(static_cast<int>(threadIdx.x / 32)),
+        warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0)),
         stream_(step_shared, warp_, lane_) {}
 
   __device__ __forceinline__ void run() {
-    known_ = min(args_.count, kKnownPhases - 1);
-    if (warp_ < known_) load_phase(warp_);
+    known_ = min(args_.count, kFirstPhases);
+    if (warp_ < known_) {
+      copy_phase(warp_);
+      find_work_of(warp_);
+    }
+    PairInputs::begin(args_.pair);
     __syncthreads();
     stream_.fill(phases());
     wait_previous_kernel();
@@ -45,14 +51,13 @@ class Step {
       const StepPhase& p = phases()[phase_];
       if (p.kind == StepKind::product) {
         multiply(p);
-        replace_phases();
+        find_work_of(next_phase(p));
       } else if (p.kind == StepKind::inputs) {
         make_shared_inputs(p, step_epoch, warp_, lane_);
       } else {
         attend(p);
       }
       __syncthreads();
-      if (p.kind == StepKind::product) known_ = min(args_.count, phase_ + kKnownPhases);
     }
     allow_next_kernel();
     if (threadIdx.x == 0) leave();
@@ -60,14 +65,14 @@ class Step {
 
  private:
   __device__ __forceinline__ std::byte* inputs() const {
-    return step_shared + Stream::kMemory.ring_bytes();
+    return step_shared + Stream::kMemory.ring_bytes() + 2 * args_.own_bytes;
   }
   __device__ __forceinline__ float* sums() const {
     return reinterpret_cast<float*>(inputs() + args_.input_bytes);
   }
   __device__ __forceinline__ PhaseQueue phases() const {
     auto* slots = reinterpret_cast<StepPhase*>(inputs() + args_.input_bytes + args_.sum_bytes);
-    return {slots, reinterpret_cast<StepPieces*>(slots + kKnownPhases), known_};
+    return {slots, reinterpret_cast<StepWork*>(slots + kKnownPhases), known_};
   }
 
   __device__ __forceinline__ void load_row() const {
@@ -80,22 +85,35 @@ class Step {
     if (i < min(int64_t{kStepPages}, args_.pages_per_sequence)) step_row.first_pages[i] = pages[i];
   }
 
-  // By one warp.
-  __device__ void load_phase(int phase) {
+  // The phases before a product, which all have left, make room for others, which are known in the
+  // next product. The last warps bring them while values are on their way, and find their work when
+  // others write results.
+  __device__ __forceinline__ int next_phase(const StepPhase& phase) const {
+    const int next = phase.known + kStepWarps - 1 - warp_;
+    return next < min(args_.count, phase_ + kKnownPhases) ? next : -1;
+  }
+  __device__ __forceinline__ void copy_phase(int phase) const {
+    if (phase < 0) return;
     const auto* from = reinterpret_cast<const uint4*>(args_.phases + phase);
-    auto* to = reinterpret_cast<uint4*>(phases().slots + phase % kKnownPhases);
+    auto* to = reinterpret_cast<uint4*>(&phases()[phase]);
     for (int i = lane_; i < static_cast<int>(sizeof(StepPhase) / sizeof(uint4)); i += 32)
       to[i] = from[i];
     __syncwarp();
-    if (lane_ < kStepWarps)
-      find_pieces(phases()[phase], lane_, phases().pieces[phase % kKnownPhases].piece[lane_]);
+  }
+  __device__ __forceinline__ void find_work_of(int phase) const {
+    if (phase < 0 || lane_ >= kStepWarps) return;
+    find_work<Bits>(phases()[phase], lane_, phases().work(phase));
   }
 
-  // The phases before, which all have left, make room for others, which count as known from the
-  // next phase on. Done at the end of a product by the last warps, when others write its results.
-  __device__ __forceinline__ void replace_phases() {
-    const int next = known_ + kStepWarps - 1 - warp_;
-    if (next < min(args_.count, phase_ + kKnownPhases)) load_phase(next);
+  __device__ __forceinline__ PairInputs own_inputs(const StepPhase& phase) const {
+    return {step_shared + Stream::kMemory.ring_bytes(), args_.own_bytes, args_.pair, phase.turn};
+  }
+  // Units, then the sums of their squares.
+  __device__ __forceinline__ std::byte* inputs_of(const StepPhase& phase) const {
+    return phase.prepares ? own_inputs(phase).place() : inputs();
+  }
+  __device__ __forceinline__ double* squares_of(const StepPhase& phase) const {
+    return squares_behind(inputs_of(phase), phase.matvec.units, phase.unit_bytes);
   }
 
   // The last block begins a new epoch.
@@ -112,72 +130,67 @@ class Step {
     return value;
   }
 
-  // What the product of a unit reads of its arguments, and where a warp begins, in registers.
+  // What the product of a unit reads of its arguments, in registers.
   struct Run {
     float unit;
     int scale_shift, x_shift, offset_vectors;
     uint32_t side;  // from a lane's codes to its scales
     int second_scale, unit_step;
-    int first_tile, first_unit;
     LevelTable table;
   };
 
-  __device__ __forceinline__ Run run_of(const MatvecArgs& args, const TileRound& round) const {
+  __device__ __forceinline__ Run run_of(const StepPhase& phase) const {
+    const MatvecArgs& args = phase.matvec;
     Run run{args.unit, args.scale_shift, args.x_shift, args.offset_vectors};
     run.side = kept(Unit::scales_from_codes(lane_));
     run.second_scale = (4 >> args.scale_shift) * 32;
-    run.unit_step = input_bytes(1, 0, args.x_group);
-    run.first_tile = divide(round.begin, round.units);
-    run.first_unit = round.begin - run.first_tile * round.units;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      run.table.words[i] = args.table.words[i];
+    run.unit_step = phase.unit_bytes;
+    run.table = Unit::levels(args.table);
     return run;
   }
 
   __device__ __forceinline__ void multiply(const StepPhase& phase) {
-    __shared__ double squares[kFusedUnits];
     const MatvecArgs& args = phase.matvec;
-    const InputImage image{inputs(), 1, 1, kStepWarps};
-    TileRound round;
-    Run run;
     const auto meanwhile = [&] {
       stream_.fill(phases());
-      round = tiles_of_block(args, warp_);
-      run = run_of(args, round);
+      copy_phase(next_phase(phase));
     };
+    known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, step_epoch, image, squares, warp_, lane_, meanwhile);
+      make_own_inputs(phase, step_epoch, own_inputs(phase), warp_, lane_, meanwhile);
     } else {
       meanwhile();
-      read_shared_inputs(phase, step_epoch, image, squares);
+      read_shared_inputs(phase, step_epoch, inputs(), squares_of(phase));
     }
-    multiply_run(run, round);
+    multiply_run(run_of(phase), phases().work(phase_).run[warp_], args.units,
+                 shared_address(inputs_of(phase)));
     Unit::write_tiles(
-        args, sums(), round, kStepWarps, false,
-        [&] { return args.in.gain ? norm_factor(args, squares, lane_) : 1.0f; },
-        [&](const TileSet& set, int64_t row, float value) {
-          exchange(set.exchange + exchange_place(static_cast<int>(row)), value,
-                   tag_bit(phase.out[&set - args.set], step_epoch));
+        args, sums(), tiles_of_block(args), kStepWarps, warp_, lane_, false,
+        [&] { return args.in.gain ? norm_factor(args, squares_of(phase), lane_) : 1.0f; },
+        [&](const TileSet& set, int64_t row) {
+          float* const to = set.exchange + exchange_place(static_cast<int>(row));
+          const uint32_t bit = tag_bit(phase.out[&set - args.set], step_epoch);
+          return [to, bit](float value) { exchange(to, value, bit); };
         });
   }
 
-  __device__ __forceinline__ void multiply_run(const Run& run, const TileRound& round) {
+  __device__ __forceinline__ void multiply_run(const Run& run, const StepRun& work, int units,
+                                               uint32_t inputs) {
     const typename Unit::Places places = Unit::places(lane_, 1);
-    int tile = run.first_tile, unit = run.first_unit;
+    int tile = work.tile, unit = work.unit;
 #pragma unroll 1
-    for (int left = round.end - round.begin; left > 0; unit = 0, ++tile) {
+    for (int left = work.count; left > 0; unit = 0, ++tile) {
       float y[1][4] = {};
-      uint32_t x = shared_address(inputs()) + unit * run.unit_step;
-      int count = min(round.units - unit, left);
+      uint32_t x = inputs + unit * run.unit_step;
+      int count = min(units - unit, left);
       left -= count;
 #pragma unroll 1
       while (count > 0) {
         bool replaces;
-        int units = stream_.piece(phases(), count, replaces);
-        count -= units;
+        int now = stream_.piece(phases(), count, replaces);
+        count -= now;
 #pragma unroll 1
-        for (; units > 0; --units, x += run.unit_step) {
+        for (; now > 0; --now, x += run.unit_step) {
           const uint32_t codes = stream_.oldest();
           Unit::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
                          [&] { stream_.replace_oldest(replaces); });

@@ -3,8 +3,9 @@
 // A block goes on as soon as the values that it needs are there, so blocks are in different phases.
 // An array may be written again only when no block still reads it. That can be known: whoever has a
 // complete result knows that all blocks have come so far, because each block has a part of every
-// product, and gives its part away only after it has read all of its inputs. Results of a product
-// in several arrays are complete together.
+// product, and gives its part away only after all of its inputs have been read, by itself or by the
+// block that makes them with it (step_pair.cuh). Results of a product in several arrays are
+// complete together.
 #pragma once
 
 #include <span>

@@ -48,11 +48,16 @@ struct StepAttention {
 
 struct alignas(16) StepPhase {
   StepKind kind = StepKind::product;
-  bool prepares = true;          // product: makes its inputs itself
-  bool after_attention = false;  // its inputs are long in coming
-  StepTag in[kStepArrays];       // product: x, up; attention: q, k, v
-  StepTag out[kStepArrays];      // product: results; inputs: packets; attention: out
-  uint4* packets = nullptr;      // of shared inputs
+  bool prepares = true;            // product: makes its inputs itself
+  bool after_attention = false;    // its inputs are long in coming
+  uint8_t turn = 0;                // product: the how manieth that makes its inputs, modulo 4
+  bool whole = false;              // inputs are rotated by whole units
+  uint16_t unit_bytes = 0;         // of inputs in shared memory
+  int known = 0;                   // product: phases up to this one are in shared memory
+  const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
+  StepTag in[kStepArrays];         // product: x, up; attention: q, k, v
+  StepTag out[kStepArrays];        // product: results; inputs: packets; attention: out
+  uint4* packets = nullptr;        // of shared inputs
   union {
     MatvecArgs matvec;  // its `in` may be exchanged values
     StepAttention attention;
@@ -65,7 +70,9 @@ struct alignas(16) StepPhase {
 struct StepArgs {
   const StepPhase* phases = nullptr;
   int count = 0;
-  int input_bytes = 0;  // of shared memory, also room of the attention
+  int pair = 1;         // blocks that make their inputs together, 1 or 2
+  int own_bytes = 0;    // of shared memory: of one of two places of inputs that blocks make
+  int input_bytes = 0;  // of shared inputs, also room of the attention
   int sum_bytes = 0;
   uint32_t* left = nullptr;  // blocks that have left, zero before and after a launch; then epoch
   // Of the row.
@@ -85,26 +92,27 @@ struct StepRow {
 };
 
 inline constexpr int kStepWarps = 16;
-inline constexpr int kKnownPhases = 8;  // in shared memory
+inline constexpr int kKnownPhases = 8;                 // in shared memory
+inline constexpr int kFirstPhases = kKnownPhases - 1;  // before the first one
 inline constexpr int kLongestPiece = 65535;
-inline constexpr int kPieceBytes = kStepWarps * kMaxProducts * 8;  // of a known phase (StepPieces)
+inline constexpr int kWorkBytes = kStepWarps * (16 + kMaxProducts * 32);  // StepWork
 // Packets of a unit of shared inputs: of every lane its int8 values, scale, and twice the sum of
 // the group's. Behind those of all units comes one of each with the sum of its squares.
 inline constexpr int kUnitPackets = 32;
 inline constexpr int kStepPass = 512;  // values of heads that warps put together at a time
 inline constexpr int kStepMaxSplits = 128;
 
-// Memory of a block: rings of weights, inputs, sums, phases.
+// Memory of a block: rings of weights, own inputs twice, shared ones, sums, phases.
 struct StepMemory {
   int stage_bytes, stages;
 
   constexpr int ring_bytes() const { return kStepWarps * stages * stage_bytes; }
 };
 
-// Rings of some 160 KB: what comes in while a phase waits for the one before.
+// Rings of some 130 KB: what comes in while a phase waits for the one before.
 constexpr StepMemory step_memory(int bits, int flush) {
   const int stage = bits * 512 + (flush == 32 ? 288 : 128);
-  return {stage, bits == 2 ? 9 : bits == 3 ? 6 : bits == 4 ? 5 : 2};
+  return {stage, bits == 2 ? 7 : bits == 3 ? 5 : bits == 4 ? 4 : 2};
 }
 
 // What attention needs of the inputs' room: sums of the warps, their state.

@@ -6,63 +6,87 @@
 
 namespace walsh::cuda {
 
-// The units of a warp in one matrix, whose codes, scales and offsets lie one after the other.
+// The units of a warp in one matrix, whose codes, scales and offsets lie one after the other, from
+// the first one on.
 struct StepPiece {
-  uint32_t first;  // unit of the matrix
+  const uint4* codes;
+  const std::byte* scales;
+  const std::byte* offsets;
   uint16_t count;
-  uint8_t set;
   uint8_t last;  // of the phase
+  uint8_t scale_vectors, offset_vectors;
+};
+
+// The units of a warp in a phase.
+struct alignas(16) StepRun {
+  int tile, unit;  // the first one: of the block's tiles, of the tile
+  int count;
 };
 
 // What the warps of a block multiply in a phase.
-struct StepPieces {
+struct StepWork {
+  StepRun run[kStepWarps];
   StepPiece piece[kStepWarps][kMaxProducts];
 };
-static_assert(sizeof(StepPieces) == kPieceBytes);
+static_assert(sizeof(StepWork) == kWorkBytes);
 
-// The tiles of this block, and of them a warp's run.
-__device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args, int warp) {
+// The tiles of this block.
+__device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args) {
   const int block = static_cast<int>(blockIdx.x);
-  TileRound r;
+  TileRound r{};
   r.first = block * args.tiles_per_block + min(block, args.blocks_with_more);
   r.tiles = args.tiles_per_block + (block < args.blocks_with_more);
   r.units = args.units;
-  r.share(warp, kStepWarps);
   return r;
 }
 
-// The run of a warp, by matrices.
-__device__ inline void find_pieces(const StepPhase& phase, int warp, StepPiece* pieces) {
+// The work of a warp.
+template <int Bits>
+__device__ __forceinline__ void find_work(const StepPhase& phase, int warp, StepWork& work) {
+  StepPiece* const pieces = work.piece[warp];
   if (phase.kind != StepKind::product) {
-    pieces[0] = {0, 0, 0, 1};
+    pieces[0].count = 0;
+    pieces[0].last = 1;
     return;
   }
   const MatvecArgs& args = phase.matvec;
-  const TileRound r = tiles_of_block(args, warp);
+  TileRound r = tiles_of_block(args);
+  r.share(warp, kStepWarps);
+  const int tile = divide(r.begin, r.units);
+  work.run[warp] = {tile, r.begin - tile * r.units, r.end - r.begin};
   const int begin = r.first * r.units + r.begin, end = r.first * r.units + r.end;
   int count = 0;
   for (int s = 0; s < kMaxProducts; ++s) {
-    const int first = min(args.set[s].first_tile, args.tiles) * r.units;
+    const TileSet& set = args.set[s];
+    const int first = min(set.first_tile, args.tiles) * r.units;
     const int next = s + 1 < kMaxProducts ? args.set[s + 1].first_tile : args.tiles;
     const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.units);
-    if (from < to) {
-      pieces[count++] = {static_cast<uint32_t>(from - first), static_cast<uint16_t>(to - from),
-                         static_cast<uint8_t>(s), 0};
-    }
+    if (from >= to) continue;
+    const int64_t unit = from - first;
+    StepPiece& piece = pieces[count++];
+    piece.codes = set.codes + unit * (Bits * 32);
+    piece.scales = set.scales + unit * args.scale_step;
+    piece.offsets = set.offsets + unit * args.offset_step;
+    piece.count = static_cast<uint16_t>(to - from);
+    piece.last = 0;
+    piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+    piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
   }
-  if (count == 0) pieces[count++] = {0, 0, 0, 0};
+  if (count == 0) pieces[count++].count = 0;
   pieces[count - 1].last = 1;
 }
 
 // The phases in shared memory: those up to `known`, from the one at work on.
 struct PhaseQueue {
   StepPhase* slots;
-  StepPieces* pieces;
+  StepWork* works;
   int known;
 
-  __device__ const StepPhase& operator[](int phase) const { return slots[phase % kKnownPhases]; }
+  static_assert((kKnownPhases & (kKnownPhases - 1)) == 0);
+  __device__ StepPhase& operator[](int phase) const { return slots[phase & (kKnownPhases - 1)]; }
+  __device__ StepWork& work(int phase) const { return works[phase & (kKnownPhases - 1)]; }
   __device__ const StepPiece& piece(int phase, int warp, int i) const {
-    return pieces[phase % kKnownPhases].piece[warp][i];
+    return work(phase).piece[warp][i];
   }
 };
 
@@ -109,7 +133,7 @@ class WeightStream {
   // Asks for all units that there is room for. Then the ring is full, or no more are known.
   __device__ __forceinline__ void fill(const PhaseQueue& phases) {
 #pragma unroll 1
-    while (ahead_ < kStages && has_piece(phases)) {
+    while (has_piece(phases) && ahead_ < kStages) {
       uint32_t slot = oldest_ + ahead_ * kMemory.stage_bytes;
       if (slot >= end_of_ring_) slot -= kRingBytes;
       fetch(slot);
@@ -169,19 +193,18 @@ class WeightStream {
     return true;
   }
 
-  // The last `left` units of a piece.
+  // The last `left` units of a piece. Some lanes copy scales or offsets, 16 bytes each.
   __device__ __forceinline__ void begin_piece(const PhaseQueue& phases, int left) {
-    const MatvecArgs& args = phases[phase_].matvec;
-    const StepPiece piece = phases.piece(phase_, warp_, piece_);
-    const TileSet& set = args.set[piece.set];
-    const typename Unit::Side side(args, lane_);
-    const int64_t unit = int64_t{piece.first} + piece.count - left;
+    const StepPiece& piece = phases.piece(phase_, warp_, piece_);
+    const int done = piece.count - left, offset_lane = lane_ - piece.scale_vectors;
+    const bool scale = offset_lane < 0;
     left_ = left;
-    codes_ = set.codes + unit * (Unit::kVectors * 32) + lane_;
-    side_ = side.begin(args, set, 0, unit, lane_);
-    has_side_ = side.place >= 0;
-    side_place_ = side.place - lane_ * 16;
-    side_step_ = side.step;
+    codes_ = piece.codes + done * (Unit::kVectors * 32) + lane_;
+    side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
+    side_ =
+        (scale ? piece.scales + lane_ * 16 : piece.offsets + offset_lane * 16) + done * side_step_;
+    has_side_ = offset_lane < piece.offset_vectors;
+    side_place_ = scale ? Unit::kScales : Unit::kOffsets - piece.scale_vectors * 16;
   }
 
   const int warp_, lane_;

@@ -49,6 +49,13 @@ struct UnitProduct {
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
   static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and unit
+  // 16 levels as two products (CodeDecoder), which tensor cores have time for with few vectors.
+  static constexpr bool kSplit = Bits == 4 && Tiles8 == 0;
+
+  // The table that multiply() expects.
+  static __device__ __forceinline__ LevelTable levels(const LevelTable& table) {
+    return kSplit ? split_levels(table) : table;
+  }
 
   // Scales and offsets of a unit: the vector of them that a lane copies.
   struct Side {
@@ -123,6 +130,23 @@ struct UnitProduct {
     }
   }
 
+  // sum += a b, or its first part.
+  static __device__ __forceinline__ void add_product(int (&sum)[4], const uint32_t (&a)[4],
+                                                     uint32_t b0, uint32_t b1, bool first) {
+    const int zero[4] = {};
+    if (first) {
+      mma_int8(sum, a, b0, b1, zero);
+    } else {
+      mma_int8(sum, a, b0, b1, sum);
+    }
+  }
+
+  // Of the sums that one vector uses.
+  static __device__ __forceinline__ void subtract(int (&sum)[4], const int (&below)[4]) {
+    sum[0] -= below[0];
+    sum[2] -= below[2];
+  }
+
   // Where a lane reads operand b of a chunk from, relative to the unit's inputs: its vector of each
   // n-tile; the other 16 bytes are at the place xor 16.
   struct Places {
@@ -158,7 +182,6 @@ struct UnitProduct {
                                                   uint32_t x, const Places& p,
                                                   float (&y)[kNTiles][4], const Refill& refill) {
     using Decoder = CodeDecoder<Bits>;
-    const int zero[4] = {};
     uint32_t words[kVectors * 4], scales[kScaleWords];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -178,7 +201,7 @@ struct UnitProduct {
       const uint32_t* upper = words + chunk * 2 * Decoder::kWords;
       const uint32_t* lower = upper + Decoder::kWords;
       const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
-      int sum[kNTiles][4];
+      int sum[kNTiles][4], below[4];  // of negated levels
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t b[kNTiles][4];
@@ -191,21 +214,27 @@ struct UnitProduct {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const int i = half * 2 + j;
+          const bool first = Flush == 32 || i == 0;
           uint32_t a[4];
-          Decoder::decode(upper, i, table, a[0], a[2]);
-          Decoder::decode(lower, i, table, a[1], a[3]);
+          if constexpr (kSplit) {
+            uint32_t c[4];
+            Decoder::decode_split(upper[i], table, a[0], a[2], c[0], c[2]);
+            Decoder::decode_split(lower[i], table, a[1], a[3], c[1], c[3]);
+            add_product(below, c, b[0][2 * j], b[0][2 * j + 1], first);
+          } else {
+            Decoder::decode(upper, i, table, a[0], a[2]);
+            Decoder::decode(lower, i, table, a[1], a[3]);
+          }
 #pragma unroll
           for (int n = 0; n < kNTiles; ++n) {
-            if (Flush == 32 || i == 0) {
-              mma_int8(sum[n], a, b[n][2 * j], b[n][2 * j + 1], zero);
-            } else {
-              mma_int8(sum[n], a, b[n][2 * j], b[n][2 * j + 1], sum[n]);
-            }
+            add_product(sum[n], a, b[n][2 * j], b[n][2 * j + 1], first);
           }
+          if constexpr (Flush == 32 && kSplit) subtract(sum[0], below);
           if constexpr (Flush == 32)
             flush(args, scales[chunk * 4 + i], offset, x + p.scales, chunk * 4 + i, sum, y);
         }
       }
+      if constexpr (Flush == 128 && kSplit) subtract(sum[0], below);
       if constexpr (Flush == 128)
         flush(args, scales[chunk], offset, x + p.scales, chunk * 4, sum, y);
     }
@@ -241,14 +270,14 @@ struct UnitProduct {
   }
 
   // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
-  // a tile and token, times `factor()`. Places are found before the warps have come. `publish` sees
-  // every result first.
+  // a tile and token, times `factor()`. Places are found before the warps have come. `publish` is
+  // told every place then, and gives what is told the result.
   template <typename Factor, typename Publish>
   static __device__ __forceinline__ void write_tiles(const MatvecArgs& args, const float* sums,
-                                                     const TileRound& r, int warps, bool add_before,
+                                                     const TileRound& r, int warps, int warp,
+                                                     int lane, bool add_before,
                                                      const Factor& factor, const Publish& publish) {
-    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const int row = static_cast<int>(threadIdx.x % kTileRows);
+    const int row = lane % kTileRows;
     const int tokens = Tiles8 == 0 ? 1 : args.m;
     const int total = r.tiles * r.units, runs = min(warps, total), count = r.tiles * tokens;
     if (2 * warp >= count) {
@@ -270,6 +299,7 @@ struct UnitProduct {
       const bool add = inside && (add_before || set.add);
       const bool has_bias = inside && !add_before && set.bias;
       float* y = set.y + token * set.ldy + out_row;
+      const auto tell = publish(set, out_row);
       float before = 0, bias = 0;
       if (add) before = *y;
       if (has_bias) bias = set.bias[out_row];
@@ -286,7 +316,7 @@ struct UnitProduct {
       sum *= times;
       if (has_bias) sum += bias;
       if (add) sum = before + sum;
-      publish(set, out_row, sum);
+      tell(sum);
       *y = sum;
     }
   }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
+
+#include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
@@ -46,6 +49,24 @@ TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
   };
   EXPECT_FALSE(detail::for_launches(products, 0, none));
   EXPECT_EQ(sizes, (std::vector<size_t>{3}));
+}
+
+// Kernels take codes of four bits below 8 as negative levels.
+TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
+  Matrix m = matrix("tq4", 512);
+  Activations x;
+  x.cols = 512;
+  const Product product;
+  const PassProduct group[] = {{&m, &x, &product, 0}};
+  MatvecArgs args;
+  EXPECT_NO_THROW(detail::describe_group(group, args));
+  int8_t levels[16];
+  std::copy_n(m.code->levels_i8, 16, levels);
+  std::reverse(levels, levels + 16);
+  ScalarCode code = *m.code;
+  code.levels_i8 = levels;
+  m.code = &code;
+  EXPECT_THROW(detail::describe_group(group, args), Error);
 }
 
 }  // namespace

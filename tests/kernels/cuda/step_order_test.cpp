@@ -69,7 +69,8 @@ TEST(StepOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
   EXPECT_TRUE(product(chain, z, y));
 }
 
-// Programs of random phases, and blocks that go through them at random speeds.
+// Programs of random phases, and blocks that go through them at random speeds. Two and two of them
+// are pairs, which make inputs together (step_pair.cuh).
 constexpr int kBlocks = 4, kArrays = 5, kPhases = 14;
 constexpr int kParts[kArrays] = {4, 4, 4, 1, 3};  // of an array: the blocks that write it
 
@@ -77,12 +78,19 @@ struct Phase {
   Work work;
   int in, out;
   int read, written;  // versions
+  int turn = -1;      // a product whose input pairs make: the how manieth
 };
+
+// Parts are units of what products read; an input of one leaves nothing to the second of a pair.
+bool for_pairs(const Phase& phase) {
+  return phase.work == Work::product && kParts[phase.in] > 1;
+}
 
 std::vector<Phase> random_program(Random& random) {
   StepOrder order;
   std::array<StepArray, kArrays> arrays;
   std::vector<Phase> program;
+  int turns = 0;
   for (int tries = 0; tries < 60 && program.size() < kPhases; ++tries) {
     const int in = static_cast<int>(random.below(kArrays));
     const int out = static_cast<int>(random.below(kArrays));
@@ -92,15 +100,18 @@ std::vector<Phase> random_program(Random& random) {
     const std::array<StepArray*, 2> touched{&arrays[index], &arrays[static_cast<size_t>(out)]};
     if (!order.add(phase.work, {&touched[0], 1}, {&touched[1], 1})) continue;
     phase.written = touched[1]->writes;
+    if (for_pairs(phase) && random.below(4) != 0) phase.turn = turns++;
     program.push_back(phase);
   }
   return program;
 }
 
-// Which parts of its input a block needs, as a mask.
+// Which parts of its input a block reads, as a mask.
 uint32_t needed(const Phase& phase, int block) {
   const int parts = kParts[phase.out], inputs = kParts[phase.in];
-  if (phase.work == Work::product) return (1u << inputs) - 1;
+  const uint32_t all = (1u << inputs) - 1;
+  if (phase.turn >= 0) return all & (block % 2 == 0 ? 0x5555u : 0xaaaau);
+  if (phase.work == Work::product) return all;
   if (block >= parts) return 0;
   uint32_t mask = 1u << block % inputs;
   for (int p = block; p < inputs; p += parts)
@@ -108,11 +119,27 @@ uint32_t needed(const Phase& phase, int block) {
   return mask;
 }
 
+// What blocks of pairs have done: each has two places for inputs, used in turn.
+struct Pairs {
+  int sent[kBlocks] = {};  // turns whose units are in both blocks' places
+  int done[kBlocks] = {};  // turns whose inputs are needed no more
+
+  // False if the other block still needs what is overwritten.
+  bool send(int block, int turn) {
+    sent[block] = turn + 1;
+    return done[block ^ 1] > turn - 2;
+  }
+  bool has_all(const Phase& phase, int block) const {
+    return needed(phase, block ^ 1) == 0 || sent[block ^ 1] > phase.turn;
+  }
+};
+
 // False if a block reads what has been overwritten, or all wait for ever.
 bool runs(const std::vector<Phase>& program, Random& random) {
   int versions[kArrays][kBlocks] = {};
   size_t at[kBlocks] = {};
   uint32_t read[kBlocks] = {};
+  Pairs pairs;
   std::array<uint64_t, kBlocks> speed;
   for (auto& s : speed)
     s = 1 + random.below(8);
@@ -128,8 +155,13 @@ bool runs(const std::vector<Phase>& program, Random& random) {
       if (phase.read > 0 && version % 2 != phase.read % 2) continue;
       if (version != phase.read) return false;
       read[block] |= 1u << part;
+    } else if (phase.turn == pairs.sent[block]) {
+      if (!pairs.send(block, phase.turn)) return false;
+    } else if (phase.turn >= 0 && !pairs.has_all(phase, block)) {
+      continue;
     } else {
       if (block < kParts[phase.out]) versions[phase.out][block] = phase.written;
+      if (phase.turn >= 0) pairs.done[block] = phase.turn + 1;
       read[block] = 0;
       ++at[block];
     }
@@ -141,25 +173,45 @@ bool runs(const std::vector<Phase>& program, Random& random) {
 TEST(StepOrder, BlocksOfAnySpeedReadWhatIsMeantForThem) {
   Random random(5);
   size_t longest = 0;
+  int most_turns = 0;
   for (int i = 0; i < 400; ++i) {
     const auto program = random_program(random);
     longest = std::max(longest, program.size());
+    for (const Phase& phase : program)
+      most_turns = std::max(most_turns, phase.turn + 1);
     for (int run = 0; run < 8; ++run)
       ASSERT_TRUE(runs(program, random)) << "program " << i;
   }
   EXPECT_GT(longest, 8u);
+  EXPECT_GT(most_turns, 5);
+}
+
+int failures(const std::vector<Phase>& program) {
+  Random random(6);
+  int count = 0;
+  for (int run = 0; run < 100; ++run)
+    count += !runs(program, random);
+  return count;
 }
 
 TEST(StepOrder, TheSimulationFindsAnOrderThatIsWrong) {
-  const std::vector<Phase> wrong = {{Work::product, 0, 1, 0, 1},
-                                    {Work::product, 1, 2, 1, 1},
-                                    {Work::product, 0, 1, 0, 2},
-                                    {Work::product, 0, 1, 0, 3}};
-  Random random(6);
-  int failures = 0;
-  for (int run = 0; run < 100; ++run)
-    failures += !runs(wrong, random);
-  EXPECT_GT(failures, 0);
+  EXPECT_GT(failures({{Work::product, 0, 1, 0, 1},
+                      {Work::product, 1, 2, 1, 1},
+                      {Work::product, 0, 1, 0, 2},
+                      {Work::product, 0, 1, 0, 3}}),
+            0);
+}
+
+// Three products of one input. Of one unit, the second block of a pair gives the first nothing to
+// wait for.
+TEST(StepOrder, PairsNeedTwoUnitsOfEveryInput) {
+  const auto program = [](int in) {
+    return std::vector<Phase>{{Work::product, in, 0, 0, 1, 0},
+                              {Work::product, in, 1, 0, 1, 1},
+                              {Work::product, in, 2, 0, 1, 2}};
+  };
+  EXPECT_EQ(failures(program(4)), 0);
+  EXPECT_GT(failures(program(3)), 0);
 }
 
 }  // namespace
