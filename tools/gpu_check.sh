@@ -50,7 +50,8 @@ if [ $tests = 1 ]; then
     step "$(basename "$test")" "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
     if [ $sanitizer = 1 ]; then
       for tool in memcheck racecheck initcheck; do
-        WALSH_TEST_LAUNCHES=2 step "$(basename "$test") $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        WALSH_TEST_LAUNCHES=2 step "$(basename "$test") $tool" \
+          compute-sanitizer --tool "$tool" --error-exitcode 9 \
           "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
       done
     fi
