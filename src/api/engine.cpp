@@ -24,16 +24,22 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   auto pool = std::make_unique<ThreadPool>(options.threads);
   std::optional<Recipe> recipe;
   if (options.compress) {
-    if (!options.compress->calibrate.empty()) {
+    const CompressOptions& compress = *options.compress;
+    if (!compress.calibrate.empty()) {
       throw Error(ErrorCode::usage, "calibrate",
                   "a model is not calibrated while it is loaded: use quantize()");
     }
-    recipe = to_recipe(*options.compress);
+    if (compress.bits_per_weight != 0 || compress.file_bytes != 0) {
+      throw Error(ErrorCode::usage, "bits_per_weight, file_bytes",
+                  "types are not chosen while a model is loaded: use quantize()");
+    }
+    recipe = to_recipe(compress);
   }
   LoadOptions load;
   load.pool = pool.get();
   load.activations = parse_activation_mode(options.activations);
   load.device = parse_device(options.device);
+  load.positions = options.context;
   LoadedModel loaded = load_model(path, recipe ? &*recipe : nullptr, load);
   auto impl = std::unique_ptr<Impl>(new Impl{std::move(pool), std::move(loaded), nullptr});
   SessionOptions session;

@@ -168,11 +168,26 @@ void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) 
   result.peak = measure_int8_peak(pool);
 }
 
+// What needs the largest cache.
+ModelUse largest_use(const Options& options) {
+  ModelUse largest{.positions = 1};
+  const auto add = [&](int64_t positions, int64_t sequences) {
+    if (positions * sequences > largest.positions * largest.sequences)
+      largest = {positions, sequences};
+  };
+  for (const int64_t n : options.prompts)
+    add(n, 1);
+  for (const int64_t n : options.generations)
+    for (const int64_t sequences : options.parallel)
+      add(n, sequences);
+  return largest;
+}
+
 void bench_threads(const Options& options, int threads, std::vector<BenchResult>& results) {
   ThreadPool pool(threads);
   const std::unique_ptr<WeightSource> source = open(options, pool);
   const Stopwatch watch;
-  const Model model = options.model.load_weights_only(*source, pool);
+  const Model model = options.model.load_weights_only(*source, largest_use(options), pool);
   BenchResult common;
   common.load_seconds = watch.seconds();
   common.model = source->path();
@@ -194,7 +209,7 @@ std::string count(const Options& options) {
   }
   ThreadPool pool(options.threads.empty() ? 0 : options.threads.front());
   const std::unique_ptr<WeightSource> source = open(options, pool);
-  return count_model(options.model.load_weights_only(*source, pool), options.output);
+  return count_model(options.model.load_weights_only(*source, {}, pool), options.output);
 }
 
 int bench(const Options& options) {

@@ -81,14 +81,16 @@ int evaluate_command(const Options& options) {
   const InterruptGuard interrupt;
   const std::string text = read_text_file(options.text, kMaxTextBytes);
   ThreadPool pool(options.model.machine.threads);
-  const LoadedModel model = options.model.load(pool);
+  const ModelUse use{.positions = options.ctx};
+  const LoadedModel model = options.model.load(use, pool);
   const std::vector<int32_t> tokens = model.tokenizer.encode(text, false);
   std::optional<LoadedModel> reference;
   if (!options.reference.empty()) {
     const Device device = options.reference_device.empty() ? options.model.chosen_device()
                                                            : parse_device(options.reference_device);
-    reference.emplace(ModelOptions::load_plain(
-        options.reference, device, parse_activation_mode(options.reference_activations), pool));
+    reference.emplace(ModelOptions::load_plain(options.reference, device,
+                                               parse_activation_mode(options.reference_activations),
+                                               use, model.model, pool));
     check_same_tokens(model, *reference, text, tokens);
   }
 

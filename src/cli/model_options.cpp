@@ -74,9 +74,11 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
 }
 
 template <class Load>
-auto ModelOptions::with_progress(ThreadPool& pool, const Load& load) const {
+auto ModelOptions::with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const {
   LoadOptions options;
   options.pool = &pool;
+  options.positions = use.positions;
+  options.sequences = use.sequences;
   options.activations = parse_activation_mode(activations);
   options.device = chosen_device();
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
@@ -89,9 +91,9 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   return recipe.recipe();
 }
 
-LoadedModel ModelOptions::load(ThreadPool& pool) const {
+LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_progress(pool, [&](const LoadOptions& options) {
+  return with_progress(use, pool, [&](const LoadOptions& options) {
     return load_model(path, wanted ? &*wanted : nullptr, options);
   });
 }
@@ -101,8 +103,9 @@ std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
   return open_weights(path, wanted ? &*wanted : nullptr, pool);
 }
 
-Model ModelOptions::load_weights_only(WeightSource& source, ThreadPool& pool) const {
-  return with_progress(pool,
+Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
+                                      ThreadPool& pool) const {
+  return with_progress(use, pool,
                        [&](const LoadOptions& options) { return load_weights(source, options); });
 }
 
@@ -112,8 +115,12 @@ Device ModelOptions::chosen_device() const {
 }
 
 LoadedModel ModelOptions::load_plain(const std::string& path, const Device& device,
-                                     ActivationMode activations, ThreadPool& pool) {
+                                     ActivationMode activations, const ModelUse& use,
+                                     const Model& model, ThreadPool& pool) {
   LoadOptions wanted;
+  wanted.positions = use.positions;
+  wanted.sequences = use.sequences;
+  if (device == model.device) wanted.device_spare = model.device_spare;
   wanted.activations = activations;
   wanted.pool = &pool;
   wanted.device = device;

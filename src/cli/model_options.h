@@ -26,6 +26,11 @@ struct MachineOptions {
 // The names that --activations takes.
 CLI::IsMember activation_modes();
 
+// What a model will be used for, as LoadOptions.
+struct ModelUse {
+  int64_t positions = 0, sequences = 1;
+};
+
 // MODEL, --activations, and --quantize with its refinements.
 struct ModelOptions {
   std::string path;
@@ -39,19 +44,20 @@ struct ModelOptions {
   // Without -t, for a command that has its own.
   void add_model_to(CLI::App& command, bool model_required);
   // Loads the model, compressing it if --quantize was given. A bar shows progress on a terminal.
-  LoadedModel load(ThreadPool& pool) const;
+  LoadedModel load(const ModelUse& use, ThreadPool& pool) const;
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
-  Model load_weights_only(WeightSource& source, ThreadPool& pool) const;
-  // Loads another folder or file as it is: a reference.
+  Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;
+  // Loads another folder or file as it is, for the same use as `model`: a reference.
   static LoadedModel load_plain(const std::string& path, const Device& device,
-                                ActivationMode activations, ThreadPool& pool);
+                                ActivationMode activations, const ModelUse& use, const Model& model,
+                                ThreadPool& pool);
   // --device; auto is the first GPU, the CPU without one and for f32 and lut activations.
   Device chosen_device() const;
 
  private:
   template <class Load>
-  auto with_progress(ThreadPool& pool, const Load& load) const;
+  auto with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const;
   // The recipe that --quantize asks for, none without it; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };

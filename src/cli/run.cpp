@@ -155,7 +155,7 @@ int run(const Options& options) {
   if (given(options.file_option)) prompt = read_text_file(options.prompt_file, kMaxPromptBytes);
   ThreadPool pool(options.model.machine.threads);
   const Stopwatch watch;
-  const LoadedModel model = options.model.load(pool);
+  const LoadedModel model = options.model.load({.positions = options.ctx}, pool);
   Completer completer(model, options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
   completer.print_footer(completer.complete(prompt));

@@ -67,11 +67,14 @@ class DeviceTokens : public TokenSource {
       : session_(session), options_(options), max_tokens_(max_tokens) {
     check_sampler_options(options);
   }
-  // A step that nobody asked for any more is taken back.
+  // A step that nobody asked for any more is taken back. A device that has failed says so again.
   ~DeviceTokens() override {
     if (!ahead_) return;
-    session_.take();
-    session_.truncate(session_.position() - 1);
+    try {
+      session_.take();
+      session_.truncate(session_.position() - 1);
+    } catch (const Error&) {
+    }
   }
 
   int32_t first(std::span<const int32_t> prompt) override {

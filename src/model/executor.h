@@ -34,10 +34,11 @@ class Executor {
 
   // Evaluates a batch: the rows of `runs` one after the other, whose tokens are `tokens`; without
   // tokens, those that the last batch chose (see sample) and of the same sequences. `steps`
-  // calls the functions below in the order of the model, the same ones for the same number of rows
-  // and the same `first_logit`: a device may record what they do and replay it next time.
+  // calls the functions below in the order of the model, sample() if `samples`, the same ones for
+  // the same number of rows and the same `first_logit`: a device may record what they do and replay
+  // it next time.
   virtual void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-                   FunctionRef<void()> steps) = 0;
+                   bool samples, FunctionRef<void()> steps) = 0;
 
   virtual void embed() = 0;
   // Queries, keys and values of all rows; keys and values go to the cache.

@@ -25,7 +25,7 @@ class ModelLoader {
 
   Model load() {
     check_names();
-    placement_->plan(source_, model_.config, options_);
+    model_.device_spare = placement_->plan(source_, model_.config, options_);
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
     load_embedding();
@@ -128,6 +128,8 @@ class ModelLoader {
   }
 
   PreparedInput coded_form(const Tensor& stored, int pass) {
+    placement_->check(options_.activations);
+    placement_->check(stored.rotation[pass]);
     PreparedInput form;
     const int64_t padded = padded_cols(*stored.format, stored.cols);
     form.transform = {rotator(stored.rotation[pass], padded), stored.cols, padded};
@@ -175,7 +177,6 @@ class ModelLoader {
 
   // Index of the form within the site, which it joins if it is new.
   int add_form(Input& input, PreparedInput form) {
-    if (form.transform.rotator != nullptr) placement_->check(form, options_.activations);
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {
       const PreparedInput& f = input.forms[i];

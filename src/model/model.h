@@ -86,6 +86,7 @@ struct LoadOptions {
   int64_t positions = 0;  // of the cache; 0: as SessionOptions
   int64_t sequences = 1;
   uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
+  uint64_t device_spare = 0;  // that of a model beside which this one is loaded
 };
 
 class Model {
@@ -113,6 +114,7 @@ class Model {
 
   ModelConfig config;
   Device device;
+  uint64_t device_spare = 0;  // of the GPU's free memory: is left free
   ActivationMode activations = ActivationMode::automatic;
   std::vector<Layer> layers;
   Tensor embedding;

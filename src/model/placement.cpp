@@ -8,7 +8,7 @@ namespace {
 
 class CpuPlacement : public Placement {
  public:
-  void check(const PreparedInput&, ActivationMode activations) const override {
+  void check(ActivationMode activations) const override {
     if (activations != ActivationMode::f16) return;
     throw Error(ErrorCode::usage, "device cpu",
                 "activations f16 exist on the GPU only: use auto, i8, i8x2, f32 or lut");

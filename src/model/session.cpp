@@ -167,7 +167,7 @@ int64_t Session::position(int64_t sequence) const {
 void Session::steps(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t m,
                     int64_t first_row, bool sample) {
   const int64_t layers = model_.config.layers;
-  executor_->run(tokens, runs, first_row, [&] {
+  executor_->run(tokens, runs, first_row, sample, [&] {
     executor_->embed();
     for (int64_t layer = 0; layer < layers; ++layer) {
       // The last layer need not be finished for rows whose logits nobody wants.

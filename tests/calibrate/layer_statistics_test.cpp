@@ -67,7 +67,7 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     const auto rows = static_cast<int64_t>(window.size());
     EXPECT_LE(rows, executor.max_rows());
     const Run run{0, 0, rows};
-    executor.run(window, {&run, 1}, rows, [&] {
+    executor.run(window, {&run, 1}, rows, false, [&] {
       executor.embed();
       for (int64_t layer = 0; layer < c.layers; ++layer) {
         executor.project(layer);

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
 
+#include "base/cuda/device_code.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -17,19 +21,39 @@ std::string error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
+// Device `index`, which becomes this thread's. Throws if it cannot be used.
 DeviceInfo describe(int index) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "device properties");
+  const auto refuse = [&](std::string_view why) {
+    throw Error(ErrorCode::usage, fmt::format("device cuda:{}", index),
+                fmt::format("{} of compute capability {}.{}: {}", properties.name, properties.major,
+                            properties.minor, why));
+  };
+  if (properties.major < kLeastMajor) refuse(fmt::format("{}.0 is needed", kLeastMajor));
+  select_device(index);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "device memory");
   DeviceInfo info;
+  info.code = detail::device_code();
+  if (info.code == 0) refuse("this walsh has no code for it, see WALSH_CUDA_ARCHITECTURES");
   info.index = index;
   info.name = properties.name;
   info.major = properties.major;
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
   info.total_bytes = properties.totalGlobalMem;
+  info.free_bytes = free;
   info.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
   info.shared_bytes = properties.sharedMemPerBlockOptin;
   return info;
+}
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
 }
 
 }  // namespace
@@ -40,27 +64,17 @@ bool compiled() {
 
 std::vector<DeviceInfo> devices() {
   std::vector<DeviceInfo> found;
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // the error is sticky otherwise
-    return found;
-  }
+  const int count = device_count();
   int before = 0;
-  cudaGetDevice(&before);
+  if (count > 0) cudaGetDevice(&before);
   for (int index = 0; index < count; ++index) {
     try {
-      DeviceInfo info = describe(index);
-      if (info.major < kLeastMajor) continue;
-      size_t free = 0, total = 0;
-      if (cudaSetDevice(index) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) {
-        info.free_bytes = free;
-        found.push_back(std::move(info));
-      }
-    } catch (const Error&) {  // a device that cannot be asked is not usable
+      found.push_back(describe(index));
+    } catch (const Error&) {  // use_device says why
     }
-    cudaGetLastError();
   }
-  cudaSetDevice(before);
+  if (count > 0) cudaSetDevice(before);
+  cudaGetLastError();  // the error is sticky otherwise
   return found;
 }
 
@@ -71,23 +85,39 @@ std::string unavailable_reason() {
   if (error == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one that is too old";
   if (error != cudaSuccess) return error_text(error);
   if (count == 0) return "no CUDA device";
-  return fmt::format("no CUDA device of compute capability {}.0 or later", kLeastMajor);
+  try {
+    describe(0);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no usable CUDA device";
 }
 
 DeviceInfo use_device(int index) {
-  const std::vector<DeviceInfo> all = devices();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const DeviceInfo& d) { return d.index == index; });
-  if (found == all.end()) {
-    throw Error(ErrorCode::usage, fmt::format("device cuda:{}", index),
-                all.empty() ? unavailable_reason() : "no such device, see 'walsh devices'");
-  }
-  select_device(index);
-  return *found;
+  const int count = device_count();
+  if (index >= 0 && index < count) return describe(index);
+  throw Error(ErrorCode::usage, fmt::format("device cuda:{}", index),
+              count == 0 ? unavailable_reason() : "no such device, see 'walsh devices'");
 }
 
 void select_device(int index) {
   check(cudaSetDevice(index), "device");
+}
+
+void allow_most_shared_memory(const void* kernel, std::string_view name) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, const void*>> allowed;
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), name);
+  const std::lock_guard lock(mutex);
+  if (allowed.contains({device, kernel})) return;
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, kernel), name);
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), name);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most - static_cast<int>(attributes.sharedSizeBytes)),
+        name);
+  allowed.insert({device, kernel});
 }
 
 void check(int error, std::string_view what) {
@@ -115,7 +145,9 @@ Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   }
   check(error, "allocation");
   data_ = std::shared_ptr<void>(memory, [](void* p) { cudaFree(p); });
-  if (zeroed) check(cudaMemset(memory, 0, bytes), "memset");
+  if (!zeroed) return;
+  check(cudaMemset(memory, 0, bytes), "memset");
+  synchronize(nullptr);  // other streams do not wait for this one
 }
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {

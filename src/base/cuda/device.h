@@ -22,6 +22,9 @@ struct DeviceInfo {
   int multiprocessors = 0;
   uint64_t total_bytes = 0, free_bytes = 0;
   uint64_t l2_bytes = 0, shared_bytes = 0;  // shared memory that one block can ask for
+  // The architecture that the code was compiled for which runs here, as 10 major + minor: it may be
+  // an earlier one of the same major.
+  int code = 0;
 };
 
 // Whether this build contains GPU code at all.
@@ -35,6 +38,11 @@ std::string unavailable_reason();
 DeviceInfo use_device(int index);
 // The same for a device that use_device has accepted, without asking the driver about it again.
 void select_device(int index);
+
+// Lets launches of a kernel have as much dynamic shared memory as there is on the current device.
+// The limit belongs to kernel and device, so that one fitted to a launch would be wrong for those
+// of other threads.
+void allow_most_shared_memory(const void* kernel, std::string_view name);
 
 // Throws internal (or limit when memory ran out) for a cudaError_t that is not success.
 void check(int error, std::string_view what);

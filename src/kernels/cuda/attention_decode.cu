@@ -135,8 +135,9 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
     copy_commit();
   };
   // The kernel before this one writes the queries and the row's own position, nothing of the
-  // positions before it: those of earlier steps are complete, the copy of this step's tokens having
-  // waited for all of them. So tiles without the newest position are fetched ahead of the wait.
+  // positions before it: those of earlier steps are complete, the embedding having waited for all
+  // of them before it let others start. So tiles without the newest position are fetched ahead of
+  // the wait.
   bool waited = false;
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) {

@@ -53,10 +53,7 @@ void reserve_shared(std::string_view name, const void* kernel, const LaunchShape
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         name);
-  if (shape.shared == 0) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared)),
-        name);
+  if (shape.shared > 0) allow_most_shared_memory(kernel, name);
 }
 
 }  // namespace

@@ -189,8 +189,7 @@ void launch(const PassView& first, const PassView& second, const Target& target,
   const bool wide = std::max(first.block, second.block) > kPieceColumns;
   const int shared = wide ? 64 * kWarps * 32 * static_cast<int>(sizeof(float)) : 0;
   const auto kernel = reconstruct_kernel<Bits, Bits2>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-        "reconstruct");
+  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "reconstruct");
   kernel<<<grid, kWarps * 32, static_cast<size_t>(shared), stream>>>(first, second, target);
   check_launch("reconstruct");
 }

@@ -133,8 +133,10 @@ __device__ float dense_value(const EmbedArgs& args, int64_t index) {
 __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
   __shared__ float shared[kColumns];
   const int first = static_cast<int>(blockIdx.x) * kColumns;
-  allow_next_kernel();
+  // Those behind read positions and older keys before they wait, so they may start only when what
+  // chose this step's tokens has ended.
   wait_previous_kernel();
+  allow_next_kernel();
   const int64_t token = args.tokens[blockIdx.y];
   const bool known = token >= 0 && token < args.rows;
   float sum[kPerThread] = {};

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   allow_next_kernel();
   const int dim = args.head_dim, half = dim / 2;
   const int64_t row = blockIdx.y;
-  // Positions and pages are there before the step's first kernel.
+  // Positions and pages are there before the step's first kernel lets others start.
   const int64_t position = args.positions[row];
   const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
   if (2 * lane < half) {

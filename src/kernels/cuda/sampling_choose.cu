@@ -236,10 +236,14 @@ __global__ void __launch_bounds__(kSampleThreads)
   // Everything that is needed is asked for at once.
   const unsigned long long early = __ldcg(&args.ranks[row * kCandidates + threadIdx.x]);
   const uint32_t count = __ldcg(&state.candidates), finite = __ldcg(&state.finite);
+  const unsigned long long best = __ldcg(&state.best);
+  const bool infinite = finite && isinf(logit_of_rank(best));  // and so are all sums of weights
   uint64_t random = args.state.random[row];
   const double uniform = next_uniform(random);
   int token = -1;
-  if (finite && count <= kCandidates) {
+  if (infinite) {
+    token = id_of_rank(best);
+  } else if (finite && count <= kCandidates) {
     if (threadIdx.x < count) memory.rank[threadIdx.x] = early;
     for (uint32_t i = threadIdx.x + kSampleThreads; i < count; i += kSampleThreads)
       memory.rank[i] = __ldcg(&args.ranks[row * kCandidates + i]);
@@ -249,7 +253,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
   __syncthreads();
   if (threadIdx.x > 0) return;
-  if (finite) args.state.random[row] = random;
+  if (finite && !infinite) args.state.random[row] = random;
   finish_row(args, row, token);
   state.best = 0;
   state.finite = 0;

@@ -119,7 +119,7 @@ void CpuExecutor::for_rows(int64_t m, Body&& body) {
   });
 }
 
-void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t,
+void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t, bool,
                       FunctionRef<void()> steps) {
   tokens_ = tokens;
   runs_ = runs;

@@ -24,7 +24,7 @@ class CpuExecutor : public Executor {
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
   void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           FunctionRef<void()> steps) override;
+           bool samples, FunctionRef<void()> steps) override;
   void embed() override;
   void project(int64_t layer) override;
   void attend(int64_t layer, int64_t skip) override;

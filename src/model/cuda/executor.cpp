@@ -23,7 +23,7 @@ const float* floats(const cuda::Buffer& buffer) {
 }  // namespace
 
 void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                       int64_t first_logit, FunctionRef<void()> steps) {
+                       int64_t first_logit, bool samples, FunctionRef<void()> steps) {
   cuda::select_device(model_.device.index);
   runs_ = runs;
   m_ = longest_ = 0;
@@ -36,10 +36,9 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
   if (!is_placed(tokens)) stage(tokens);
   computed_logits_ = 0;
   logits_read_ = false;
-  chose_ = false;
   placed_.clear();
-  execute(first_logit, steps);
-  if (chose_) keep_chosen();
+  execute(first_logit, samples, steps);
+  if (samples) keep_chosen();
 }
 
 // Whether the batch is the one that the last one made (NextBatch).
@@ -51,26 +50,22 @@ bool CudaExecutor::is_placed(std::span<const int32_t> tokens) const {
                                       });
 }
 
-void CudaExecutor::execute(int64_t first_logit, FunctionRef<void()> steps) {
+void CudaExecutor::execute(int64_t first_logit, bool samples, FunctionRef<void()> steps) {
   if (!decoding_ || m_ > cuda::kMaxVectors || first_logit != 0) {
     steps();
     return;
   }
-  Recorded& step = recorded_[{m_, cuda::attention_reach(longest_), runs_[0].sequence, sampling_}];
+  Recorded& step = recorded_[{m_, cuda::attention_reach(longest_), runs_[0].sequence, samples}];
   if (!step.warm) {  // every kernel and algorithm is loaded before it is recorded
     steps();
     step.warm = true;
     return;
   }
   cuda::Graph& graph = step.graph[submitted_ % kOpenBatches];
-  if (graph.empty()) {
-    graph = cuda::Graph::record(stream_.get(), steps);
-    step.chooses = chose_;
-  }
-  if (step.chooses) free_slot();
+  if (graph.empty()) graph = cuda::Graph::record(stream_.get(), steps);
+  if (samples) free_slot();
   graph.launch(stream_.get());
   computed_logits_ = m_;
-  chose_ = step.chooses;
 }
 
 // Tokens, positions and sequences of the batch to where recorded steps read them.
@@ -290,7 +285,6 @@ void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& option
   const cuda::SampleOptions wanted = {options.temperature,    options.top_k,
                                       options.top_p,          options.min_p,
                                       options.repeat_penalty, options.repeat_last_n};
-  sampling_ = true;
   if (!(wanted == sample_options_)) recorded_.clear();
   sample_options_ = wanted;
   stream_.synchronize();
@@ -321,7 +315,6 @@ void CudaExecutor::sample(int64_t first) {
   call.host = free_slot().chosen.as<int32_t>();
   call.batch = {staged(0), staged(1), staged(2), m_ - computed_logits_};
   cuda::sample(call, sample_options_, sample_scratch_, stream_.get());
-  chose_ = true;
 }
 
 // Where the host finds the tokens that are chosen next.

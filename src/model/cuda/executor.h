@@ -19,7 +19,12 @@ namespace walsh {
 
 // Device memory of an executor beside weights and cache.
 uint64_t cuda_workspace_bytes(const ModelConfig& config, const CudaShapes& shapes,
-                              int64_t positions, int64_t rows);
+                              int64_t positions, int64_t sequences, int64_t rows);
+
+// Ids of a sequence that sampling can remember: what the prompt had and what is generated.
+inline int64_t cuda_history_stride(int64_t positions) {
+  return 2 * positions;
+}
 
 class CudaExecutor : public Executor {
  public:
@@ -29,7 +34,7 @@ class CudaExecutor : public Executor {
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
   void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           FunctionRef<void()> steps) override;
+           bool samples, FunctionRef<void()> steps) override;
   void embed() override;
   void project(int64_t layer) override;
   void attend(int64_t layer, int64_t skip) override;
@@ -53,8 +58,7 @@ class CudaExecutor : public Executor {
   // are chosen.
   using StepShape = std::tuple<int64_t, int64_t, int64_t, bool>;
   struct Recorded {
-    bool warm = false;  // has run once
-    bool chooses = false;
+    bool warm = false;                // has run once
     cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
   };
 
@@ -71,18 +75,18 @@ class CudaExecutor : public Executor {
   void allocate_rows(int64_t sequences);
   void allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader);
   void upload_constants(int64_t positions, cuda::Uploader& uploader);
-  void execute(int64_t first_logit, FunctionRef<void()> steps);
+  void execute(int64_t first_logit, bool samples, FunctionRef<void()> steps);
   void stage(std::span<const int32_t> tokens);
   bool is_placed(std::span<const int32_t> tokens) const;
   void keep_chosen();
-  // Room for what the prompt had and what is generated.
-  int64_t history_stride() const { return 2 * positions_; }
+  int64_t history_stride() const { return cuda_history_stride(positions_); }
   int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
   cuda::RowPlaces places(int64_t first) const { return {staged(1) + first, staged(2) + first}; }
   cuda::InputSource source(const cuda::Buffer& x, int64_t width, int64_t row,
                            const cuda::Buffer* gain) const;
 
   const Model& model_;
+  const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
   int64_t max_rows_ = 0, logit_rows_ = 0, positions_ = 0;
   std::unique_ptr<CudaSites> sites_;
@@ -116,8 +120,6 @@ class CudaExecutor : public Executor {
   bool decoding_ = false;        // every run is one row
   int64_t computed_logits_ = 0;  // rows of logits_
   bool logits_read_ = false;
-  bool sampling_ = false;  // tokens are chosen here
-  bool chose_ = false;     // by the current batch
   std::map<StepShape, Recorded> recorded_;
   cuda::StepProgram step_;                   // all layers of one token, or empty
   cuda::StepProgram head_step_;              // the head behind them, or empty

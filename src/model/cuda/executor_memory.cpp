@@ -14,13 +14,14 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-// Logits computed together: 64 MiB, and at least a row for each vector of a decoding step.
+// Logits computed together: 64 MiB, and at least a row for each vector of a decoding step and for
+// each sequence, whose tokens are chosen together.
 constexpr int64_t kLogitFloats = int64_t{1} << 24;
 // Left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
 constexpr uint64_t kReserve = uint64_t{256} << 20;
 
-int64_t choose_logit_rows(int64_t vocab, int64_t rows) {
-  return std::min(rows, std::max(kLogitFloats / vocab, cuda::kMaxVectors));
+int64_t choose_logit_rows(int64_t vocab, int64_t rows, int64_t sequences) {
+  return std::min(rows, std::max({kLogitFloats / vocab, cuda::kMaxVectors, sequences}));
 }
 
 uint64_t product(std::initializer_list<int64_t> factors) {
@@ -61,11 +62,14 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 }  // namespace
 
 uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, int64_t positions,
-                              int64_t rows) {
+                              int64_t sequences, int64_t rows) {
   const int64_t widths = c.hidden + 2 * c.query_width() + 2 * c.kv_width() + 2 * c.intermediate + 3;
   uint64_t sum = CudaSites::bytes(shapes, rows) + kReserve;
   sum += product({rows, widths, kFloat});
-  sum += product({choose_logit_rows(c.vocab, rows), c.vocab, kFloat});
+  const int64_t logit_rows = choose_logit_rows(c.vocab, rows, sequences);
+  sum += product({logit_rows, c.vocab, kFloat});
+  sum += cuda::SampleScratch::bytes(std::min(sequences, logit_rows), c.vocab);
+  sum += product({sequences, cuda_history_stride(positions), int64_t{sizeof(int32_t)}});
   sum += product({positions, c.head_dim, kFloat});  // cosines and sines
   sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(c.heads),
                                        static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
@@ -73,22 +77,23 @@ uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, in
 }
 
 CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options)
-    : model_(model), positions_(positions) {
+    : model_(model), device_(cuda::use_device(model.device.index)), positions_(positions) {
   const ModelConfig& c = model.config;
   const CudaShapes shapes = shapes_of(model);
-  const cuda::DeviceInfo device = cuda::use_device(model.device.index);
+  const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
   const uint64_t cache = checked_mul(cuda_cache_bytes(c, positions),
                                      static_cast<uint64_t>(options.sequences), "KV cache");
-  const uint64_t left = device.free_bytes > cache ? device.free_bytes - cache : 0;
+  const uint64_t left = usable > cache ? usable - cache : 0;
   max_rows_ = choose_cuda_rows(c, shapes, positions, options.sequences, left);
-  logit_rows_ = choose_logit_rows(c.vocab, max_rows_);
-  const uint64_t workspace = cuda_workspace_bytes(c, shapes, positions, max_rows_);
+  logit_rows_ = choose_logit_rows(c.vocab, max_rows_, options.sequences);
+  const uint64_t workspace =
+      cuda_workspace_bytes(c, shapes, positions, options.sequences, max_rows_);
   if (workspace > left) {
-    throw Error(ErrorCode::limit, "GPU memory",
-                fmt::format("cache {} MiB for {} sequences of {} positions and workspaces {} MiB "
-                            "are needed, {} MiB are free",
-                            cache >> 20, options.sequences, positions, workspace >> 20,
-                            device.free_bytes >> 20));
+    throw Error(
+        ErrorCode::limit, "GPU memory",
+        fmt::format("cache {} MiB for {} sequences of {} positions and workspaces {} MiB "
+                    "are needed, {} MiB are free",
+                    cache >> 20, options.sequences, positions, workspace >> 20, usable >> 20));
   }
   cuda::Uploader uploader(uint64_t{1} << 20);
   sites_ = std::make_unique<CudaSites>(shapes, max_rows_);

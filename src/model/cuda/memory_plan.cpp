@@ -135,7 +135,8 @@ int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, in
   const int64_t useful = std::max(positions, sequences);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
-    if (cuda_workspace_bytes(config, shapes, positions, chosen) <= available) return chosen;
+    if (cuda_workspace_bytes(config, shapes, positions, sequences, chosen) <= available)
+      return chosen;
   }
   return std::min(kMinRows, useful);
 }
@@ -152,13 +153,14 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   if (!config.tied_head || !embedding.dense)
     plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);
   const int64_t positions =
-      options.positions > 0 ? options.positions : std::min(config.max_positions, kDefaultPositions);
+      std::min(config.max_positions, options.positions > 0 ? options.positions : kDefaultPositions);
   plan.cache = checked_mul(cuda_cache_bytes(config, positions),
                            static_cast<uint64_t>(options.sequences), "KV cache");
   const uint64_t fixed = plan.total();
   plan.max_rows = choose_cuda_rows(config, shapes, positions, options.sequences,
                                    available > fixed ? available - fixed : 0);
-  plan.workspace = cuda_workspace_bytes(config, shapes, positions, plan.max_rows);
+  plan.workspace =
+      cuda_workspace_bytes(config, shapes, positions, options.sequences, plan.max_rows);
   if (plan.total() <= available) return plan;
   throw Error(ErrorCode::limit, source.path(),
               fmt::format("does not fit into the GPU: {}, available {:.2f} GiB", plan.text(),

@@ -18,18 +18,23 @@ class CudaPlacement : public Placement {
     uploader_ = std::make_unique<cuda::Uploader>();
   }
 
-  void plan(const WeightSource& source, const ModelConfig& config,
-            const LoadOptions& options) override {
-    uint64_t available = cuda::use_device(device_.index).free_bytes;
-    if (options.device_bytes > 0) available = std::min(available, options.device_bytes);
-    plan_cuda_memory(source, config, options, available);
+  uint64_t plan(const WeightSource& source, const ModelConfig& config,
+                const LoadOptions& options) override {
+    const uint64_t free = cuda::use_device(device_.index).free_bytes;
+    uint64_t spare = std::min(free, options.device_spare);
+    if (options.device_bytes > 0)
+      spare = std::max(spare, free - std::min(free, options.device_bytes));
+    plan_cuda_memory(source, config, options, free - spare);
+    return spare;
   }
 
-  void check(const PreparedInput& form, ActivationMode activations) const override {
-    if (form.transform.rotator->rotation().kind == RotationKind::qr) {
-      throw Error(ErrorCode::usage, "device " + device_.name(),
-                  "rotation qr exists on the CPU only: use --device cpu");
-    }
+  void check(const Rotation& rotation) const override {
+    if (rotation.kind != RotationKind::qr) return;
+    throw Error(ErrorCode::usage, "device " + device_.name(),
+                "rotation qr exists on the CPU only: use --device cpu");
+  }
+
+  void check(ActivationMode activations) const override {
     if (activations == ActivationMode::f32 || activations == ActivationMode::lut) {
       throw Error(ErrorCode::usage, "device " + device_.name(),
                   "activations f32 and lut exist on the CPU only: use auto, i8, i8x2 or f16");

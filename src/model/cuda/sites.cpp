@@ -15,6 +15,7 @@ constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
 // Plain weights times more vectors are faster by cuBLASLt, whose time hardly grows up to 64.
 constexpr int64_t kDenseVectors = 2;
 constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
+constexpr int64_t kHeadSlice = 4096;  // rows of a head, whose matrix would need the most
 constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
 
 // The rows of later tokens of a batch: every pointer moved by `first` rows.
@@ -63,10 +64,8 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
       continue;
     }
     shortest = std::min(shortest, cuda::rows_from(*matrix.format));
-    if (!matrix.head) {
-      extent.scratch =
-          std::max(extent.scratch, cuda::PromptProducts::scratch_for(matrix.rows, cols));
-    }
+    const int64_t rows = matrix.head ? std::min(matrix.rows, kHeadSlice) : matrix.rows;
+    extent.scratch = std::max(extent.scratch, cuda::PromptProducts::scratch_for(rows, cols));
   }
   extent.scratch = std::min(extent.scratch, kMaxScratch);
   const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
@@ -86,9 +85,8 @@ uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
   }
   for (const BufferShape& shape : shapes.buffers) {
     const int64_t cols = round_up(shape.cols, kActivationBlock);
-    const int64_t group = std::max(shape.group, 1);
-    sum += static_cast<uint64_t>(e.quantized_rows * shape.planes *
-                                 (cols + cols / group * 4 + cols / cuda::kChunkColumns * 4));
+    const int64_t groups = shape.planes > 0 ? cols / shape.group : 0;
+    sum += static_cast<uint64_t>(e.quantized_rows * shape.planes * (cols + groups * 8));
   }
   return sum;
 }

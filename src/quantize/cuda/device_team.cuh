@@ -126,11 +126,7 @@ void launch(const PassArgs& args, int64_t rows, Stream stream) {
   const auto blocks = static_cast<unsigned>(rows * args.spans);
   const size_t shared = span_layout(kKind, args.span).bytes;
   const auto kernel = encode_kernel<kKind, kSteps>;
-  if (shared > size_t{48} << 10) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared)),
-          "shared memory of the encoder");
-  }
+  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "encoder");
   kernel<<<blocks, threads_of(kKind), shared, stream>>>(args);
   check_launch("encoder");
 }

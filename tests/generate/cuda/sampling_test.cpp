@@ -77,7 +77,7 @@ class Rows {
 };
 
 // Kinds of logits: normal, few distinct values (ties), all equal, one far above, with NaN and
-// infinities.
+// negative infinity, zeros, infinity twice in every other row.
 std::vector<float> make_logits(int kind, int64_t m, int64_t stride, Random& random) {
   std::vector<float> out(static_cast<size_t>(m * stride));
   for (float& v : out) {
@@ -93,6 +93,10 @@ std::vector<float> make_logits(int kind, int64_t m, int64_t stride, Random& rand
   if (kind == 4) {
     for (int64_t t = 0; t < m; ++t)
       out[static_cast<size_t>(t * stride)] = 0.5f;
+  }
+  for (int64_t t = 0; kind == 6 && t < m; t += 2) {
+    out[static_cast<size_t>(t * stride + stride / 2)] = kInfinity;
+    out[static_cast<size_t>(t * stride + stride / 3)] = kInfinity;
   }
   return out;
 }
@@ -142,6 +146,17 @@ TEST_F(GpuSampling, ChoosesTheCpusTokensForEveryChain) {
         expect_cpu_tokens(options, 1, 700, 1);
       }
     }
+  }
+}
+
+// Without a draw, so that later ones are the same.
+TEST_F(GpuSampling, InfinityIsChosenByEveryChain) {
+  for (const SamplerOptions& options :
+       {SamplerOptions{}, SamplerOptions{.top_k = 0, .top_p = 1, .min_p = 0},
+        SamplerOptions{.top_k = 0, .top_p = 0.9f, .min_p = 0}, SamplerOptions{.min_p = 0},
+        SamplerOptions{.top_k = 0, .top_p = 1, .min_p = 0.1f}, SamplerOptions{.temperature = 0}}) {
+    for (const int64_t vocab : {50, 9000})
+      expect_cpu_tokens(options, 3, vocab, 1, {6, 0, 6, 1});
   }
 }
 

@@ -116,6 +116,19 @@ TEST_F(CudaModel, EmbeddingAndHeadMayBeCoded) {
   }
 }
 
+// Of many rows, and of one with f16 activations, a head is unpacked in slices.
+TEST_F(CudaModel, AHeadMayBeCodedWhereLayersAreNot) {
+  const auto tokens = random_tokens(140, 500, 14);
+  for (const char* ends : {"q8_0", "q4_0", "tq3"}) {
+    SyntheticSource source = synthetic("f16", ends);
+    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << ends;
+    const Model exact = load(source, gpu_, ActivationMode::f16);
+    EXPECT_LT(divergence(expected, logits_of(exact, tokens)), 1e-4) << ends;
+    EXPECT_LT(divergence(expected, decode(exact, tokens)), 1e-4) << ends;
+  }
+}
+
 // Batches of 1, of a few, of many rows and of several chunks take different kernels.
 TEST_F(CudaModel, ThePartsOfAPromptDoNotMatter) {
   SyntheticSource source = synthetic("tq3", "bf16");
@@ -223,6 +236,35 @@ TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
     chosen.submit_chosen();
     token = chosen.take()[0];
     logits = test::all_logits(read, {static_cast<int32_t>(best)}).back();
+  }
+}
+
+// Steps that choose a token and steps whose logits are read are recorded apart.
+TEST_F(CudaModel, ChoosingTokensAndReadingLogitsTakeTurns) {
+  SyntheticSource source = synthetic("tq3", "f16");
+  const Model model = load(source, gpu_);
+  const auto prompt = random_tokens(7, 500, 12);
+  const Rows expected = decode(model, prompt);
+  Session session(model, {64});
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  std::vector<int32_t> first;
+  for (int turn = 0; turn < 4; ++turn) {
+    session.reset();
+    session.start_sampling(greedy, prompt);
+    session.submit(prompt);
+    std::vector<int32_t> text = {session.take()[0]};
+    for (int i = 0; i < 5; ++i) {
+      session.submit_chosen();
+      text.push_back(session.take()[0]);
+    }
+    if (turn == 0) first = text;
+    EXPECT_EQ(text, first) << "turn " << turn;
+    session.reset();
+    Rows rows;
+    for (const int32_t token : prompt)
+      rows.push_back(test::all_logits(session, {token}).back());
+    EXPECT_EQ(rows, expected) << "turn " << turn;
   }
 }
 

@@ -1,0 +1,9 @@
+// Which of this build's device code runs on a GPU.
+#pragma once
+
+namespace walsh::cuda::detail {
+
+// DeviceInfo::code of the current device; 0: this build has none for it.
+int device_code();
+
+}  // namespace walsh::cuda::detail
