@@ -96,7 +96,8 @@ class Allocator {
 
   void read_sensitivity() {
     const std::string& file = options_.sensitivity_file;
-    if (!file.empty() && std::filesystem::exists(file)) {
+    std::error_code unreadable;
+    if (!file.empty() && (std::filesystem::exists(file, unreadable) || unreadable)) {
       sensitivity_ = parse_sensitivity(read_text_file(file, kMaxSensitivityBytes), file,
                                        candidates_, options_.conditions);
       return;
@@ -120,8 +121,8 @@ class Allocator {
       self.ctx = options_.ctx;
       self.windows = 2 * options_.windows;
       self.bos = options_.bos;
-      text = write_self_text(reference, self,
-                             [&](int64_t i) { tell("writing text", i, options_.ctx); });
+      text = write_self_text(
+          reference, self, [&](int64_t done, int64_t total) { tell("writing text", done, total); });
     }
     // The first half of the windows is searched, the second verifies.
     const int64_t all = static_cast<int64_t>(text.size()) / options_.ctx;

@@ -5,6 +5,7 @@
 #include "api/load.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
+#include "io/printable.h"
 #include "model/tensors.h"
 #include "quantize/open.h"
 
@@ -57,8 +58,9 @@ std::string conditions(const AllocationRequest& request, const Recipe& base,
       "weights {}, text {}, windows of {}: {}, probe {}, calibrated on {} ({} "
       "tokens), {}",
       checkpoint, text_id(text), request.options.ctx, request.options.windows,
-      probe_name(request.options.probe), calibration.empty() ? "nothing" : calibration,
-      request.calibration.tokens, recipe_json(plain));
+      probe_name(request.options.probe),
+      calibration.empty() ? "nothing" : printable(calibration, 1 << 12), request.calibration.tokens,
+      recipe_json(plain));
 }
 
 }  // namespace

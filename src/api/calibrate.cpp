@@ -36,7 +36,8 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool) {
   // Of something that is no checkpoint open_compressor knows best what to say.
-  if (request.text.empty() || !std::filesystem::is_directory(folder)) {
+  std::error_code unreadable;
+  if (request.text.empty() || !std::filesystem::is_directory(folder, unreadable)) {
     return open_compressor(folder, recipe, read_plan, pool);
   }
   PreparedCalibration calibration = prepare_calibration(folder, recipe, request, pool);

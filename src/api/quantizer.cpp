@@ -20,6 +20,10 @@ Recipe choose_recipe(const std::string& in, const CompressOptions& options,
                      const CalibrationRequest& calibration, ThreadPool& pool) {
   const Recipe base = to_recipe(options);
   if (options.bits_per_weight == 0 && options.file_bytes == 0) return base;
+  if (!options.recipe.empty()) {
+    throw Error(ErrorCode::usage, "recipe",
+                "says the types: leave bits_per_weight and file_bytes out");
+  }
   AllocationRequest request;
   request.folder = in;
   request.text = options.allocate_text;

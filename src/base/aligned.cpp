@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -23,19 +23,22 @@ constexpr size_t kSmallestShared = kHugePage;  // own allocations, so that overr
 constexpr size_t kSmallestShared = size_t{16} << 10;
 #endif
 
+// Large arrays come from the system as pages of zeros, which are there once they are written to: a
+// cache for a long context takes no memory before it is used.
 std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
-  size_t rounded;
-  if (__builtin_add_overflow(bytes, alignment - 1, &rounded)) {
+  size_t larger;
+  if (__builtin_add_overflow(bytes, 2 * alignment, &larger)) {
     throw Error(ErrorCode::limit, "memory", "allocation size overflows");
   }
-  rounded = rounded / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded);
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::calloc(larger, 1);
   if (!memory) {
-    throw Error(ErrorCode::limit, "memory",
-                "cannot allocate " + std::to_string(rounded) + " bytes");
+    throw Error(ErrorCode::limit, "memory", "cannot allocate " + std::to_string(bytes) + " bytes");
   }
-  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: may be refused
-  return {memory, std::free};
+  const std::shared_ptr<void> owner(memory, std::free);
+  void* aligned = std::align(alignment, rounded, memory, larger);
+  if (alignment == kHugePage) madvise(aligned, rounded, MADV_HUGEPAGE);  // a hint: may be refused
+  return {owner, aligned};
 }
 
 // The next piece of the current block. A block lives as long as one of its arrays.
@@ -58,11 +61,9 @@ std::shared_ptr<void> allocate_shared(size_t bytes) {
 
 std::shared_ptr<void> allocate_zeroed(size_t bytes) {
   if (bytes == 0) return nullptr;
-  std::shared_ptr<void> memory = bytes >= kHugePage         ? allocate(bytes, kHugePage)
-                                 : bytes >= kSmallestShared ? allocate_shared(bytes)
-                                                            : allocate(bytes, 64);
-  std::memset(memory.get(), 0, bytes);
-  return memory;
+  return bytes >= kHugePage         ? allocate(bytes, kHugePage)
+         : bytes >= kSmallestShared ? allocate_shared(bytes)
+                                    : allocate(bytes, 64);
 }
 
 }  // namespace walsh::detail

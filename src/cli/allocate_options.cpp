@@ -115,7 +115,6 @@ std::string AllocateFlags::first_candidate() const {
 
 Allocation AllocateFlags::allocate(const std::string& folder, const Recipe& base,
                                    const CalibrationRequest& calibration, ThreadPool& pool) const {
-  const InterruptGuard interrupt;
   StageProgress progress;
   AllocationRequest request;
   request.folder = folder;

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "cli/bench_kernels.h"
+#include "io/json.h"
 #include "model/op_count.h"
 
 namespace walsh::cli {
@@ -51,7 +51,7 @@ std::string json(const std::vector<CountRow>& rows) {
                     {"lookups", r.ops.lookups},
                     {"rotations", r.ops.transforms}});
   }
-  return list.dump(2) + "\n";
+  return format_json(list, 2) + "\n";
 }
 
 std::string show(const std::vector<CountRow>& rows, const std::string& output) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/random.h"
 #include "cli/interrupt.h"
 #include "cli/product_bench.h"
+#include "io/json.h"
 #include "kernels/machine_probe.h"
 #include "quantize/encode_tensor.h"
 
@@ -84,7 +84,7 @@ std::string show(const std::vector<FormatSpeed>& speeds, const std::string& outp
                       {"gb_per_s", s.memory / 1e9},
                       {"bandwidth_share", s.share}});
     }
-    return list.dump(2) + "\n";
+    return format_json(list, 2) + "\n";
   }
   const bool md = output == "md";
   std::string text =

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/product_bench.h"
+#include "io/json.h"
 #include "kernels/machine_probe.h"
 #include "walsh/error.h"
 
@@ -42,7 +42,7 @@ std::string show(const std::vector<KernelResult>& results, const std::string& ou
                       {"gmac_per_s", r.macs() / r.seconds / 1e9},
                       {"int8_share", r.int8_share}});
     }
-    return list.dump(2) + "\n";
+    return format_json(list, 2) + "\n";
   }
   const bool md = output == "md";
   std::string text = md ? "| type | K x N | batch | us | GB/s | of bandwidth | GMAC/s | of peak |\n"

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "cli/terminal.h"
+#include "io/json.h"
 
 namespace walsh::cli {
 namespace {
@@ -91,7 +91,7 @@ std::string json(const std::vector<BenchResult>& results) {
                     {"params", r.params},
                     {"samples", r.tokens_per_s}});
   }
-  return list.dump(2) + "\n";
+  return format_json(list, 2) + "\n";
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ int list_devices(bool json) {
                       {"memory", d.total_bytes},
                       {"free", d.free_bytes}});
     }
-    fmt::print("{}\n", list.dump(2));
+    fmt::print("{}\n", format_json(list, 2));
     return 0;
   }
   fmt::print("{:<8} {} cores, {}\n", "cpu", available_cores(), isa_name(current_isa()));

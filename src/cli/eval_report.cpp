@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "cli/terminal.h"
+#include "io/json.h"
 
 namespace walsh::cli {
 namespace {
@@ -129,7 +129,7 @@ std::string eval_json(const Evaluation& result, const EvalSubject& subject) {
     json["mean_dp"] = d->dp().value;
   }
   json["seconds"] = subject.seconds;
-  return json.dump(2) + "\n";
+  return format_json(json, 2) + "\n";
 }
 
 }  // namespace walsh::cli

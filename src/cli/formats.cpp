@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "eval/format_check.h"
+#include "io/json.h"
 
 namespace walsh::cli {
 namespace {
@@ -29,7 +29,7 @@ void print_json(const std::vector<FormatReport>& reports) {
         {"normal", r.nmse_normal}, {"t4", r.nmse_t4}, {"outlier", r.nmse_outlier}};
     list.push_back({{"name", r.name}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
   }
-  fmt::print("{}\n", list.dump(2));
+  fmt::print("{}\n", format_json(list, 2));
 }
 
 void print_table(const std::vector<FormatReport>& reports) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -123,7 +122,7 @@ void print_json(const WalshFile& file, const std::vector<Row>& rows, bool checke
       {"checked", checked},           {"suspicious", totals.suspicious},
       {"tensors", std::move(tensors)}};
   if (file.fold()) json["folded"] = rotation_text(*file.fold());
-  fmt::print("{}\n", json.dump(2));
+  fmt::print("{}\n", format_json(json, 2));
 }
 
 std::string error_text(const Row& row) {

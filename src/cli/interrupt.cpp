@@ -14,6 +14,7 @@ namespace {
 
 // Whoever ends a command may signal it and its process group: one request (timeout(1) does so).
 constexpr int64_t kOneRequest = 200;  // ms
+constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<bool> g_requested = false;
 std::atomic<int64_t> g_last = 0;  // when the last request came
@@ -28,28 +29,39 @@ int64_t milliseconds() {
 void on_interrupt(int) {
   const int64_t now = milliseconds();
   if (g_last != 0 && now - g_last <= kOneRequest) return;
-  if (g_requested) _exit(exit_status(ErrorCode::interrupted));
-  g_requested = true;
-  g_last = now;
+  g_last = now;  // first: the second signal may come to another thread
+  if (g_requested.exchange(true)) _exit(exit_status(ErrorCode::interrupted));
 }
 
-void handle(void (*handler)(int)) {
-  struct sigaction action = {};
+// What reads the output has gone: nothing more is written, and what was begun is cleaned up.
+void on_broken_pipe(int) {
+  g_requested = true;
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {}, before = {};
+  sigaction(signal, nullptr, &before);
+  if (before.sa_handler == SIG_IGN && signal != SIGINT) return;  // as nohup wants it
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: a blocked read returns
+  sigaction(signal, &action, nullptr);  // no SA_RESTART: a blocked read returns
 }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
   g_requested = false;
-  handle(on_interrupt);
+  for (const int signal : kRequests)
+    handle(signal, on_interrupt);
+  handle(SIGPIPE, on_broken_pipe);
 }
 
 // After a request the program is about to end, and what it has printed must not be lost.
 InterruptGuard::~InterruptGuard() {
-  if (!requested()) handle(SIG_DFL);
+  if (requested()) return;
+  for (const int signal : kRequests)
+    handle(signal, SIG_DFL);
+  handle(SIGPIPE, SIG_DFL);
 }
 
 bool InterruptGuard::requested() {

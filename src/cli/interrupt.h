@@ -1,10 +1,11 @@
-// Ctrl-C: the first one asks the running work to stop, the second one ends the program.
+// Ctrl-C and other requests to end: the first one asks the running work to stop, so that nothing
+// half-written stays, the second one ends the program.
 #pragma once
 
 namespace walsh::cli {
 
-// While it lives, SIGINT sets a flag; a second SIGINT, unless it comes within 200 ms, exits with
-// status 130 at once.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE set a flag; a second one, unless it is
+// SIGPIPE or comes within 200 ms, exits with status 130 at once.
 class InterruptGuard {
  public:
   InterruptGuard();

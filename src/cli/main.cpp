@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,8 @@ std::string one_line(std::string text) {
 
 int fail(ErrorCode code, const std::string& where, const std::string& reason) {
   std::fflush(stdout);
-  fmt::print(stderr, "walsh: error: {}: {}\n", one_line(where), one_line(reason));
+  std::fputs(fmt::format("walsh: error: {}: {}\n", one_line(where), one_line(reason)).c_str(),
+             stderr);  // which may be closed: fmt::print would throw
   return exit_status(code);
 }
 
@@ -96,6 +98,8 @@ int guarded(int argc, char** argv) {
     return fail(e.code(), e.where(), e.reason());
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::limit, "memory", "not enough memory");
+  } catch (const std::system_error& e) {  // of fmt::print
+    return fail(ErrorCode::io, "output", e.what());
   } catch (const std::exception& e) {
     return fail(ErrorCode::internal, "walsh", e.what());
   }

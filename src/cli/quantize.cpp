@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -17,6 +16,7 @@
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
+#include "io/json.h"
 #include "quantize/pipeline.h"
 #include "quantize/recipe_file.h"
 #include "walsh/error.h"
@@ -84,7 +84,7 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
         {"nmse", options.dry_run ? nlohmann::ordered_json() : nlohmann::ordered_json(nmse)},
         {"dry_run", options.dry_run},
         {"seconds", seconds}};
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", format_json(json, 2));
     return;
   }
   fmt::print("{}: {} ({} bytes), {} weights, {} of them in linear layers at {:.4f} bits",
@@ -135,19 +135,20 @@ void save_recipe(const Options& options, const Recipe& recipe,
 
 int quantize(const Options& options) {
   options.machine.apply();
+  const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;
   std::optional<Allocation> allocation;
   const Recipe recipe = choose_recipe(options, calibration, pool, allocation);
   save_recipe(options, recipe, allocation);
+  InterruptGuard::check();
   const auto source = open_calibrated(options.input, recipe, calibration, pool);
   if (options.dry_run) return dry_run(options, *source);
   if (const Device device = parse_device(options.device); device.cuda) {
     source->use_gpu(device.index);
   }
 
-  const InterruptGuard interrupt;
   const Stopwatch watch;
   const bool bar_wanted = is_terminal(STDERR_FILENO);
   ProgressBar bar(bar_wanted);

@@ -1,6 +1,7 @@
 #include "quantize/open.h"
 
 #include <filesystem>
+#include <system_error>
 
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
@@ -9,7 +10,8 @@ namespace walsh {
 
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             const PlanReader& read_plan, ThreadPool& pool) {
-  if (std::filesystem::is_regular_file(path)) {
+  std::error_code unreadable;  // then opening it says why
+  if (std::filesystem::is_regular_file(path, unreadable)) {
     throw Error(ErrorCode::usage, path,
                 "a file, expected a Hugging Face checkpoint folder: walsh quantizes from the "
                 "original weights only");
@@ -26,7 +28,8 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
     compressor->settle_formats();
     return compressor;
   }
-  if (std::filesystem::is_directory(path)) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable)) {
     return std::make_unique<CheckpointSource>(Checkpoint::open(path));
   }
   return WalshFile::open(path);

@@ -205,8 +205,17 @@ TEST_F(AllocateTest, TheModelWritesTheSameTextAgain) {
   EXPECT_EQ(text, write_self_text(model, options));
   EXPECT_NE(std::vector<int32_t>(text.begin(), text.begin() + 16),
             std::vector<int32_t>(text.begin() + 16, text.begin() + 32));
+  options.windows = 70;  // more than are written side by side
+  int64_t told = 0;
+  const auto longer = write_self_text(model, options, [&](int64_t done, int64_t total) {
+    EXPECT_LT(done, total);
+    EXPECT_GE(done, told);
+    told = done;
+  });
+  EXPECT_EQ(longer.size(), 70u * 16);
+  EXPECT_EQ(text, std::vector<int32_t>(longer.begin(), longer.begin() + 48));
   options.seed = 2;
-  EXPECT_NE(text, write_self_text(model, options));
+  EXPECT_NE(longer, write_self_text(model, options));
 }
 
 }  // namespace

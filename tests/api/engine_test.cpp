@@ -94,6 +94,13 @@ TEST(Quantizer, TellsWhatIsWrong) {
     EXPECT_EQ(e.code(), ErrorCode::usage) << "the options are checked before any file";
   }
   EXPECT_THROW(Engine::open("/nonexistent"), Error);
+  options = {};
+  options.bits_per_weight = 3;
+  EngineOptions loading;
+  loading.compress = options;
+  EXPECT_THROW(Engine::open(kModel, loading), Error) << "types are not chosen while loading";
+  options.recipe = "/nonexistent";
+  EXPECT_THROW(quantize(kModel, "/dev/null/x", options), Error);
   const auto all = formats();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const FormatSummary& f) {
     return f.name == "itq3_s" && std::abs(f.bits_per_weight - 3.125) < 1e-9;

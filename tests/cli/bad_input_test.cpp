@@ -62,6 +62,7 @@ TEST_F(BadInput, AMissingFolderOrFileIsNamed) {
   expect_refused(file("nothing"), 5, "nothing");
   std::filesystem::create_directory(file("empty"));
   expect_refused(file("empty"), 3, "config.json");
+  expect_refused(file(std::string(300, 'a')), 5, "aaa");  // no name that a system could have
 }
 
 TEST_F(BadInput, AMissingShardIsNamed) {
@@ -125,6 +126,9 @@ TEST_F(BadInput, WrongCommandLinesAreUsageErrors) {
   expect_error(walsh({}), 2, "command");
   expect_error(walsh({"quantize", model()}), 2, "OUT");
   expect_error(walsh({"bench"}), 2, "MODEL");
+  expect_error(walsh({"run", model(), "-p", "a", "--quantize", "q8_0", "--activations", "f16",
+                      "--device", "cpu"}),
+               2, "f16");
 }
 
 TEST_F(BadInput, AMessageStaysOneLine) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -51,6 +52,7 @@ class CommandTest : public testing::Test {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
     folder_ = std::filesystem::temp_directory_path() /
               ("walsh_cli_" + std::string(info->name()) + "_" + std::to_string(getpid()));
+    std::filesystem::remove_all(folder_);  // of a test that was killed
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -59,13 +61,21 @@ class CommandTest : public testing::Test {
   static std::string model() { return WALSH_SOURCE_DIR "/models/walsh-tiny-13m"; }
   static std::string text() { return WALSH_SOURCE_DIR "/models/eval.txt"; }
 
-  // `before` is shell text in front of the command: variables, ulimit.
+  // On the CPU, whose results tests know, and with two threads unless told otherwise: several tests
+  // run at a time. `before` is shell text in front of the command: variables, ulimit.
   CommandResult walsh(const std::vector<std::string>& arguments, const std::string& before = "",
                       const std::string& after = "< /dev/null") const {
-    std::string line = fmt::format("{} {}", before, quoted(WALSH_COMMAND));
+    std::string line =
+        fmt::format("export CUDA_VISIBLE_DEVICES=; {} {}", before, quoted(WALSH_COMMAND));
     for (const std::string& a : arguments)
       line += fmt::format(" {}", quoted(a));
+    if (takes_threads(arguments)) line += " -t 2";
     line += fmt::format(" {} > {} 2> {}", after, quoted(file("stdout")), quoted(file("stderr")));
+    return shell(line);
+  }
+
+  // What a line of shell, which redirects to these two files, leaves in them.
+  CommandResult shell(const std::string& line) const {
     const int raw = std::system(line.c_str());
     CommandResult result;
     if (WIFEXITED(raw)) result.status = WEXITSTATUS(raw);
@@ -101,6 +111,15 @@ class CommandTest : public testing::Test {
   }
 
  private:
+  static bool takes_threads(const std::vector<std::string>& arguments) {
+    const auto contains = [&](const char* name) {
+      return std::find(arguments.begin(), arguments.end(), name) != arguments.end();
+    };
+    if (arguments.empty() || contains("-t") || contains("--threads")) return false;
+    const std::string& command = arguments[0];
+    return command == "quantize" || command == "run" || command == "eval" || command == "bench";
+  }
+
   std::filesystem::path folder_;
 };
 

@@ -1,13 +1,25 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/command.h"
 
 namespace walsh {
 namespace {
 
-using QuantizeCommand = CommandTest;
+class QuantizeCommand : public CommandTest {
+ protected:
+  // In the test's folder, but for what the command said, and what a later run can go on from.
+  std::set<std::string> files() const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(file(".")))
+      if (entry.path().extension() != ".walsh-resume") names.insert(entry.path().filename());
+    names.erase("stdout");
+    names.erase("stderr");
+    return names;
+  }
+};
 
 TEST_F(QuantizeCommand, WritesTheSameBytesWithAnyNumberOfThreads) {
   const std::string one = slurp(quantize("one.gguf", "tq3", {"-t", "1"}));
@@ -90,10 +102,31 @@ TEST_F(QuantizeCommand, LeavesNothingBehindWhenTheDiskIsFull) {
                                 "trap '' XFSZ; ulimit -f 4000;");
   EXPECT_EQ(r.status, 5) << r.err;
   EXPECT_NE(r.err.find("walsh: error: "), std::string::npos) << r.err;
-  size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(file(".")))
-    files += entry.path().filename() != "stdout" && entry.path().filename() != "stderr";
-  EXPECT_EQ(files, 0u);
+  EXPECT_EQ(files(), std::set<std::string>());
+}
+
+// However far it came: a signal may also be too early or too late.
+TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
+  using Names = std::set<std::string>;
+  for (const char* signal : {"INT", "TERM", "HUP"}) {
+    const CommandResult r =
+        walsh({"quantize", model(), file("a.gguf"), "--type", "tc4"},
+              std::string("timeout --preserve-status --signal=") + signal + " 1");
+    EXPECT_EQ(files(), r.status == 0 ? Names{"a.gguf"} : Names{}) << signal << r.err;
+    std::filesystem::remove(file("a.gguf"));
+  }
+  // Nobody reads what it says any more.
+  walsh({"quantize", model(), file("b.gguf"), "--type", "tc4", "--effort", "fast"}, "",
+        "2>&1 < /dev/null | head -n 3");
+  const bool done = std::filesystem::exists(file("b.gguf"));
+  EXPECT_EQ(files(), done ? Names{"b.gguf"} : Names{});
+}
+
+TEST_F(QuantizeCommand, SummarizesAPathThatIsNotUtf8) {
+  const CommandResult r = walsh(
+      {"quantize", model(), file("\xff.gguf"), "--type", "tq2", "--effort", "fast", "--json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("\xef\xbf\xbd.gguf"), std::string::npos) << r.out;
 }
 
 TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {

@@ -80,9 +80,13 @@ TEST_F(RunCommand, StopsAtTheModelsStopTokens) {
 }
 
 TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
-  const CommandResult r =
-      walsh({"run", model(), "-p", "Once", "-n", "-1", "--ignore-eos", "--isa", "ref"},
-            "timeout --foreground --preserve-status --signal=INT 3");
+  // Thousands of tokens are ahead when the first text is there.
+  const std::string out = quoted(file("stdout"));
+  const CommandResult r = shell(fmt::format(
+      "{} run {} -p Once -n -1 --ignore-eos --isa ref --device cpu -t 1 < /dev/null > {} 2> {} & "
+      "pid=$!; n=0; until [ -s {} ] || [ $n = 3000 ]; do n=$((n+1)); sleep 0.05; done; "
+      "kill -INT $pid; wait $pid",
+      quoted(WALSH_COMMAND), quoted(model()), out, quoted(file("stderr")), out));
   EXPECT_EQ(r.status, 130) << r.err;
   EXPECT_TRUE(r.out.starts_with("Once")) << r.out;
   EXPECT_TRUE(r.out.ends_with("\n"));

@@ -195,15 +195,18 @@ TEST(GgufWriter, FullDiskLeavesTheOldFileAndNothingElse) {
 TEST(GgufWriter, ThePythonPackageReadsIt) {
   const char* chosen = std::getenv("WALSH_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";
-  if (std::system((python + " -c 'import gguf' >/dev/null 2>&1").c_str()) != 0) {
+  const auto quoted = [](const std::string& path) { return "\"" + path + "\""; };
+  const std::string probe = " -c 'from gguf import GGUFReader, ReaderField; ReaderField.contents'";
+  if (std::system((quoted(python) + probe + " >/dev/null 2>&1").c_str()) != 0) {
     GTEST_SKIP() << python << " has no package gguf (WALSH_PYTHON names another interpreter)";
   }
   TemporaryFolder folder;
   GgufWriter writer;
   describe_model(writer);
   write_model(writer, folder.file("m.gguf"));
-  const std::string command = python + " " WALSH_SOURCE_DIR "/tests/io/read_gguf.py " +
-                              folder.file("m.gguf") + " > " + folder.file("out.json");
+  const std::string command =
+      quoted(python) + " " + quoted(WALSH_SOURCE_DIR "/tests/io/read_gguf.py") + " " +
+      quoted(folder.file("m.gguf")) + " > " + quoted(folder.file("out.json"));
   ASSERT_EQ(std::system(command.c_str()), 0);
   const auto found = nlohmann::json::parse(read_all(folder.file("out.json")));
   const auto& fields = found.at("fields");

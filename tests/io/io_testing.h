@@ -29,7 +29,7 @@ class TemporaryFolder {
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "walsh-io-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
+    path_ = std::filesystem::canonical(name);  // as messages have it
   }
   ~TemporaryFolder() {
     std::error_code error;
