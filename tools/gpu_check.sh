@@ -3,7 +3,8 @@
 # that are reached only now and then. Builds first unless a folder with the programs is given.
 #
 # Usage: tools/gpu_check.sh [--programs DIR] [--sanitizer] [--tests | --benches]
-#   --programs DIR  use test_*, *_bench and walsh of DIR (with libraries in DIR/lib, if any)
+#   --programs DIR  use test_* and bench_* of DIR (with libraries in DIR/lib, if any), which
+#                   tools/gpu_bundle.sh packs
 #   --sanitizer     also run the tests under compute-sanitizer (memcheck, racecheck, initcheck)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -58,7 +59,7 @@ if [ $tests = 1 ]; then
   done
 fi
 if [ $benches = 1 ]; then
-  for bench in "$programs"/*_bench "$programs"/bench/cuda/*_bench; do
+  for bench in "$programs"/bench_* "$programs"/bench/cuda/bench_*; do
     [ -x "$bench" ] && show=1 step "$(basename "$bench")" "$bench"
   done
 fi

@@ -278,7 +278,7 @@ void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes
 int main(int argc, char** argv) {
   if (walsh::cuda::devices().empty()) {
     std::printf("no CUDA device: %s\n", walsh::cuda::unavailable_reason().c_str());
-    return 0;
+    return 1;
   }
   std::vector<std::string> names;
   std::vector<walsh::cuda::Shape> shapes;

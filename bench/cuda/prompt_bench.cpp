@@ -390,7 +390,7 @@ int main(int argc, char** argv) {
   using namespace walsh::cuda;
   if (devices().empty()) {
     fmt::print("no CUDA device: {}\n", unavailable_reason());
-    return 0;
+    return 1;
   }
   use_device(devices()[0].index);
   const std::string which = argc > 1 ? argv[1] : "rbtfs";  // parts, by letter
