@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/cgroup.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -25,8 +26,11 @@ void pause_cpu() {
 int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  const int cores =
+      std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
+  const int granted = cgroup_cores();
+  return granted > 0 ? std::min(cores, granted) : cores;
 }
 
 ThreadPool::ThreadPool(int threads) {

@@ -72,7 +72,7 @@ class ThreadPool {
   std::exception_ptr error_;
 };
 
-// Number of cores this process may use.
+// Number of cores this process may use: its affinity, and what its control groups grant.
 int available_cores();
 
 }  // namespace walsh
