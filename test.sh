@@ -10,11 +10,12 @@ preset="${1:-dev}"
 jobs="$(nproc)"
 install_packages "${WALSH_BUILD_PACKAGES[@]}" "${WALSH_TEST_PACKAGES[@]}"
 
-# Python's gguf package reads our files in one test, which is skipped where the package cannot be had.
+# Python's gguf package reads our files in one test, which is skipped where it cannot be had.
 python="$PWD/build/python/bin/python3"
 if [ -z "${WALSH_PYTHON:-}" ]; then
   if ! { [ -x "$python" ] && "$python" -c 'import gguf'; } 2> /dev/null; then
-    { python3 -m venv build/python && "$python" -m pip install --quiet 'gguf==0.19.0'; } ||
+    { python3 -m venv build/python &&
+      "$python" -m pip install --quiet --retries 2 --timeout 20 'gguf==0.19.0'; } ||
       echo "note: no Python package gguf; the test that needs it is skipped"
   fi
   [ -x "$python" ] && export WALSH_PYTHON="$python"
