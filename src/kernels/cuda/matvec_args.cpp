@@ -23,8 +23,9 @@ void describe_matrix(const Matrix& m, MatvecArgs& args) {
   if (m.code->bits != 8) {
     for (int code = 0; code < 1 << m.code->bits; ++code) {
       const int8_t level = m.code->levels_i8[code];
-      // Of four bits, kernels take codes below 8 as negative levels and those from 8 on as others.
-      if (m.code->bits == 4 && (level < 0) != (code < 8))
+      // Of four bits, kernels take codes below 8 as negative levels, which they negate, and those
+      // from 8 on as others.
+      if (m.code->bits == 4 && ((level < 0) != (code < 8) || level == INT8_MIN))
         refuse_product("levels that are not in order");
       args.table.words[code / 4] |= uint32_t{static_cast<uint8_t>(level)} << (8 * (code % 4));
     }

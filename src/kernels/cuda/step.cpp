@@ -49,6 +49,21 @@ bool make_exchange(StepArray& array, int64_t floats) {
   return array.count == floats;
 }
 
+// Whether every phase is in shared memory when a block comes to it. Products bring those behind
+// them, over those before the last product; streams of weights may still stand at the latter.
+bool slots_suffice(const std::vector<StepPhase>& phases) {
+  int known = kFirstPhases, last = 0, before = 0;  // products
+  for (int i = 0; i < static_cast<int>(phases.size()); ++i) {
+    if (i >= known) return false;
+    if (phases[static_cast<size_t>(i)].kind != StepKind::product) continue;
+    if (i - before >= kKnownPhases) return false;
+    before = last;
+    last = i;
+    known = i + kKnownPhases;
+  }
+  return true;
+}
+
 bool can_make(const InputSource& source, const InputForm& form) {
   if (!form.out || form.out->planes != 1 || form.rotation.kind == RotationKind::qr) return false;
   if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kUnitColumns)
@@ -293,6 +308,7 @@ void StepProgram::share_work() {
 bool StepProgram::finish() {
   if (phases_.empty() || bits_ == 0) throw Error(ErrorCode::internal, "step", "has no products");
   share_work();
+  if (!slots_suffice(phases_)) return false;
   if (longest_run_ > kLongestPiece) return false;
   if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
   pair_ = 2;

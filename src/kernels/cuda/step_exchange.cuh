@@ -4,7 +4,9 @@
 // A reader asks for a value until its bit is the one that the next write has, and clears it. So
 // there is no barrier, no fence and no flag between two phases: a value is on its way as soon as it
 // is known, and a block goes on as soon as the ones it needs are there. That nobody writes a value
-// again before all have read it follows from what the phases need of each other (step_order.h).
+// again before all have read it follows from what the phases need of each other (step_order.h), and
+// from the L2 cache being the one place where such values meet: none is older there than what has
+// been read of it.
 // (Idea: the LL protocol of NCCL, whose flags stand beside the values.)
 #pragma once
 

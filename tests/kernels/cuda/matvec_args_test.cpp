@@ -51,7 +51,7 @@ TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
   EXPECT_EQ(sizes, (std::vector<size_t>{3}));
 }
 
-// Kernels take codes of four bits below 8 as negative levels.
+// Kernels take codes of four bits below 8 as negative levels, and negate them.
 TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
   Matrix m = matrix("tq4", 512);
   Activations x;
@@ -62,10 +62,14 @@ TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
   EXPECT_NO_THROW(detail::describe_group(group, args));
   int8_t levels[16];
   std::copy_n(m.code->levels_i8, 16, levels);
-  std::reverse(levels, levels + 16);
   ScalarCode code = *m.code;
   code.levels_i8 = levels;
   m.code = &code;
+  EXPECT_NO_THROW(detail::describe_group(group, args));
+  levels[0] = -128;  // which has no negative
+  EXPECT_THROW(detail::describe_group(group, args), Error);
+  levels[0] = -127;
+  std::reverse(levels, levels + 16);
   EXPECT_THROW(detail::describe_group(group, args), Error);
 }
 
