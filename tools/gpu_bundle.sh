@@ -16,7 +16,8 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 
 shopt -s nullglob
-programs=("$build"/walsh "$build"/test_{kernels,model,quantize,generate,base} "$build"/bench/cuda/bench_*)
+programs=("$build"/walsh "$build"/test_{base,quantize,kernels,model,generate}
+  "$build"/bench/cuda/bench_*)
 mkdir "$folder/lib"
 for program in "${programs[@]}"; do
   strip -o "$folder/$(basename "$program")" "$program"
