@@ -107,19 +107,18 @@ TEST_F(QuantizeCommand, LeavesNothingBehindWhenTheDiskIsFull) {
 
 // However far it came: a signal may also be too early or too late.
 TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
-  using Names = std::set<std::string>;
+  const std::set<std::string> whole = {"a.gguf"};
   for (const char* signal : {"INT", "TERM", "HUP"}) {
     const CommandResult r =
         walsh({"quantize", model(), file("a.gguf"), "--type", "tc4"},
               std::string("timeout --preserve-status --signal=") + signal + " 1");
-    EXPECT_EQ(files(), r.status == 0 ? Names{"a.gguf"} : Names{}) << signal << r.err;
+    EXPECT_TRUE(files() == whole || (files().empty() && r.status != 0)) << signal << r.err;
     std::filesystem::remove(file("a.gguf"));
   }
   // Nobody reads what it says any more.
-  walsh({"quantize", model(), file("b.gguf"), "--type", "tc4", "--effort", "fast"}, "",
+  walsh({"quantize", model(), file("a.gguf"), "--type", "tc4", "--effort", "fast"}, "",
         "2>&1 < /dev/null | head -n 3");
-  const bool done = std::filesystem::exists(file("b.gguf"));
-  EXPECT_EQ(files(), done ? Names{"b.gguf"} : Names{});
+  EXPECT_TRUE(files() == whole || files().empty());
 }
 
 TEST_F(QuantizeCommand, SummarizesAPathThatIsNotUtf8) {

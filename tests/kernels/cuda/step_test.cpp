@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "product_data.h"
 #include "walsh/error.h"
@@ -127,17 +128,16 @@ TEST(GpuStep, MultipliesAsSingleLaunchesInEveryFormat) {
 }
 
 // Layers of a feed-forward of itself, against single launches.
-void expect_order(const char* name, int64_t inner) {
-  constexpr int64_t kWidth = 1536;
+void expect_order(const char* name, int64_t width, int64_t inner) {
   constexpr int kLayers = 9;
   const Format& format = get_format(name);
-  const auto in = upload_passes(format, inner, kWidth, 11);
-  const auto out = upload_passes(format, kWidth, inner, 12);
-  const Forms narrow(format, kWidth), wide(format, inner);
-  const auto start = random_values(kWidth, 13);
-  const Buffer gain = to_device(random_values(kWidth, 14));
+  const auto in = upload_passes(format, inner, width, 11);
+  const auto out = upload_passes(format, width, inner, 12);
+  const Forms narrow(format, width), wide(format, inner);
+  const auto start = random_values(width, 13);
+  const Buffer gain = to_device(random_values(width, 14));
   const Buffer x = to_device(start), gate(inner * 4), up(inner * 4);
-  const InputSource first{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, kWidth, kWidth};
+  const InputSource first{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, width, width};
   const InputSource second{gate.as<float>(), up.as<float>(), nullptr, 0, inner, inner};
   const Product ups[] = {narrow.product(in, gate.as<float>()), narrow.product(in, up.as<float>())};
   Product down = wide.product(out, x.as<float>());
@@ -169,11 +169,14 @@ void expect_order(const char* name, int64_t inner) {
 
 TEST(GpuStep, ProductsThatReadEachOtherAreInOrderEveryTime) {
   WALSH_NEED_STEPS();
-  // Inputs of every block's own with fewer units than warps, those of a pair, and shared ones.
-  for (const int64_t inner : {640, 7680, 9216}) {
+  // Inputs of every block's own with fewer units than warps, those of a pair, shared ones, and such
+  // of one unit, which leave no pairs.
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {1536, 640}, {1536, 7680}, {1536, 9216}, {200, 2560}};
+  for (const auto& [width, inner] : shapes) {
     for (const char* name : {"itq3_s", "q4_0"}) {
-      SCOPED_TRACE(std::string(name) + " " + std::to_string(inner));
-      expect_order(name, inner);
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(width) + " " + std::to_string(inner));
+      expect_order(name, width, inner);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
