@@ -20,6 +20,17 @@ auto show_progress(LoadOptions options, const Load& load) {
   return load(options);
 }
 
+LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use,
+                         ThreadPool& pool) {
+  LoadOptions options;
+  options.pool = &pool;
+  options.activations = activations;
+  options.device = device;
+  options.positions = use.positions;
+  options.sequences = use.sequences;
+  return options;
+}
+
 }  // namespace
 
 void MachineOptions::add_to(CLI::App& command) {
@@ -75,12 +86,8 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
 
 template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const {
-  LoadOptions options;
-  options.pool = &pool;
-  options.positions = use.positions;
-  options.sequences = use.sequences;
-  options.activations = parse_activation_mode(activations);
-  options.device = chosen_device();
+  LoadOptions options =
+      load_options(chosen_device(), parse_activation_mode(activations), use, pool);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
@@ -117,13 +124,8 @@ Device ModelOptions::chosen_device() const {
 LoadedModel ModelOptions::load_plain(const std::string& path, const Device& device,
                                      ActivationMode activations, const ModelUse& use,
                                      const Model& model, ThreadPool& pool) {
-  LoadOptions wanted;
-  wanted.positions = use.positions;
-  wanted.sequences = use.sequences;
+  LoadOptions wanted = load_options(device, activations, use, pool);
   if (device == model.device) wanted.device_spare = model.device_spare;
-  wanted.activations = activations;
-  wanted.pool = &pool;
-  wanted.device = device;
   return show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);
   });

@@ -48,7 +48,7 @@ struct ModelOptions {
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;
-  // Loads another folder or file as it is, for the same use as `model`: a reference.
+  // Loads another folder or file as it is, beside `model`: a reference.
   static LoadedModel load_plain(const std::string& path, const Device& device,
                                 ActivationMode activations, const ModelUse& use, const Model& model,
                                 ThreadPool& pool);

@@ -1,29 +1,25 @@
 #include "base/cgroup.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "io/io_testing.h"
 
 namespace walsh {
 namespace {
 
 // A tree with /proc and /sys of its own.
-class Cgroup : public testing::Test {
+class Cgroup : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "walsh-cgroup-XXXXXX";
-    ASSERT_NE(mkdtemp(root_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + name).parent_path());
     std::ofstream(root_ + name) << text;
   }
 
-  std::string root_;
+  const testing::TemporaryFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(Cgroup, NothingToReadIsNoLimit) {

@@ -15,26 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "shell_text.h"
+
 namespace walsh {
 
 struct CommandResult {
   int status = -1;  // exit status; -1 if a signal ended it
   std::string out, err;
 };
-
-inline std::string quoted(const std::string& text) {
-  std::string result;
-  result += '\'';
-  for (const char c : text) {
-    if (c == '\'') {
-      result.append("'\\''");
-    } else {
-      result += c;
-    }
-  }
-  result += '\'';
-  return result;
-}
 
 inline std::string slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

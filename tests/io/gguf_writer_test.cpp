@@ -7,6 +7,7 @@
 #include "io/gguf.h"
 #include "io/mapped_file.h"
 #include "io_testing.h"
+#include "shell_text.h"
 
 namespace walsh {
 namespace {
@@ -195,7 +196,6 @@ TEST(GgufWriter, FullDiskLeavesTheOldFileAndNothingElse) {
 TEST(GgufWriter, ThePythonPackageReadsIt) {
   const char* chosen = std::getenv("WALSH_PYTHON");
   const std::string python = chosen != nullptr ? chosen : "python3";
-  const auto quoted = [](const std::string& path) { return "\"" + path + "\""; };
   const std::string probe = " -c 'from gguf import GGUFReader, ReaderField; ReaderField.contents'";
   if (std::system((quoted(python) + probe + " >/dev/null 2>&1").c_str()) != 0) {
     GTEST_SKIP() << python << " has no package gguf (WALSH_PYTHON names another interpreter)";

@@ -49,21 +49,6 @@ bool make_exchange(StepArray& array, int64_t floats) {
   return array.count == floats;
 }
 
-// Whether every phase is in shared memory when a block comes to it. Products bring those behind
-// them, over those before the last product; streams of weights may still stand at the latter.
-bool slots_suffice(const std::vector<StepPhase>& phases) {
-  int known = kFirstPhases, last = 0, before = 0;  // products
-  for (int i = 0; i < static_cast<int>(phases.size()); ++i) {
-    if (i >= known) return false;
-    if (phases[static_cast<size_t>(i)].kind != StepKind::product) continue;
-    if (i - before >= kKnownPhases) return false;
-    before = last;
-    last = i;
-    known = i + kKnownPhases;
-  }
-  return true;
-}
-
 bool can_make(const InputSource& source, const InputForm& form) {
   if (!form.out || form.out->planes != 1 || form.rotation.kind == RotationKind::qr) return false;
   if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kUnitColumns)
@@ -275,15 +260,8 @@ void StepProgram::share_work() {
   for (const StepPhase& phase : phases_)
     if (phase.kind != StepKind::attention) blocks_ = std::min(blocks_, phase.matvec.tiles);
   blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
-  const int count = static_cast<int>(phases_.size());
-  int known = std::min(count, kFirstPhases), turn = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
     StepPhase& phase = phases_[i];
-    if (phase.kind == StepKind::product) {
-      phase.known = known;
-      known = std::min(count, static_cast<int>(i) + kKnownPhases);
-      if (phase.prepares) phase.turn = static_cast<uint8_t>(turn++ % 4);
-    }
     for (size_t j = 0; j < kStepArrays; ++j) {
       if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
       if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
@@ -305,10 +283,30 @@ void StepProgram::share_work() {
   }
 }
 
+// Products bring the phases behind them into shared memory, over those before the last product;
+// streams of weights may still stand at the latter. False if a phase would not be there in time.
+bool StepProgram::schedule() {
+  const int count = static_cast<int>(phases_.size());
+  int known = std::min(count, kFirstPhases), turn = 0;
+  int last = 0, before = 0;  // products
+  for (int i = 0; i < count; ++i) {
+    StepPhase& phase = phases_[static_cast<size_t>(i)];
+    if (i >= known) return false;
+    if (phase.kind != StepKind::product) continue;
+    if (i - before >= kKnownPhases) return false;
+    before = last;
+    last = i;
+    phase.known = known;
+    known = std::min(count, i + kKnownPhases);
+    if (phase.prepares) phase.turn = static_cast<uint8_t>(turn++ % 4);
+  }
+  return true;
+}
+
 bool StepProgram::finish() {
   if (phases_.empty() || bits_ == 0) throw Error(ErrorCode::internal, "step", "has no products");
+  if (!schedule()) return false;
   share_work();
-  if (!slots_suffice(phases_)) return false;
   if (longest_run_ > kLongestPiece) return false;
   if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
   pair_ = 2;

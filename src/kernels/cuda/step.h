@@ -49,7 +49,8 @@ class StepProgram {
               const AttentionScratch& scratch);
 
   bool empty() const { return count_ == 0; }
-  // Nothing can be added any more. False if the device has too little shared memory.
+  // Nothing can be added any more. False if the device has too little shared memory, or products
+  // are too far apart.
   bool finish();
   // The results are those of the single launches but for the order of float additions.
   void launch(Stream stream) const;
@@ -80,6 +81,7 @@ class StepProgram {
   StepArray* add_inputs(const StepPhase& product, const Arrays& sources);
   bool results_of(StepPhase& phase, Arrays& arrays);
   const uint8_t* signs_of(const FormView& form);
+  bool schedule();
   void share_work();
   int64_t shared_bytes() const;
   LaunchShape shape() const;
