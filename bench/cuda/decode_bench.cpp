@@ -3,10 +3,9 @@
 //
 //   bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=0 is batch 1 fused with its input. m=-1 is batch 1 as phases of one launch, each of which reads
-// the results of the one before: of a shape that is not square, the time of the product and one of
-// its transpose together. Wide shapes (columns > 2 rows) are down projections: their input is
-// silu * up instead of a norm.
+// m=-1 is batch 1 as phases of one launch, each of which reads the results of the one before: of a
+// shape that is not square, the time of the product and one of its transpose together. Wide shapes
+// (columns > 2 rows) are down projections: their input is silu * up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -161,12 +160,8 @@ struct Bench {
       }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
         const Product p = product(i);
-        if (m == 0 && can_fuse(source, {&form, 1}, {&p, 1})) {
-          prepare_and_multiply(source, {&form, 1}, {&p, 1}, stream);
-        } else {
-          prepare(source, {&form, 1}, std::max<int64_t>(m, 1), stream);
-          multiply({&p, 1}, std::max<int64_t>(m, 1), stream);
-        }
+        prepare(source, {&form, 1}, m, stream);
+        multiply({&p, 1}, m, stream);
       });
       std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
                   static_cast<double>(bytes) / seconds / kPeakBytes * 100);
@@ -243,7 +238,7 @@ struct Bench {
         p.ldx = shape.cols;
         p.y = y.as<float>();
         p.ldy = shape.rows;
-        multiply({&p, 1}, std::max<int64_t>(m, 1), stream);
+        multiply({&p, 1}, m, stream);
       });
       std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
                   static_cast<double>(bytes) / seconds / kPeakBytes * 100);
@@ -256,7 +251,7 @@ struct Bench {
 void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes,
          const std::vector<int64_t>& ms) {
   const Bench bench;
-  std::printf("us and share of 4.64 TB/s; columns: m (-1: a phase, 0: fused) =");
+  std::printf("us and share of 4.64 TB/s; columns: m (-1: a phase) =");
   for (const int64_t m : ms)
     std::printf(" %ld", m);
   std::printf("\n");
@@ -287,7 +282,7 @@ int main(int argc, char** argv) {
     long rows = 0, cols = 0;
     if (std::sscanf(argv[i], "%ldx%ld", &rows, &cols) == 2) {
       shapes.push_back({rows, cols});
-    } else if (std::sscanf(argv[i], "m=%ld", &rows) == 1) {
+    } else if (std::sscanf(argv[i], "m=%ld", &rows) == 1 && rows != 0) {
       ms.push_back(rows);
     } else {
       names.push_back(argv[i]);
@@ -296,6 +291,6 @@ int main(int argc, char** argv) {
   if (names.empty()) names = {"itq3_s", "tq3", "tq4", "tq2", "q4_0", "q8_0", "bf16"};
   if (shapes.empty())
     shapes = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {8192, 8192}, {28672, 8192}};
-  if (ms.empty()) ms = {-1, 0, 1, 2, 4, 8, 16};
+  if (ms.empty()) ms = {-1, 1, 2, 4, 8, 16};
   walsh::cuda::run(names, shapes, ms);
 }

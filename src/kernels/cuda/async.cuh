@@ -82,7 +82,7 @@ __device__ __forceinline__ void wait_previous_kernel() {
 #endif
 }
 
-// Blocks of a cluster write into each other's shared memory. Before sm_90 a block is alone.
+// Clusters of blocks, which see each other's shared memory.
 __device__ __forceinline__ int cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -91,14 +91,7 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Halves of a barrier of all threads of the cluster. Stores before an arrival that is not relaxed
-// are seen behind the wait; it waits for asynchronous copies, too.
-__device__ __forceinline__ void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-#endif
-}
-
+// Halves of a barrier of all threads of the cluster, which orders no stores.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -108,8 +101,6 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
 __device__ __forceinline__ void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#else
-  __syncthreads();
 #endif
 }
 
@@ -121,15 +112,6 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
   return remote;
 #else
   return address;
-#endif
-}
-
-__device__ __forceinline__ void cluster_store(uint32_t address, uint2 v) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y)
-               : "memory");
-#else
-  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 #endif
 }
 

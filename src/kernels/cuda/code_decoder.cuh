@@ -20,6 +20,11 @@ __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_
   return out;
 }
 
+// Shifts and permutes share a pipe that takes one every other cycle; dot products have another.
+__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
+  return __dp2a_hi(word, 0x01000000u, 0u);
+}
+
 // The levels of codes below 8, which are negative, negated.
 __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
 #pragma unroll
@@ -44,12 +49,12 @@ struct CodeDecoder {
       const uint32_t select = nibbles & 0x77777777u;
       const uint32_t choose = ((nibbles >> 1) & 0x44444444u) | 0x32103210u;
       low = lookup16(select, choose, table);
-      high = lookup16(select >> 16, choose >> 16, table);
+      high = lookup16(upper_half(select), upper_half(choose), table);
     } else {
       const uint32_t select = Bits == 3 ? select3(words, i) : select2(words, i);
       const uint32_t upper = Bits == 3 ? table.words[1] : table.words[0];
       low = permute(table.words[0], upper, select);
-      high = permute(table.words[0], upper, select >> 16);
+      high = permute(table.words[0], upper, upper_half(select));
     }
   }
 
@@ -60,9 +65,9 @@ struct CodeDecoder {
                                                       uint32_t& low_below, uint32_t& high_below) {
     const uint32_t select = codes ^ 0x88888888u;
     low = permute(table.words[2], table.words[3], select);
-    high = permute(table.words[2], table.words[3], select >> 16);
+    high = permute(table.words[2], table.words[3], upper_half(select));
     low_below = permute(table.words[0], table.words[1], codes);
-    high_below = permute(table.words[0], table.words[1], codes >> 16);
+    high_below = permute(table.words[0], table.words[1], upper_half(codes));
   }
 
  private:

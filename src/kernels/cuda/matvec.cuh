@@ -6,9 +6,9 @@
 
 namespace walsh::cuda {
 
-template <int Bits, int Flush, int Tiles8, bool Fused>
+template <int Bits, int Flush, int Tiles8>
 struct Matvec {
-  static constexpr MatvecMemory kMemory = matvec_memory(Bits, Flush, Tiles8, kLargeShared);
+  static constexpr MatvecMemory kMemory = matvec_memory(Bits, Flush, Tiles8, kMatvecShared);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
@@ -126,7 +126,10 @@ struct Matvec {
         __syncwarp();
         const uint32_t codes = slot + lane * 16;
         Unit::multiply(args, table, second_scale, codes, codes + Unit::scales_from_codes(lane), x,
-                       p, y, [&] { fetch(slot); });
+                       p, y, [&] {
+                         __syncwarp();
+                         fetch(slot);
+                       });
         slot += kMemory.stage_bytes;
         if (slot == ring + kStages * kMemory.stage_bytes) slot = ring;
       }
@@ -134,21 +137,23 @@ struct Matvec {
     }
   }
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void fill(int begin, int end) {
 #pragma unroll 1
-    for (int s = 0; s < kStages; ++s)
+    for (int s = begin; s < end; ++s)
       fetch(ring + s * kMemory.stage_bytes);
+  }
+
+  __device__ __forceinline__ void run() {
     const InputImage image{inputs, args.vectors, Unit::kScaleColumns, kWarps};
     const typename Unit::Places p = Unit::places(lane, args.vectors);
     const auto unit_step = static_cast<uint32_t>(image.unit_bytes(args.x_group));
     uint32_t slice_input = shared_address(inputs), slot = ring;
     Start start = start_of(0, 0);
-    if constexpr (Fused) {
-      prepare_inputs(args, image, warp, lane);
-    } else {
-      wait_previous_kernel();
-      load_inputs(args, image, 0, warp, lane);
-    }
+    fill(0, kStages - 1);
+    InputLoader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
+    fill(kStages - 1, kStages);
+    wait_previous_kernel();
+    loader.load();
 #pragma unroll 1
     for (int slice = 0, round = 0;;) {
       multiply_round(start, p, slice_input, unit_step, slot);
@@ -162,42 +167,22 @@ struct Matvec {
       start = start_of(slice, round);
       __syncthreads();
       if (round > 0) continue;
-      if constexpr (Fused) {
-        slice_input += args.slice_units * unit_step;
-      } else {
-        load_inputs(args, image, slice, warp, lane);
-      }
+      InputLoader(args, image, slice, warp, lane).load();
     }
   }
 };
-
-template <int Bits, int Flush, int Tiles8, bool Fused>
-__device__ __forceinline__ void matvec(const MatvecArgs& args) {
-  extern __shared__ __align__(16) std::byte shared[];
-  allow_next_kernel();
-  Matvec<Bits, Flush, Tiles8, Fused>(args, shared).run();
-}
-
-// Registers for two blocks per multiprocessor: that of the next kernel asks for its first weights
-// while this one works.
-template <int Bits, int Flush>
-__global__ void __launch_bounds__(matvec_warps(Bits) * 32, 2)
-    fused_matvec_kernel(const __grid_constant__ MatvecArgs args) {
-  matvec<Bits, Flush, 0, true>(args);
-}
 
 // Registers for a block that prepares the next input beside it.
 template <int Bits, int Flush, int Tiles8>
 __global__ void __maxnreg__(Bits == 8 ? 128 : 96)
     matvec_kernel_of(const __grid_constant__ MatvecArgs args) {
-  matvec<Bits, Flush, Tiles8, false>(args);
+  extern __shared__ __align__(16) std::byte shared[];
+  allow_next_kernel();
+  Matvec<Bits, Flush, Tiles8>(args, shared).run();
 }
 
 template <int Bits, int Flush>
 MatvecKernel select_kernel(const MatvecKind& kind) {
-  if constexpr (Bits != 8) {
-    if (kind.fused) return fused_matvec_kernel<Bits, Flush>;
-  }
   switch (kind.tiles8) {
     case 0:
       return matvec_kernel_of<Bits, Flush, 0>;

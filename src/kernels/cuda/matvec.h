@@ -59,8 +59,7 @@ struct MatvecArgs {
   const int32_t* x_sums = nullptr;
 
   int tiles_per_block = 0, blocks_with_more = 0;  // the first ones have a tile more
-  int cluster = 1;                                // blocks that prepare their input together
-  InputView in;                                   // of kernels that prepare the input themselves
+  InputView in;                                   // of a step, which prepares inputs itself
   FormView form;
 };
 
@@ -69,22 +68,24 @@ struct MatvecKind {
   int bits = 0;
   int flush = 128;  // columns between two additions to the float sums: 32 or 128
   int tiles8 = 0;
-  bool fused = false;
 };
 
-// Whether blocks may have more than 100 KB of shared memory, which decides the depth of the rings;
-// the device code of an architecture and the host agree on it.
+// The shared memory that blocks may have, in KiB, by the architecture that code is for (code
+// for 8.0 also runs on 8.6 and 8.9). It decides the depth of the rings; kernels and the host agree
+// on it.
+constexpr int matvec_shared(int architecture) {
+  return architecture == 90 ? 227 : architecture == 80 ? 163 : 99;
+}
 #ifdef __CUDA_ARCH__
-inline constexpr bool kLargeShared = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900;
+inline constexpr int kMatvecShared = matvec_shared(__CUDA_ARCH__ / 10);
 #else
-inline constexpr bool kLargeShared = true;  // where host code only names device functions
+inline constexpr int kMatvecShared = 227;  // where host code only names device functions
 #endif
 
 // Tiles whose sums are in shared memory together: as many as leave room for 16 inputs of 8192.
 inline constexpr int kRoundTiles = 7;
-inline constexpr int kFusedUnits = 64;  // at most, of an input that a product prepares itself
 
-// Few registers are left for 16 warps twice; 8-bit codes take more of them.
+// Few registers are left for 16 warps; 8-bit codes take more of them.
 constexpr int matvec_warps(int bits) {
   return bits == 8 ? 8 : 16;
 }
@@ -96,12 +97,14 @@ struct MatvecMemory {
   constexpr int ring_bytes() const { return warps * stages * stage_bytes; }
 };
 
-constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, bool large) {
+// Up to 8 vectors leave room for deeper rings than the most there can be, whose inputs decide how
+// many units there are in a slice. Still deeper ones are slower (docs/gpu.md).
+constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, int shared) {
   const int warps = matvec_warps(bits);
   const int stage = bits * 512 + (flush == 32 ? 288 : 128);
-  const int deep = bits == 2 ? 4 : bits == 3 ? 3 : 2;
+  const int deep = bits == 2 ? 4 : bits == 3 || (bits == 8 && shared > 200) ? 3 : 2;
   const int shallow = bits == 2 ? 3 : bits == 8 ? 1 : 2;
-  const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
+  const int stages = shared < 160 ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
   return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
 }

@@ -33,19 +33,33 @@ __device__ void rotate_span(const int (&size)[Span], float (&v)[Span][kLaneColum
 
 constexpr int kPrepareWarps = 8;
 
-// 1 / rms of input t for all threads of the block.
+// 1 / rms of input t for all threads of the block. A warp has two shares, whose loads are on their
+// way together.
 __device__ float row_inverse_rms(const InputView& in, int64_t t, int warp, int lane) {
+  constexpr int kParts = kShares / kPrepareWarps;
   __shared__ double shares[kShares];
-  for (int share = warp; share < kShares; share += kPrepareWarps) {
-    double sum = 0;
-#pragma unroll 2
-    for (int unit = share; unit * kUnitColumns < in.width; unit += kShares) {
-      float v[kLaneColumns];
-      load_input<false>(in, t, unit * kUnitColumns + lane * kLaneColumns, v);
-      sum += unit_squares(v);
+  double sum[kParts] = {};
+  const bool plain = in.vectors && !in.up;  // no branch between the loads
+  for (int unit = warp; unit * kUnitColumns < in.width; unit += kShares) {
+    const int column = unit * kUnitColumns + lane * kLaneColumns;
+    constexpr int kStep = kPrepareWarps * kUnitColumns;
+    float v[kParts][kLaneColumns];
+    if (plain) {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        load8_whole(in.x + t * in.ldx, column + p * kStep, in, v[p]);
+    } else {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        load_input(in, t, column + p * kStep, v[p]);
     }
-    if (lane == 0) shares[share] = sum;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+      sum[p] += unit_squares(v[p]);
   }
+#pragma unroll
+  for (int p = 0; p < kParts; ++p)
+    if (lane == 0) shares[warp + p * kPrepareWarps] = sum[p];
   __syncthreads();
   return inverse_rms(in, shares[lane % kShares]);
 }
@@ -57,33 +71,38 @@ __global__ void __launch_bounds__(kPrepareWarps * 32)
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const FormView form = blockIdx.z == 0 ? forms.form[0] : forms.form[1];
   const int64_t t = blockIdx.y;
-  allow_next_kernel();
-  wait_previous_kernel();
-  const float inverse = in.gain ? row_inverse_rms(in, t, warp, lane) : 0.0f;
-
   const int first = (static_cast<int>(blockIdx.x) * kPrepareWarps + warp) * Span;
-  if (first * kUnitColumns >= form.cols) return;
+  const auto column_of = [&](int u) { return (first + u) * kUnitColumns + lane * kLaneColumns; };
+  allow_next_kernel();
+  // What does not come from the kernel before is made ready before waiting for it.
+  float gain[Span][kLaneColumns];
+  uint32_t signs[Span];
+#pragma unroll
+  for (int u = 0; u < Span; ++u) {
+    if (in.gain) load8(in.gain, column_of(u), in, gain[u]);
+    signs[u] = sign_bits(form, column_of(u));
+  }
+  wait_previous_kernel();
   float v[Span][kLaneColumns];
+#pragma unroll
+  for (int u = 0; u < Span; ++u)
+    load_input(in, t, column_of(u), v[u]);
+  const float inverse = in.gain ? row_inverse_rms(in, t, warp, lane) : 0.0f;
+  if (first * kUnitColumns >= form.cols) return;
   int size[Span];
 #pragma unroll
   for (int u = 0; u < Span; ++u) {
-    const int column = (first + u) * kUnitColumns + lane * kLaneColumns;
-    load_input<false>(in, t, column, v[u]);
-    if (in.gain) {
-      float gain[kLaneColumns];
-      load8<false>(in.gain, column, in, gain);
-      apply_norm(gain, inverse, v[u]);
-    }
+    if (in.gain) apply_norm(gain[u], inverse, v[u]);
     const bool whole = (first + u + 1) * kUnitColumns <= form.full;
-    size[u] = !form.block ? 0 : whole ? form.block : segment_size(form, column);
-    if (form.block) rotate_unit(size[u], whole, sign_bits(form, column), lane, v[u]);
+    size[u] = !form.block ? 0 : whole ? form.block : segment_size(form, column_of(u));
+    if (form.block) rotate_unit(size[u], whole, signs[u], lane, v[u]);
   }
   rotate_span<Span>(size, v);
 #pragma unroll
   for (int u = 0; u < Span; ++u) {
     if ((first + u) * kUnitColumns >= form.cols) break;
     if (form.rows) {
-      store_rows(form, t, (first + u) * kUnitColumns + lane * kLaneColumns, v[u]);
+      store_rows(form, t, column_of(u), v[u]);
     } else {
       store_planes(form, t, first + u, lane, v[u]);
     }

@@ -14,9 +14,8 @@ using detail::flush_columns;
 using detail::PassProduct;
 using detail::same_launch;
 
-// What the kernels' kLargeShared is: code for 8.0 also runs on 8.6 and 8.9.
-bool large_shared() {
-  return current_device().code == 80 || current_device().code == 90;
+MatvecMemory memory_of(const MatvecKind& kind) {
+  return matvec_memory(kind.bits, kind.flush, kind.tiles8, matvec_shared(current_device().code));
 }
 
 int tiles_of_8(int vectors) {
@@ -38,7 +37,7 @@ MatvecKernel kernel_for(const MatvecKind& kind) {
 
 // Shared memory left for inputs.
 int64_t input_space(const MatvecKind& kind) {
-  const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, large_shared());
+  const MatvecMemory memory = memory_of(kind);
   constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
   return static_cast<int64_t>(current_device().shared_bytes) - kStatic - memory.ring_bytes() -
          memory.sum_bytes;
@@ -47,7 +46,7 @@ int64_t input_space(const MatvecKind& kind) {
 // Units whose inputs are in shared memory together. They are counted for the most vectors there can
 // be, so that the order of additions is the same for every m.
 int slice_units(int bits, int flush, int vectors, int x_group, int units) {
-  const MatvecKind kind{bits, flush, tiles_of_8(vectors), false};
+  const MatvecKind kind{bits, flush, tiles_of_8(vectors)};
   const int64_t fit = input_space(kind) / input_bytes(vectors, kind.tiles8, x_group);
   if (fit == 0) return 0;
   const int64_t slices = (units + fit - 1) / fit;
@@ -66,24 +65,19 @@ void plan_slices(const MatvecKind& kind, MatvecArgs& args, int& most_tokens) {
 }
 
 void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
-  const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, large_shared());
-  const int units = kind.fused ? args.units : std::min(args.units, args.slice_units);
+  const MatvecMemory memory = memory_of(kind);
+  const int units = std::min(args.units, args.slice_units);
   const DeviceInfo& device = current_device();
   const int blocks = std::min(args.tiles, device.multiprocessors);
-  const bool share =
-      kind.fused && device.major >= 9 && blocks % 2 == 0 && args.units > memory.warps;
-  args.cluster = share ? 2 : 1;
   args.tiles_per_block = args.tiles / blocks;
   args.blocks_with_more = args.tiles % blocks;
   const int64_t used = int64_t{memory.ring_bytes()} + memory.sum_bytes +
                        int64_t{units} * input_bytes(args.vectors, kind.tiles8, args.x_group);
-  // More than half, unless the next product's block is to come beside: two blocks of one product
-  // must not meet on a multiprocessor.
+  // More than half: two blocks of one product must not meet on a multiprocessor.
   const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
                           dim3(static_cast<unsigned>(memory.warps * 32)),
-                          static_cast<size_t>(kind.fused ? used : std::max(used, half)),
-                          static_cast<unsigned>(args.cluster)};
+                          static_cast<size_t>(std::max(used, half))};
   launch("matrix-vector product", kernel_for(kind), shape, stream, args);
 }
 
@@ -140,42 +134,6 @@ void multiply(std::span<const Product> products, int64_t m, Stream stream) {
       return true;
     });
   }
-}
-
-bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
-              std::span<const Product> products) {
-  if (forms.size() != 1 || products.empty() || products.size() > kMaxProducts) return false;
-  const InputForm& form = forms[0];
-  const bool rotated = form.rotation.kind == RotationKind::hadamard;
-  if (!form.out || form.out->planes != 1 || source.width <= 0) return false;
-  if (form.rotation.kind == RotationKind::qr || (rotated && form.rotation.block > kUnitColumns))
-    return false;
-  const Matrix* first = products[0].pass[0];
-  for (const Product& p : products) {
-    const PassProduct a{first, form.out, &p, 0}, b{p.pass[0], form.out, &p, 0};
-    if (p.pass[1] || !p.pass[0] || p.input[0] != form.out || !same_launch(a, b)) return false;
-  }
-  if (form.out->cols != first->cols || !input_view(source).vectors) return false;
-  const MatvecKind kind{first->code->bits, flush_columns(*first, *form.out), 0, true};
-  const int64_t units = first->cols / kUnitColumns;
-  return kind.bits != 8 && units <= kFusedUnits &&
-         units * input_bytes(1, 0, form.out->group) <= input_space(kind);
-}
-
-void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
-                          std::span<const Product> products, Stream stream) {
-  if (!can_fuse(source, forms, products)) detail::refuse_product("cannot be fused with its input");
-  PassProduct group[kMaxProducts];
-  for (size_t i = 0; i < products.size(); ++i)
-    group[i] = {products[i].pass[0], products[i].input[0], &products[i], 0};
-  MatvecArgs args;
-  int most_tokens = 0;
-  MatvecKind kind = describe({group, products.size()}, args, most_tokens);
-  kind.fused = true;
-  args.m = args.vectors = 1;
-  args.in = input_view(source);
-  args.form = form_view(source, forms[0], 1);
-  launch_matvec(kind, args, stream);
 }
 
 }  // namespace walsh::cuda

@@ -73,12 +73,4 @@ struct DenseProduct {
 };
 void multiply(std::span<const DenseProduct> products, int64_t m, Stream stream);
 
-// Batch 1: prepare and multiply in one launch; each block makes the input for itself while its
-// first weights are on their way. All products read the one form given (quantized with `form.out`'s
-// group and planes, whose memory is not used). can_fuse says whether shapes and formats allow it.
-bool can_fuse(const InputSource& source, std::span<const InputForm> forms,
-              std::span<const Product> products);
-void prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
-                          std::span<const Product> products, Stream stream);
-
 }  // namespace walsh::cuda

@@ -24,12 +24,9 @@ __device__ __forceinline__ void load8_whole(const float* row, int column, const 
   v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
-template <bool Whole>
 __device__ __forceinline__ void load8(const float* row, int column, const InputView& in,
                                       float (&v)[kLaneColumns]) {
-  if constexpr (Whole) {
-    load8_whole(row, column, in, v);
-  } else if (in.vectors) {
+  if (in.vectors) {
     load8_whole(row, column, in, v);
   } else {
 #pragma unroll
@@ -46,13 +43,12 @@ __device__ __forceinline__ float silu(float x) {
 }
 
 // Columns `column`.. of input t before the norm.
-template <bool Whole>
 __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {
-  load8<Whole>(in.x + t * in.ldx, column, in, v);
+  load8(in.x + t * in.ldx, column, in, v);
   if (!in.up) return;
   float up[kLaneColumns];
-  load8<Whole>(in.up + t * in.ldx, column, in, up);
+  load8(in.up + t * in.ldx, column, in, up);
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
     v[e] = silu(v[e]) * up[e];
@@ -143,7 +139,8 @@ __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneC
 }
 
 // Signs (bit e: column e is negated), norm and the stages of distance < 256 of a unit's segments.
-// `size` is this lane's, `whole` says that all lanes have the same.
+// `size` is this lane's and at least `Least`, `whole` says that all lanes have the same.
+template <int Least = 0>
 __device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs, int lane,
                                             float (&v)[kLaneColumns]) {
   const float norm = size > 0 ? segment_norm(size) : 0.0f;
@@ -159,7 +156,7 @@ __device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs
   if (whole) {
 #pragma unroll
     for (int h = kLaneColumns; h < kUnitColumns; h *= 2)
-      if (h < size) lane_stage(h, lane, v, v);
+      if (h < Least || h < size) lane_stage(h, lane, v, v);
     return;
   }
 #pragma unroll 1

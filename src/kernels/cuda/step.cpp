@@ -54,7 +54,7 @@ bool can_make(const InputSource& source, const InputForm& form) {
   if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kUnitColumns)
     return false;
   return input_view(source).vectors &&
-         (!source.gain || form.out->cols <= int64_t{kFusedUnits} * kUnitColumns);
+         (!source.gain || form.out->cols <= int64_t{kNormedUnits} * kUnitColumns);
 }
 
 }  // namespace
@@ -122,8 +122,9 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   args.in = input_view(source);
   args.form = form_view(source, form, 1);
   phase.unit_bytes = static_cast<uint16_t>(input_bytes(1, 0, x.group));
-  phase.whole =
-      args.form.block == kUnitColumns && args.form.full == args.form.cols && x.group == 128;
+  if (args.form.block >= kLeastSegment && args.form.block <= kUnitColumns &&
+      args.form.full == args.form.cols && x.group == 128)
+    phase.segment = static_cast<uint16_t>(args.form.block);
   phase.signs = signs_of(args.form);
   Arrays arrays;
   const float** const rows[] = {&args.in.x, &args.in.up};

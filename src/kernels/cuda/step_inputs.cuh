@@ -6,6 +6,7 @@
 // results, and nothing waits for the sum of the squares.
 #pragma once
 
+#include "kernels/cuda/row_transform.cuh"
 #include "kernels/cuda/step_exchange.cuh"
 #include "kernels/cuda/step_pair.cuh"
 
@@ -60,8 +61,8 @@ class InputUnit {
   }
 
   __device__ __forceinline__ Quantized quantize() {
-    if (phase_.whole) {
-      rotate_unit(kUnitColumns, true, signs_, lane_, v_);
+    if (phase_.segment > 0) {
+      rotate_unit<kLeastSegment>(phase_.segment, true, signs_, lane_, v_);
       return quantize_group(128);
     }
     rotate_columns(form_, unit_, signs_, lane_, v_);

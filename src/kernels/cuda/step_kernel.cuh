@@ -189,11 +189,28 @@ class Step {
         bool replaces;
         int now = stream_.piece(phases(), count, replaces);
         count -= now;
-#pragma unroll 1
-        for (; now > 0; --now, x += run.unit_step) {
-          const uint32_t codes = stream_.oldest();
+        const auto multiply_unit = [&](uint32_t codes, const auto& refill) {
           Unit::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
-                         [&] { stream_.replace_oldest(replaces); });
+                         refill);
+          x += run.unit_step;
+        };
+        // Of two bits two at a time, since the loop itself takes many instructions. With more bits
+        // the second one is longer in coming than that takes.
+        constexpr int kAtOnce = Bits == 2 ? 2 : 1;
+#pragma unroll 1
+        for (; now >= kAtOnce; now -= kAtOnce) {
+          const uint32_t first = stream_.template oldest<kAtOnce>();
+          const auto replace = [&] { stream_.template replace_oldest<kAtOnce>(replaces); };
+          if constexpr (kAtOnce == 2) {
+            multiply_unit(first, [] {});
+            multiply_unit(stream_.next(first), replace);
+          } else {
+            multiply_unit(first, replace);
+          }
+        }
+        if (now > 0) {
+          multiply_unit(stream_.template oldest<1>(),
+                        [&] { stream_.template replace_oldest<1>(replaces); });
         }
       }
       Unit::store_sums(sums(), warp_ + tile, 1, lane_, y);

@@ -51,7 +51,7 @@ struct alignas(16) StepPhase {
   bool prepares = true;            // product: makes its inputs itself
   bool after_attention = false;    // its inputs are long in coming
   uint8_t turn = 0;                // product: the how manieth that makes its inputs, modulo 4
-  bool whole = false;              // inputs are rotated by whole units
+  uint16_t segment = 0;            // all of a rotation, from kLeastSegment up to a unit; or 0
   uint16_t unit_bytes = 0;         // of inputs in shared memory
   int known = 0;                   // product: phases up to this one are in shared memory
   const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
@@ -92,6 +92,8 @@ struct StepRow {
 };
 
 inline constexpr int kStepWarps = 16;
+inline constexpr int kLeastSegment = 128;
+inline constexpr int kNormedUnits = 64;                // at most, of an input with a norm
 inline constexpr int kKnownPhases = 8;                 // in shared memory
 inline constexpr int kFirstPhases = kKnownPhases - 1;  // before the first one
 inline constexpr int kLongestPiece = 65535;

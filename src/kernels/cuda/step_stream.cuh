@@ -125,7 +125,6 @@ class WeightStream {
     left_ = 0;
     codes_ = nullptr;  // so that nothing of these lives on through the other phase
     side_ = nullptr;
-    has_side_ = false;
     side_place_ = side_step_ = 0;
     if (from.left > 0) begin_piece(phases, from.left);
   }
@@ -155,23 +154,35 @@ class WeightStream {
     return count;
   }
 
-  // Waits for the oldest unit and says where this lane's codes are.
+  // Waits for the oldest units and says where this lane's codes of the first one are.
+  template <int Units>
   __device__ __forceinline__ uint32_t oldest() const {
-    copy_wait<kStages - 1>();
+    copy_wait<kStages - Units>();
     __syncwarp();
     return oldest_;
   }
 
-  // The oldest unit has been read.
+  // The place behind `slot`.
+  __device__ __forceinline__ uint32_t next(uint32_t slot) const {
+    slot += kMemory.stage_bytes;
+    return slot == end_of_ring_ ? slot - kRingBytes : slot;
+  }
+
+  // The oldest units have been read by this lane.
+  template <int Units>
   __device__ __forceinline__ void replace_oldest(bool replaces) {
-    if (replaces) fetch(oldest_);
-    oldest_ += kMemory.stage_bytes;
-    if (oldest_ == end_of_ring_) oldest_ -= kRingBytes;
+    __syncwarp();
+    const uint32_t second = next(oldest_);
+    if (replaces) {
+      fetch(oldest_);
+      if (Units == 2) fetch(second);
+    }
+    oldest_ = Units == 2 ? next(second) : second;
   }
 
  private:
   __device__ __forceinline__ void fetch(uint32_t slot) {
-    Unit::copy_unit(slot, codes_, has_side_, slot + side_place_, side_);
+    Unit::copy_unit(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
     copy_commit();
     side_ += side_step_;
     codes_ += Unit::kVectors * 32;
@@ -203,8 +214,9 @@ class WeightStream {
     side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
     side_ =
         (scale ? piece.scales + lane_ * 16 : piece.offsets + offset_lane * 16) + done * side_step_;
-    has_side_ = offset_lane < piece.offset_vectors;
-    side_place_ = scale ? Unit::kScales : Unit::kOffsets - piece.scale_vectors * 16;
+    side_place_ = offset_lane >= piece.offset_vectors ? -1
+                  : scale                             ? Unit::kScales
+                                                      : Unit::kOffsets - piece.scale_vectors * 16;
   }
 
   const int warp_, lane_;
@@ -215,8 +227,8 @@ class WeightStream {
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  bool has_side_ = false;
-  int side_place_ = 0, side_step_ = 0;  // from a lane's codes; bytes from unit to unit
+  int side_place_ = 0;  // from the lane's codes, < 0: this lane has none
+  int side_step_ = 0;   // bytes from unit to unit
 };
 
 }  // namespace walsh::cuda

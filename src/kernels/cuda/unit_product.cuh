@@ -175,7 +175,7 @@ struct UnitProduct {
   }
 
   // The unit whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
-  // `refill` is called as soon as they are read.
+  // `refill` is called as soon as this lane has read them.
   template <typename Args, typename Refill>
   static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
                                                   int second_scale, uint32_t codes, uint32_t side,
@@ -194,7 +194,6 @@ struct UnitProduct {
           shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
     uint32_t offset = 0;
     if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
-    __syncwarp();
     refill();
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {

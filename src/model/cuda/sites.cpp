@@ -152,8 +152,7 @@ CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaIte
   return coded;
 }
 
-// int8 inputs, two forms per launch. At m = 1 prepare_and_multiply is faster between products
-// alone, but slower between the other kernels of a step (docs/gpu.md, Whole models).
+// int8 inputs, two forms per launch.
 void CudaSites::coded(const Input& input, const InputSource& source,
                       std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
   const Coded coded = describe(input, items);

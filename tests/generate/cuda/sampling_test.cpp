@@ -210,7 +210,7 @@ TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
   std::vector<float> logits(static_cast<size_t>(kRows * kVocab));
   logits[7] = logits[kVocab + 31] = 9;
   const Buffer device = to_device(logits);
-  const Buffer next(kRows * 4), tokens(5 * 4);
+  const Buffer next(kRows * 4), tokens = to_device(std::vector<int32_t>(5));
   const Buffer positions = to_device(std::vector<int32_t>{0, 1, 2, 40, 50});
   const Buffer sequences = to_device(std::vector<int32_t>{0, 0, 0, 5, 6});
   PinnedBuffer host(kRows * 4);

@@ -215,49 +215,6 @@ TEST(GpuProducts, SeveralProductsBiasesAndSumsInOneCall) {
   expect_close(to_host<float>(yv), multiply_on_cpu(v, x, kM), 1e-5);
 }
 
-TEST(GpuProducts, FusedIsPreparedAndMultiplied) {
-  WALSH_NEED_GPU();
-  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq3", "tq4", "tq4:full", "q4_0"}) {
-    for (const int64_t cols : {96, 1376, 4096, 8192, 14336}) {
-      SCOPED_TRACE(std::string(name) + " " + std::to_string(cols));
-      const Format& format = get_format(name);
-      const Weights a(format, 300, cols, 18), b(format, 33, cols, 19);  // an even number of tiles
-      const Buffer x = to_device(random_values(cols, 20)), up = to_device(random_values(cols, 21));
-      const Buffer gain = to_device(random_values(cols, 22));
-      const bool norm = cols != 14336;
-      InputSource source{x.as<float>(),
-                         norm ? nullptr : up.as<float>(),
-                         norm ? gain.as<float>() : nullptr,
-                         1e-5f,
-                         cols,
-                         cols};
-      Activations inputs(1, a.device[0].cols, format.rotation_block ? 128 : 32, 1);
-      InputForm form;
-      form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
-      form.rotation.block = std::min(format.rotation_block, 256);
-      form.padded = divide_up(cols, 32) * 32;
-      form.out = &inputs;
-      Buffer ya(300 * 4), yb(33 * 4), za(300 * 4), zb(33 * 4);
-      const auto products = [&](Buffer& first, Buffer& second) {
-        std::vector<Product> list(2);
-        list[0].pass[0] = &a.device[0];
-        list[1].pass[0] = &b.device[0];
-        list[0].input[0] = list[1].input[0] = &inputs;
-        list[0].y = first.as<float>();
-        list[1].y = second.as<float>();
-        return list;
-      };
-      const auto apart = products(ya, yb), fused = products(za, zb);
-      prepare(source, {&form, 1}, 1, nullptr);
-      multiply(apart, 1, nullptr);
-      ASSERT_TRUE(can_fuse(source, {&form, 1}, fused));
-      prepare_and_multiply(source, {&form, 1}, fused, nullptr);
-      ASSERT_EQ(bits_of(to_host<float>(za)), bits_of(to_host<float>(ya)));
-      ASSERT_EQ(bits_of(to_host<float>(zb)), bits_of(to_host<float>(yb)));
-    }
-  }
-}
-
 TEST(GpuProducts, RefuseWhatTheyCannotMultiply) {
   WALSH_NEED_GPU();
   const Format& format = get_format("tq3");
@@ -267,10 +224,6 @@ TEST(GpuProducts, RefuseWhatTheyCannotMultiply) {
   const Product p = product_of(w, x, y.as<float>());
   EXPECT_THROW(multiply({&p, 1}, 2, nullptr), Error);   // columns differ
   EXPECT_THROW(multiply({&p, 1}, 17, nullptr), Error);  // too many vectors
-  InputSource source;
-  source.width = 512;
-  InputForm form;
-  EXPECT_FALSE(can_fuse(source, {&form, 1}, {&p, 1}));
 }
 
 }  // namespace
