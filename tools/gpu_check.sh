@@ -5,7 +5,8 @@
 # Usage: tools/gpu_check.sh [--programs DIR] [--sanitizer] [--tests | --benches]
 #   --programs DIR  use test_* and bench_* of DIR (with libraries in DIR/lib, if any), which
 #                   tools/gpu_bundle.sh packs
-#   --sanitizer     also run the tests under compute-sanitizer (memcheck, racecheck, initcheck)
+#   --sanitizer     also run the tests under compute-sanitizer (memcheck, racecheck, initcheck), one
+#                   by one, each for WALSH_SANITIZER_SECONDS (200) at most
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -42,6 +43,39 @@ step() {  # step NAME COMMAND...: runs it, keeps its last line for the summary
   rm -f "$log"
 }
 
+# sanitize TOOL PROGRAM TEST: says clean, failed, late or host (no GPU is used), and the test.
+sanitize() {
+  local log status
+  log="$(mktemp)"
+  WALSH_TEST_LAUNCHES=1 timeout "${WALSH_SANITIZER_SECONDS:-200}" compute-sanitizer --tool "$1" \
+    --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$3" > "$log" 2>&1
+  status=$?
+  if grep -q "terminated before first instrumented" "$log"; then echo "host $3"
+  elif [ $status -eq 0 ]; then echo "clean $3"
+  elif [ $status -eq 124 ]; then echo "late $3"
+  else
+    grep -E "=========.*(Error|Race|Uninit|Invalid|hazard)|Failure" "$log" | head -n 5 >&2
+    echo "failed $3"
+  fi
+  rm -f "$log"
+}
+export -f sanitize
+
+# sanitize_all TOOL PROGRAM: a line for the summary. Tests share the GPU, but for those whose blocks
+# wait for each other.
+sanitize_all() {
+  local tests results
+  tests="$("$2" --gtest_list_tests --gtest_filter="$gpu_tests" |
+    awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}')"
+  results="$(
+    grep -vE '^(GpuStep|CudaModel)' <<< "$tests" | xargs -r -P4 -I{} bash -c "sanitize $1 $2 {}"
+    grep -E '^(GpuStep|CudaModel)' <<< "$tests" | xargs -r -I{} bash -c "sanitize $1 $2 {}")"
+  ! grep -q '^failed' <<< "$results" || failed=1
+  summary+=("$(printf '%-34s %s' "$(basename "$2") $1" \
+    "$(cut -d' ' -f1 <<< "$results" | sort | uniq -c | awk '{printf "%s %s  ", $1, $2}')")")
+  grep -E '^(failed|late)' <<< "$results"
+}
+
 # The suites of the files in tests/*/cuda.
 suites="$(grep -hoE '^TEST(_[FP])?\(\w+' tests/*/cuda/*.cpp | sed 's/.*(//' | sort -u)"
 gpu_tests="DeviceName.*$(sed 's/.*/:*&.*/' <<< "$suites" | tr -d '\n')"
@@ -51,9 +85,7 @@ if [ $tests = 1 ]; then
     step "$(basename "$test")" "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
     if [ $sanitizer = 1 ]; then
       for tool in memcheck racecheck initcheck; do
-        WALSH_TEST_LAUNCHES=2 step "$(basename "$test") $tool" \
-          compute-sanitizer --tool "$tool" --error-exitcode 9 \
-          "$test" --gtest_brief=1 --gtest_filter="$gpu_tests"
+        sanitize_all "$tool" "$test"
       done
     fi
   done

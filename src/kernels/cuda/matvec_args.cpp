@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "walsh/error.h"
@@ -106,6 +107,34 @@ void describe_group(std::span<const PassProduct> group, MatvecArgs& args) {
   args.planes = x.planes;
   args.x_group = x.group;
   args.x_shift = group_shift(x.group);
+}
+
+int tiles_of_8(int vectors) {
+  return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
+}
+
+int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, MatvecArgs& args) {
+  constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
+  for (int tokens = kMaxVectors; tokens > 0; tokens /= 2) {
+    const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
+    const MatvecMemory memory =
+        matvec_memory(kind.bits, kind.flush, tiles8, matvec_shared(architecture));
+    const int64_t space = shared - kStatic - memory.ring_bytes() - memory.sum_bytes;
+    const int64_t fit = space / input_bytes(vectors, tiles8, args.x_group);
+    if (fit <= 0) continue;
+    const int64_t slices = (args.units + fit - 1) / fit;
+    args.slice_units = static_cast<int>((args.units + slices - 1) / slices);
+    return tokens;
+  }
+  refuse_product(fmt::format("{} bytes of shared memory are too few", shared));
+}
+
+int64_t matvec_bytes(const MatvecKind& kind, const MatvecArgs& args, int architecture) {
+  const MatvecMemory memory =
+      matvec_memory(kind.bits, kind.flush, kind.tiles8, matvec_shared(architecture));
+  const int64_t units = std::min(args.units, args.slice_units);
+  return memory.ring_bytes() + memory.sum_bytes +
+         units * input_bytes(args.vectors, kind.tiles8, args.x_group);
 }
 
 }  // namespace walsh::cuda::detail

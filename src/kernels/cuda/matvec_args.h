@@ -34,4 +34,15 @@ int flush_columns(const Matrix& m, const Activations& x);
 // Matrices, results and kind of input of products that can be in one launch.
 void describe_group(std::span<const PassProduct> group, MatvecArgs& args);
 
+// MatvecKind::tiles8 of so many vectors.
+int tiles_of_8(int vectors);
+
+// Finds args.slice_units, counted for the most vectors of a launch, so that the order of additions
+// is the same for every m, and returns how many inputs a launch takes at most. `shared` bytes is
+// what a block can ask for, `architecture` what the kernels are compiled for. Throws internal.
+int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, MatvecArgs& args);
+
+// Shared memory that a launch asks for.
+int64_t matvec_bytes(const MatvecKind& kind, const MatvecArgs& args, int architecture);
+
 }  // namespace walsh::cuda::detail

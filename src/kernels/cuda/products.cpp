@@ -12,15 +12,6 @@ namespace {
 
 using detail::flush_columns;
 using detail::PassProduct;
-using detail::same_launch;
-
-MatvecMemory memory_of(const MatvecKind& kind) {
-  return matvec_memory(kind.bits, kind.flush, kind.tiles8, matvec_shared(current_device().code));
-}
-
-int tiles_of_8(int vectors) {
-  return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
-}
 
 MatvecKernel kernel_for(const MatvecKind& kind) {
   switch (kind.bits) {
@@ -35,48 +26,16 @@ MatvecKernel kernel_for(const MatvecKind& kind) {
   }
 }
 
-// Shared memory left for inputs.
-int64_t input_space(const MatvecKind& kind) {
-  const MatvecMemory memory = memory_of(kind);
-  constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
-  return static_cast<int64_t>(current_device().shared_bytes) - kStatic - memory.ring_bytes() -
-         memory.sum_bytes;
-}
-
-// Units whose inputs are in shared memory together. They are counted for the most vectors there can
-// be, so that the order of additions is the same for every m.
-int slice_units(int bits, int flush, int vectors, int x_group, int units) {
-  const MatvecKind kind{bits, flush, tiles_of_8(vectors)};
-  const int64_t fit = input_space(kind) / input_bytes(vectors, kind.tiles8, x_group);
-  if (fit == 0) return 0;
-  const int64_t slices = (units + fit - 1) / fit;
-  return static_cast<int>((units + slices - 1) / slices);
-}
-
-// The most vectors of a launch and its slices.
-void plan_slices(const MatvecKind& kind, MatvecArgs& args, int& most_tokens) {
-  for (most_tokens = kMaxVectors; most_tokens > 0; most_tokens /= 2) {
-    args.slice_units =
-        slice_units(kind.bits, kind.flush, most_tokens * args.planes, args.x_group, args.units);
-    if (args.slice_units > 0) return;
-  }
-  detail::refuse_product(
-      fmt::format("{} bytes of shared memory are too few", current_device().shared_bytes));
-}
-
 void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
-  const MatvecMemory memory = memory_of(kind);
-  const int units = std::min(args.units, args.slice_units);
   const DeviceInfo& device = current_device();
   const int blocks = std::min(args.tiles, device.multiprocessors);
   args.tiles_per_block = args.tiles / blocks;
   args.blocks_with_more = args.tiles % blocks;
-  const int64_t used = int64_t{memory.ring_bytes()} + memory.sum_bytes +
-                       int64_t{units} * input_bytes(args.vectors, kind.tiles8, args.x_group);
+  const int64_t used = detail::matvec_bytes(kind, args, device.code);
   // More than half: two blocks of one product must not meet on a multiprocessor.
   const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
-                          dim3(static_cast<unsigned>(memory.warps * 32)),
+                          dim3(static_cast<unsigned>(matvec_warps(kind.bits) * 32)),
                           static_cast<size_t>(std::max(used, half))};
   launch("matrix-vector product", kernel_for(kind), shape, stream, args);
 }
@@ -88,7 +47,9 @@ MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& m
   MatvecKind kind;
   kind.bits = m.code->bits;
   kind.flush = flush_columns(m, x);
-  plan_slices(kind, args, most_tokens);
+  const DeviceInfo& device = current_device();
+  most_tokens =
+      detail::plan_slices(kind, static_cast<int64_t>(device.shared_bytes), device.code, args);
   return kind;
 }
 
@@ -108,7 +69,7 @@ void multiply_group(std::span<const PassProduct> group, int64_t m, Stream stream
     part.x_sums = x.sums.as<int32_t>() + vector * groups;
     for (size_t i = 0; i < group.size(); ++i)
       part.set[i].y += first * part.set[i].ldy;
-    kind.tiles8 = tiles_of_8(part.vectors);
+    kind.tiles8 = detail::tiles_of_8(part.vectors);
     launch_matvec(kind, part, stream);
   }
 }

@@ -135,19 +135,22 @@ TEST_F(GpuSampling, GreedyTakesTheLowestIdAmongEquals) {
     expect_cpu_tokens({.temperature = 0}, 4, vocab, 2);
 }
 
-TEST_F(GpuSampling, ChoosesTheCpusTokensForEveryChain) {
-  uint64_t seed = 1;
-  for (const int top_k : {0, 1, 5, 1000, 100000}) {
-    for (const float top_p : {0.0f, 0.5f, 0.95f, 1.0f}) {
-      for (const float min_p : {0.0f, 0.01f, 0.3f, 1.0f}) {
-        SamplerOptions options{.temperature = 1.3f, .top_k = top_k, .top_p = top_p, .min_p = min_p};
-        options.seed = seed++;
-        expect_cpu_tokens(options, 2, 9000, 1);
-        expect_cpu_tokens(options, 1, 700, 1);
-      }
+class GpuSamplingChains : public GpuSampling, public testing::WithParamInterface<int> {};
+
+TEST_P(GpuSamplingChains, ChooseTheCpusTokens) {
+  const int top_k = GetParam();
+  uint64_t seed = static_cast<uint64_t>(top_k) + 1;
+  for (const float top_p : {0.0f, 0.5f, 0.95f, 1.0f}) {
+    for (const float min_p : {0.0f, 0.01f, 0.3f, 1.0f}) {
+      SamplerOptions options{.temperature = 1.3f, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+      options.seed = seed++;
+      expect_cpu_tokens(options, 2, 9000, 1);
+      expect_cpu_tokens(options, 1, 700, 1);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryTopK, GpuSamplingChains, testing::Values(0, 1, 5, 1000, 100000));
 
 // Without a draw, so that later ones are the same.
 TEST_F(GpuSampling, InfinityIsChosenByEveryChain) {

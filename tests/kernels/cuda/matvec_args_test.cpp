@@ -73,5 +73,34 @@ TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
   EXPECT_THROW(detail::describe_group(group, args), Error);
 }
 
+// Rings are as deep as fewer vectors allow: every number of them has to fit.
+TEST(ProductLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
+  const std::pair<int, int64_t> devices[] = {{80, 166912}, {86, 101376}, {90, 232448}};
+  for (const auto& [architecture, shared] : devices) {
+    for (const int bits : {2, 3, 4, 8}) {
+      for (const int group : {32, 128}) {
+        for (const int planes : {1, 2}) {
+          for (const int units : {1, 5, 16, 32, 43, 56, 112, 500}) {
+            MatvecKind kind{bits, group};
+            MatvecArgs args;
+            args.units = units;
+            args.x_group = group;
+            args.planes = planes;
+            const int most = detail::plan_slices(kind, shared, architecture, args);
+            EXPECT_GE(args.slice_units, 1);
+            for (args.m = 1; args.m <= most; ++args.m) {
+              args.vectors = args.m * planes;
+              kind.tiles8 = detail::tiles_of_8(args.vectors);
+              EXPECT_LE(detail::matvec_bytes(kind, args, architecture), shared - 1024)
+                  << architecture << " bits " << bits << " group " << group << " vectors "
+                  << args.vectors << " units " << units;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace walsh::cuda
