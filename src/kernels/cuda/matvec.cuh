@@ -111,13 +111,13 @@ struct Matvec {
   }
 
   __device__ __forceinline__ void multiply_round(const Start& start, const typename Unit::Places& p,
-                                                 uint32_t slice_input, uint32_t unit_step,
+                                                 uint32_t input, uint32_t unit_step,
                                                  uint32_t& slot) {
     int tile = start.tile, unit = start.unit;
 #pragma unroll 1
     for (int left = start.r.end - start.r.begin; left > 0; unit = 0, ++tile) {
       float y[Unit::kNTiles][4] = {};
-      uint32_t x = slice_input + unit * unit_step;
+      uint32_t x = input + unit * unit_step;
       int count = min(start.r.units - unit, left);
       left -= count;
 #pragma unroll 1
@@ -147,7 +147,8 @@ struct Matvec {
     const InputImage image{inputs, args.vectors, Unit::kScaleColumns, kWarps};
     const typename Unit::Places p = Unit::places(lane, args.vectors);
     const auto unit_step = static_cast<uint32_t>(image.unit_bytes(args.x_group));
-    uint32_t slice_input = shared_address(inputs), slot = ring;
+    const uint32_t input = shared_address(inputs);
+    uint32_t slot = ring;
     Start start = start_of(0, 0);
     fill(0, kStages - 1);
     InputLoader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
@@ -156,7 +157,7 @@ struct Matvec {
     loader.load();
 #pragma unroll 1
     for (int slice = 0, round = 0;;) {
-      multiply_round(start, p, slice_input, unit_step, slot);
+      multiply_round(start, p, input, unit_step, slot);
       Unit::write_tiles(
           args, sums, start.r, kWarps, warp, lane, slice > 0, [] { return 1.0f; },
           [](const TileSet&, int64_t) { return [](float) {}; });

@@ -97,8 +97,8 @@ struct MatvecMemory {
   constexpr int ring_bytes() const { return warps * stages * stage_bytes; }
 };
 
-// Up to 8 vectors leave room for deeper rings than the most there can be, whose inputs decide how
-// many units there are in a slice. Still deeper ones are slower (docs/gpu.md).
+// Up to 8 vectors leave room for deeper rings than the most there can be. Still deeper ones are
+// slower (docs/gpu.md).
 constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, int shared) {
   const int warps = matvec_warps(bits);
   const int stage = bits * 512 + (flush == 32 ? 288 : 128);

@@ -115,16 +115,19 @@ int tiles_of_8(int vectors) {
 
 int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, MatvecArgs& args) {
   constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
-  for (int tokens = kMaxVectors; tokens > 0; tokens /= 2) {
-    const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
-    const MatvecMemory memory =
-        matvec_memory(kind.bits, kind.flush, tiles8, matvec_shared(architecture));
-    const int64_t space = shared - kStatic - memory.ring_bytes() - memory.sum_bytes;
-    const int64_t fit = space / input_bytes(vectors, tiles8, args.x_group);
+  for (int most = kMaxVectors; most > 0; most /= 2) {
+    int64_t fit = args.units;
+    for (int tokens = 1; tokens <= most; ++tokens) {
+      const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
+      const MatvecMemory memory =
+          matvec_memory(kind.bits, kind.flush, tiles8, matvec_shared(architecture));
+      const int64_t space = shared - kStatic - memory.ring_bytes() - memory.sum_bytes;
+      fit = std::min(fit, space / input_bytes(vectors, tiles8, args.x_group));
+    }
     if (fit <= 0) continue;
     const int64_t slices = (args.units + fit - 1) / fit;
     args.slice_units = static_cast<int>((args.units + slices - 1) / slices);
-    return tokens;
+    return most;
   }
   refuse_product(fmt::format("{} bytes of shared memory are too few", shared));
 }

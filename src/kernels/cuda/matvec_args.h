@@ -37,8 +37,8 @@ void describe_group(std::span<const PassProduct> group, MatvecArgs& args);
 // MatvecKind::tiles8 of so many vectors.
 int tiles_of_8(int vectors);
 
-// Finds args.slice_units, counted for the most vectors of a launch, so that the order of additions
-// is the same for every m, and returns how many inputs a launch takes at most. `shared` bytes is
+// Finds args.slice_units, which fits for every number of inputs, so that the order of additions is
+// the same for all of them, and returns how many inputs a launch takes at most. `shared` bytes is
 // what a block can ask for, `architecture` what the kernels are compiled for. Throws internal.
 int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, MatvecArgs& args);
 

@@ -33,7 +33,7 @@ struct InputForm {
 struct InputSource {
   const float* x = nullptr;
   const float* up = nullptr;
-  const float* gain = nullptr;
+  const float* gain = nullptr;  // a weight: read before the kernel in front has ended
   float eps = 0;
   int64_t ldx = 0;
   int64_t width = 0;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/matvec_inputs.cuh"
 #include "kernels/cuda/step_phase.h"
 
 namespace walsh::cuda {

@@ -127,7 +127,7 @@ std::vector<double> source_in_double(const std::vector<float>& x, const std::vec
 TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
   WALSH_NEED_GPU();
   constexpr int64_t kM = 3;
-  for (const int64_t width : {64, 1376, 8192}) {
+  for (const int64_t width : {64, 301, 1376, 8192}) {
     for (const bool gated : {false, true}) {
       for (const bool normed : {false, true}) {
         const auto x = random_values(kM * width, 10, 3);
@@ -145,6 +145,18 @@ TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
         const auto got = to_host<float>(out);
         for (size_t i = 0; i < got.size(); ++i)
           ASSERT_NEAR(got[i], expected[i], 1e-6 * (std::abs(expected[i]) + 1e-3)) << i;
+        if (width % 512 != 0) continue;
+        form.rotation = Rotation{.block = 512};  // which keeps lengths
+        prepare(source, {&form, 1}, kM, nullptr);
+        const auto rotated = to_host<float>(out);
+        for (size_t begin = 0; begin < rotated.size(); begin += static_cast<size_t>(width)) {
+          double squares = 0, expected_squares = 0;
+          for (size_t i = begin; i < begin + static_cast<size_t>(width); ++i) {
+            squares += double{rotated[i]} * rotated[i];
+            expected_squares += expected[i] * expected[i];
+          }
+          EXPECT_NEAR(squares / expected_squares, 1, 1e-5);
+        }
       }
     }
   }
