@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kOneRequest = 200;  // ms
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP};
 
-std::atomic<bool> g_requested = false;
+std::atomic<bool> g_requested = false, g_output_closed = false;
 std::atomic<int64_t> g_last = 0;  // when the last request came
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
@@ -35,6 +35,7 @@ void on_interrupt(int) {
 
 // What reads the output has gone: nothing more is written, and what was begun is cleaned up.
 void on_broken_pipe(int) {
+  g_output_closed = true;
   g_requested = true;
 }
 
@@ -66,6 +67,10 @@ InterruptGuard::~InterruptGuard() {
 
 bool InterruptGuard::requested() {
   return g_requested;
+}
+
+bool InterruptGuard::output_closed() {
+  return g_output_closed;
 }
 
 void InterruptGuard::reset() {

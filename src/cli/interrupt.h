@@ -4,6 +4,9 @@
 
 namespace walsh::cli {
 
+// As a shell says of a program that SIGPIPE has ended.
+inline constexpr int kOutputClosedStatus = 141;
+
 // While it lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE set a flag; a second one, unless it is
 // SIGPIPE or comes within 200 ms, exits with status 130 at once.
 class InterruptGuard {
@@ -14,7 +17,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   static bool requested();
-  static void reset();  // forgets an earlier request
+  static bool output_closed();  // what read the output has gone
+  static void reset();          // forgets an earlier request
   // Throws Error(interrupted) if the user asked to stop.
   static void check();
 };

@@ -15,6 +15,7 @@
 
 #include "base/cpu.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/recipe_options.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
@@ -99,6 +100,7 @@ int guarded(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::limit, "memory", "not enough memory");
   } catch (const std::system_error& e) {  // of fmt::print
+    if (InterruptGuard::output_closed()) return kOutputClosedStatus;
     return fail(ErrorCode::io, "output", e.what());
   } catch (const std::exception& e) {
     return fail(ErrorCode::internal, "walsh", e.what());
@@ -110,6 +112,7 @@ int guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = walsh::cli::guarded(argc, argv);
+  if (walsh::cli::InterruptGuard::output_closed()) return walsh::cli::kOutputClosedStatus;
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
     return walsh::cli::fail(walsh::ErrorCode::io, "standard output", std::strerror(errno));
   }
