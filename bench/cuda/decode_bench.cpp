@@ -280,13 +280,13 @@ int main(int argc, char** argv) {
   std::vector<int64_t> ms;
   for (int i = 1; i < argc; ++i) {
     long rows = 0, cols = 0;
-    if (std::string_view(argv[i]) == "m=0") {
-      std::printf("m=0: expected -1 or 1 to 16\n");
-      return 2;
-    }
     if (std::sscanf(argv[i], "%ldx%ld", &rows, &cols) == 2) {
       shapes.push_back({rows, cols});
     } else if (std::sscanf(argv[i], "m=%ld", &rows) == 1) {
+      if (rows != -1 && (rows < 1 || rows > 16)) {
+        std::printf("%s: expected m=-1 or 1 to 16\n", argv[i]);
+        return 2;
+      }
       ms.push_back(rows);
     } else {
       names.push_back(argv[i]);

@@ -8,7 +8,7 @@ namespace walsh::cuda {
 
 template <int Bits, int Flush, int Tiles8>
 struct Matvec {
-  static constexpr MatvecMemory kMemory = matvec_memory(Bits, Flush, Tiles8, kMatvecShared);
+  static constexpr MatvecMemory kMemory = matvec_memory(Bits, Flush, Tiles8, kMatvecArchitecture);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 

@@ -70,16 +70,12 @@ struct MatvecKind {
   int tiles8 = 0;
 };
 
-// The shared memory that blocks may have, in KiB, by the architecture that code is for (code
-// for 8.0 also runs on 8.6 and 8.9). It decides the depth of the rings; kernels and the host agree
-// on it.
-constexpr int matvec_shared(int architecture) {
-  return architecture == 90 ? 227 : architecture == 80 ? 163 : 99;
-}
+// The architecture that code is for, which decides the depth of the rings; kernels and the host
+// agree on it (DeviceInfo::code).
 #ifdef __CUDA_ARCH__
-inline constexpr int kMatvecShared = matvec_shared(__CUDA_ARCH__ / 10);
+inline constexpr int kMatvecArchitecture = __CUDA_ARCH__ / 10;
 #else
-inline constexpr int kMatvecShared = 227;  // where host code only names device functions
+inline constexpr int kMatvecArchitecture = 90;  // where host code only names device functions
 #endif
 
 // Tiles whose sums are in shared memory together: as many as leave room for 16 inputs of 8192.
@@ -99,12 +95,13 @@ struct MatvecMemory {
 
 // Up to 8 vectors leave room for deeper rings than the most there can be. Still deeper ones are
 // slower (docs/gpu.md).
-constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, int shared) {
+constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, int architecture) {
   const int warps = matvec_warps(bits);
   const int stage = bits * 512 + (flush == 32 ? 288 : 128);
-  const int deep = bits == 2 ? 4 : bits == 3 || (bits == 8 && shared > 200) ? 3 : 2;
+  const bool large = architecture == 80 || architecture == 90;  // 163 and 227 KB, others have 99
+  const int deep = bits == 2 ? 4 : bits == 3 || (bits == 8 && architecture == 90) ? 3 : 2;
   const int shallow = bits == 2 ? 3 : bits == 8 ? 1 : 2;
-  const int stages = shared < 160 ? 1 : tiles8 <= 1 ? deep : shallow;
+  const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
   return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
 }

@@ -119,8 +119,7 @@ int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, Matvec
     int64_t fit = args.units;
     for (int tokens = 1; tokens <= most; ++tokens) {
       const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
-      const MatvecMemory memory =
-          matvec_memory(kind.bits, kind.flush, tiles8, matvec_shared(architecture));
+      const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, tiles8, architecture);
       const int64_t space = shared - kStatic - memory.ring_bytes() - memory.sum_bytes;
       fit = std::min(fit, space / input_bytes(vectors, tiles8, args.x_group));
     }
@@ -133,8 +132,7 @@ int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, Matvec
 }
 
 int64_t matvec_bytes(const MatvecKind& kind, const MatvecArgs& args, int architecture) {
-  const MatvecMemory memory =
-      matvec_memory(kind.bits, kind.flush, kind.tiles8, matvec_shared(architecture));
+  const MatvecMemory memory = matvec_memory(kind.bits, kind.flush, kind.tiles8, architecture);
   const int64_t units = std::min(args.units, args.slice_units);
   return memory.ring_bytes() + memory.sum_bytes +
          units * input_bytes(args.vectors, kind.tiles8, args.x_group);

@@ -199,14 +199,10 @@ class Step {
         constexpr int kAtOnce = Bits == 2 ? 2 : 1;
 #pragma unroll 1
         for (; now >= kAtOnce; now -= kAtOnce) {
-          const uint32_t first = stream_.template oldest<kAtOnce>();
-          const auto replace = [&] { stream_.template replace_oldest<kAtOnce>(replaces); };
-          if constexpr (kAtOnce == 2) {
-            multiply_unit(first, [] {});
-            multiply_unit(stream_.next(first), replace);
-          } else {
-            multiply_unit(first, replace);
-          }
+          uint32_t codes = stream_.template oldest<kAtOnce>();
+          for (int i = 1; i < kAtOnce; ++i, codes = stream_.next(codes))
+            multiply_unit(codes, [] {});
+          multiply_unit(codes, [&] { stream_.template replace_oldest<kAtOnce>(replaces); });
         }
         if (now > 0) {
           multiply_unit(stream_.template oldest<1>(),
