@@ -47,7 +47,7 @@ step() {  # step NAME COMMAND...: runs it, keeps its last line for the summary
 sanitize() {
   local log status
   log="$(mktemp)"
-  WALSH_TEST_LAUNCHES=1 timeout "${WALSH_SANITIZER_SECONDS:-200}" compute-sanitizer --tool "$1" \
+  WALSH_TEST_SHORT=1 timeout "${WALSH_SANITIZER_SECONDS:-200}" compute-sanitizer --tool "$1" \
     --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$3" > "$log" 2>&1
   status=$?
   if grep -q "terminated before first instrumented" "$log"; then echo "host $3"
@@ -68,8 +68,8 @@ sanitize_all() {
   tests="$("$2" --gtest_list_tests --gtest_filter="$gpu_tests" |
     awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}')"
   results="$(
-    grep -vE '^(GpuStep|CudaModel)' <<< "$tests" | xargs -r -P4 -I{} bash -c "sanitize $1 $2 {}"
-    grep -E '^(GpuStep|CudaModel)' <<< "$tests" | xargs -r -I{} bash -c "sanitize $1 $2 {}")"
+    grep -vE '(^|/)(GpuStep|CudaModel)' <<< "$tests" | xargs -r -P4 -I{} bash -c "sanitize $1 $2 {}"
+    grep -E '(^|/)(GpuStep|CudaModel)' <<< "$tests" | xargs -r -I{} bash -c "sanitize $1 $2 {}")"
   ! grep -q '^failed' <<< "$results" || failed=1
   summary+=("$(printf '%-34s %s' "$(basename "$2") $1" \
     "$(cut -d' ' -f1 <<< "$results" | sort | uniq -c | awk '{printf "%s %s  ", $1, $2}')")")

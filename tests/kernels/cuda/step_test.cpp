@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "product_data.h"
+#include "short_run.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -18,11 +18,9 @@ namespace {
   WALSH_NEED_GPU();        \
   if (!StepProgram::available()) GTEST_SKIP() << "no GPU that runs whole steps"
 
-// How often a program is launched, since blocks meet differently every time; compute-sanitizer, for
-// which a launch takes long, sees what it looks for in a few.
+// How often a program is launched, since blocks meet differently every time.
 int launches() {
-  const char* given = std::getenv("WALSH_TEST_LAUNCHES");
-  return given ? std::max(1, std::atoi(given)) : 100;
+  return walsh::test::times(100, 1);
 }
 
 std::vector<Matrix> upload_passes(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {

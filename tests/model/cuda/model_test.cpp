@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -16,6 +17,7 @@
 #include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/pipeline.h"
+#include "short_run.h"
 
 namespace walsh {
 namespace {
@@ -89,66 +91,95 @@ SyntheticSource synthetic(std::string_view type, std::string_view ends) {
   return SyntheticSource("tiny", {&get_format(type), &get_format(ends), &get_format(ends)});
 }
 
-TEST_F(CudaModel, EveryFormatIsCloseToTheExactPathOfTheCpu) {
-  const auto tokens = random_tokens(40, 500, 1);
-  for (const Format& format : all_formats()) {
-    if (!format.dense && format.kind != CodeKind::scalar) continue;
-    SyntheticSource source = synthetic(format.name, format.dense ? format.name : "f16");
-    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
-    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << format.name;
-    if (format.dense) continue;
-    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::f16), tokens)),
-              1e-4)
-        << format.name;
-    // Two planes: what is left are the levels rounded to int8.
-    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::i8x2), tokens)),
-              3e-4)
-        << format.name;
-  }
+// A parameter as a part of a test's name, which has letters, digits and '_' only.
+constexpr auto kParamName = [](const auto& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+};
+
+std::vector<std::string> formats_of_the_gpu() {
+  std::vector<std::string> names;
+  for (const Format& format : all_formats())
+    if (format.dense || format.kind == CodeKind::scalar) names.emplace_back(format.name);
+  return names;
 }
 
-TEST_F(CudaModel, EmbeddingAndHeadMayBeCoded) {
+// One test for each format, so that each is short where a checker makes it slow.
+class CudaModelFormats : public CudaModel, public testing::WithParamInterface<std::string> {};
+
+TEST_P(CudaModelFormats, IsCloseToTheExactPathOfTheCpu) {
+  const Format& format = get_format(GetParam());
+  const auto tokens = random_tokens(40, 500, 1);
+  SyntheticSource source = synthetic(format.name, format.dense ? format.name : "f16");
+  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
+  if (format.dense) return;
+  EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::f16), tokens)), 1e-4);
+  // Two planes: what is left are the levels rounded to int8.
+  EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::i8x2), tokens)),
+            3e-4);
+}
+
+// One token of one sequence is one launch where the formats of the model allow it.
+TEST_P(CudaModelFormats, TokensDecodedOneByOneAreCloseToTheCpu) {
+  const auto tokens = random_tokens(test::times(40, 6), 500, 10);
+  SyntheticSource source = synthetic(GetParam(), "f16");
+  const Model cpu = load(source, Device{}, ActivationMode::f32), gpu = load(source, gpu_);
+  const Rows rows = decode(gpu, tokens);
+  EXPECT_LT(divergence(logits_of(cpu, tokens), rows), 1e-3);
+  EXPECT_EQ(rows, decode(gpu, tokens));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaModelFormats, testing::ValuesIn(formats_of_the_gpu()),
+                         kParamName);
+
+class CudaModelEnds : public CudaModel, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaModelEnds, EmbeddingAndHeadMayBeCoded) {
   const auto tokens = random_tokens(20, 500, 2);
-  for (const char* ends : {"tq3", "itq3_s8", "q8_0", "tq4+2", "f32", "bf16"}) {
-    SyntheticSource source = synthetic("tq4", ends);
-    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
-    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << ends;
-  }
+  SyntheticSource source = synthetic("tq4", GetParam());
+  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
 }
 
 // Of many rows, and of one with f16 activations, a head is unpacked in slices.
-TEST_F(CudaModel, AHeadMayBeCodedWhereLayersAreNot) {
+TEST_P(CudaModelEnds, AHeadMayBeCodedWhereLayersAreNot) {
   const auto tokens = random_tokens(140, 500, 14);
-  for (const char* ends : {"q8_0", "q4_0", "tq3"}) {
-    SyntheticSource source = synthetic("f16", ends);
-    const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
-    EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3) << ends;
-    const Model exact = load(source, gpu_, ActivationMode::f16);
-    EXPECT_LT(divergence(expected, logits_of(exact, tokens)), 1e-4) << ends;
-    EXPECT_LT(divergence(expected, decode(exact, tokens)), 1e-4) << ends;
-  }
+  SyntheticSource source = synthetic("f16", GetParam());
+  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
+  const Model exact = load(source, gpu_, ActivationMode::f16);
+  EXPECT_LT(divergence(expected, logits_of(exact, tokens)), 1e-4);
+  EXPECT_LT(divergence(expected, decode(exact, tokens)), 1e-4);
 }
 
+INSTANTIATE_TEST_SUITE_P(Ends, CudaModelEnds,
+                         testing::Values("q8_0", "q4_0", "tq3", "itq3_s8", "tq4+2", "f32", "bf16"),
+                         kParamName);
+
+class CudaModelParts : public CudaModel, public testing::WithParamInterface<int> {};
+
 // Batches of 1, of a few, of many rows and of several chunks take different kernels.
-TEST_F(CudaModel, ThePartsOfAPromptDoNotMatter) {
+TEST_P(CudaModelParts, OfAPromptDoNotMatter) {
+  const int64_t part = GetParam(), count = part == 1 ? test::times(60, 8) : 700;
   SyntheticSource source = synthetic("tq3", "bf16");
   const Model model = load(source, gpu_, ActivationMode::i8x2);
-  const auto tokens = random_tokens(700, 500, 3);
+  const auto tokens = random_tokens(count, 500, 3);
   const Rows whole = logits_of(model, tokens);
-  for (const int64_t part : {1, 5, 16, 40, 600}) {
-    Session session(model, {700});
-    Rows rows;
-    const int64_t count = part == 1 ? 60 : 700;
-    for (int64_t begin = 0; begin < count; begin += part) {
-      const int64_t n = std::min(part, count - begin);
-      for (auto& row :
-           test::all_logits(session, {tokens.begin() + begin, tokens.begin() + begin + n}))
-        rows.push_back(std::move(row));
-    }
-    const Rows expected(whole.begin(), whole.begin() + count);
-    EXPECT_LT(divergence(expected, rows), 3e-4) << "parts of " << part;  // levels rounded to int8
+  Session session(model, {count});
+  Rows rows;
+  for (int64_t begin = 0; begin < count; begin += part) {
+    const int64_t n = std::min(part, count - begin);
+    for (auto& row :
+         test::all_logits(session, {tokens.begin() + begin, tokens.begin() + begin + n}))
+      rows.push_back(std::move(row));
   }
+  EXPECT_LT(divergence(whole, rows), 3e-4);  // levels rounded to int8
 }
+
+INSTANTIATE_TEST_SUITE_P(Rows, CudaModelParts, testing::Values(1, 5, 16, 40, 600));
 
 TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
   SyntheticSource source = synthetic("itq3_s", "tq4");
@@ -182,31 +213,17 @@ TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
 TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
   SyntheticSource source = synthetic("tq4+2", "f16");
   const Model model = load(source, gpu_);
-  const auto tokens = random_tokens(30, 500, 9);
+  const auto tokens = random_tokens(test::times(30, 8), 500, 9);
   const Rows first = decode(model, tokens);
   EXPECT_EQ(first, decode(model, tokens));
   EXPECT_LT(divergence(logits_of(model, tokens), first), 1e-3);
-}
-
-// One token of one sequence is one launch where the formats of the model allow it.
-TEST_F(CudaModel, TokensDecodedOneByOneAreCloseToTheCpu) {
-  const auto tokens = random_tokens(40, 500, 10);
-  for (const char* type :
-       {"itq3_s", "itq3_s8", "tq2", "tq3", "tq4:full", "tq4+4", "q4_0", "q8_0", "bf16"}) {
-    SCOPED_TRACE(type);
-    SyntheticSource source = synthetic(type, "f16");
-    const Model cpu = load(source, Device{}, ActivationMode::f32), gpu = load(source, gpu_);
-    const Rows rows = decode(gpu, tokens);
-    EXPECT_LT(divergence(logits_of(cpu, tokens), rows), 1e-3);
-    EXPECT_EQ(rows, decode(gpu, tokens));
-  }
 }
 
 TEST_F(CudaModel, SessionsDecodeAtTheSameTime) {
   SyntheticSource source = synthetic("tq3", "f16");
   const Model model = load(source, gpu_);
   constexpr int kThreads = 4;
-  const auto tokens = random_tokens(120, 500, 11);
+  const auto tokens = random_tokens(test::times(120, 8), 500, 11);
   const Rows expected = decode(model, tokens);
   Rows found[kThreads];
   std::vector<std::thread> threads;
@@ -284,26 +301,30 @@ TEST_P(CudaGolden, UnquantizedModelsAreCloseToTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
                          testing::Values("llama2-bias-tiny", "llama31-tiny", "mistral-tiny",
                                          "qwen2-tiny", "qwen2-window-tiny", "qwen3-tiny",
-                                         "walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"));
+                                         "walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"),
+                         kParamName);
+
+class CudaModelCompressed : public CudaModel, public testing::WithParamInterface<const char*> {};
 
 // Encoded on the GPU and kept there, against a file that the CPU wrote.
-TEST_F(CudaModel, CompressedWhileLoadingEqualsTheFile) {
+TEST_P(CudaModelCompressed, WhileLoadingEqualsTheFile) {
   const std::string folder = test::model_folder("walsh-tiny-13m");
-  const std::string file = testing::TempDir() + "walsh_compressed_while_loading.gguf";
+  const std::string file =
+      testing::TempDir() + "walsh_compressed_while_loading_" + GetParam() + ".gguf";
   const auto tokens = random_tokens(20, 500, 6);
-  for (const char* type : {"tq3", "itq3_s8", "tq4+4"}) {
-    Recipe recipe;
-    recipe.type = &get_format(type);
-    recipe.embed_type = &get_format("q8_0");
-    recipe.encode.effort = Effort::fast;
-    quantize_to_file(*open_compressor(folder, recipe, read_plan, pool_), file, {});
-    const auto online = open_compressor(folder, recipe, read_plan, pool_);
-    const auto written = open_source(file, nullptr, read_plan, pool_);
-    EXPECT_EQ(logits_of(load(*online, gpu_), tokens), logits_of(load(*written, gpu_), tokens))
-        << type;
-  }
+  Recipe recipe;
+  recipe.type = &get_format(GetParam());
+  recipe.embed_type = &get_format("q8_0");
+  recipe.encode.effort = Effort::fast;
+  quantize_to_file(*open_compressor(folder, recipe, read_plan, pool_), file, {});
+  const auto online = open_compressor(folder, recipe, read_plan, pool_);
+  const auto written = open_source(file, nullptr, read_plan, pool_);
+  EXPECT_EQ(logits_of(load(*online, gpu_), tokens), logits_of(load(*written, gpu_), tokens));
   std::filesystem::remove(file);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaModelCompressed, testing::Values("tq3", "itq3_s8", "tq4+4"),
+                         kParamName);
 
 TEST_F(CudaModel, WhatDoesNotFitIsRefusedWithNumbersBeforeLoading) {
   SyntheticSource source("70b", {&get_format("bf16"), &get_format("bf16"), &get_format("bf16")});

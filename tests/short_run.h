@@ -1,0 +1,14 @@
+// How often tests repeat what a checker of memory accesses sees as well in a few turns.
+#pragma once
+
+#include <cstdlib>
+
+namespace walsh::test {
+
+// `few` where WALSH_TEST_SHORT is set, which tools/gpu_check.sh --sanitizer does: under such a
+// checker a launch takes a hundred times as long.
+inline int times(int usual, int few) {
+  return std::getenv("WALSH_TEST_SHORT") == nullptr ? usual : few;
+}
+
+}  // namespace walsh::test
