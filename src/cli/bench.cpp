@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,7 +31,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::vector<int64_t> prompts = {512}, generations = {128}, parallel = {1};
+  std::vector<int64_t> prompts = {512}, generations = {128}, parallel = {1}, depths = {0};
   std::vector<int> threads;
   std::string synthetic, type = "tq3", end_type, output = "md";
   int repetitions = 5;
@@ -39,12 +40,58 @@ struct Options {
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
 
+// A row of the table: n tokens of each sequence behind `depth` that are in the cache already.
+struct Test {
+  bool prompt;
+  int64_t depth, n, sequences;
+
+  int64_t positions() const { return depth + n; }
+};
+
+// As llama-bench calls it.
+std::string name_of(const Test& test) {
+  std::string name = fmt::format("{}{}", test.prompt ? "pp" : "tg", test.n);
+  if (test.sequences > 1) name += fmt::format("@{}", test.sequences);
+  if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
+  return name;
+}
+
+std::vector<Test> chosen_tests(const Options& options) {
+  std::vector<Test> tests;
+  const auto add = [&](const Test& test) {
+    if (test.n > 0) tests.push_back(test);
+  };
+  for (const int64_t depth : options.depths) {
+    for (const int64_t n : options.prompts)
+      add({true, depth, n, 1});
+    for (const int64_t n : options.generations)
+      for (const int64_t sequences : options.parallel)
+        add({false, depth, n, sequences});
+  }
+  return tests;
+}
+
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
   Random random(seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < count; ++i)
     tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
   return tokens;
+}
+
+// Evaluates `depth` tokens of every sequence in pieces, between which it can be interrupted.
+void fill_cache(Session& session, int64_t depth) {
+  constexpr size_t kPiece = 512;
+  const auto tokens = random_tokens(depth, session.model().config.vocab, 0);
+  for (int64_t s = 0; s < session.sequences(); ++s) {
+    for (size_t i = 0; i < tokens.size(); i += kPiece) {
+      InterruptGuard::check();
+      const size_t count = std::min(kPiece, tokens.size() - i);
+      session.forward(
+          std::span(tokens).subspan(i, count), [](int64_t, std::span<const float>) {},
+          static_cast<int64_t>(count), s);
+    }
+  }
 }
 
 // Evaluates a prompt at once; only its last token needs logits.
@@ -80,55 +127,34 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
-class ModelBench {
- public:
-  ModelBench(const Model& model, const Options& options, BenchResult common)
-      : model_(model), options_(options), common_(std::move(common)) {}
-
-  void run(std::vector<BenchResult>& results) {
-    for (const int64_t n : options_.prompts) {
-      if (n > 0) results.push_back(measure(fmt::format("pp{}", n), n, 1, process_prompt));
-      // The weights are read once for the whole prompt.
-      if (n > 0) results.back().bytes_per_token /= static_cast<double>(n);
-    }
-    for (const int64_t n : options_.generations) {
-      for (const int64_t sequences : options_.parallel) {
-        if (n == 0) continue;
-        const std::string name =
-            sequences == 1 ? fmt::format("tg{}", n) : fmt::format("tg{}@{}", n, sequences);
-        results.push_back(measure(name, n, sequences, generate_tokens));
-        results.back().bytes_per_token /= static_cast<double>(sequences);
-      }
-    }
+// `common` is what the rows of one model share.
+BenchResult measure(const Model& model, const Test& test, int repetitions,
+                    const BenchResult& common) {
+  BenchResult result = common;
+  result.test = name_of(test);
+  if (model.cache.coded())
+    result.test += fmt::format(" ({}, {})", model.cache.keys->name, model.cache.values->name);
+  // The weights are read once for the whole prompt, or once for a token of every sequence.
+  result.bytes_per_token /= static_cast<double>(test.prompt ? test.n : test.sequences);
+  SessionOptions session_options;
+  session_options.max_positions = test.positions();
+  session_options.sequences = test.sequences;
+  Session session(model, session_options);
+  fill_cache(session, test.depth);
+  for (int r = -1; r < repetitions; ++r) {  // the first one warms up
+    InterruptGuard::check();
+    for (int64_t s = 0; s < test.sequences; ++s)
+      session.truncate(test.depth, s);
+    const auto tokens =
+        random_tokens(test.n * test.sequences, model.config.vocab, static_cast<uint64_t>(r + 2));
+    const auto work = test.prompt ? process_prompt : generate_tokens;
+    const Stopwatch watch;
+    work(session, tokens);
+    const auto count = static_cast<double>(tokens.size());
+    if (r >= 0) result.tokens_per_s.push_back(count / watch.seconds());
   }
-
- private:
-  using Work = void (*)(Session&, const std::vector<int32_t>&);
-
-  BenchResult measure(const std::string& test, int64_t n, int64_t sequences, Work work) {
-    BenchResult result = common_;
-    result.test = test;
-    SessionOptions session_options;
-    session_options.max_positions = n;
-    session_options.sequences = sequences;
-    Session session(model_, session_options);
-    for (int r = -1; r < options_.repetitions; ++r) {  // the first one warms up
-      InterruptGuard::check();
-      session.reset();
-      const auto tokens =
-          random_tokens(n * sequences, model_.config.vocab, static_cast<uint64_t>(r + 2));
-      const Stopwatch watch;
-      work(session, tokens);
-      const auto count = static_cast<double>(tokens.size());
-      if (r >= 0) result.tokens_per_s.push_back(count / watch.seconds());
-    }
-    return result;
-  }
-
-  const Model& model_;
-  const Options& options_;
-  BenchResult common_;
-};
+  return result;
+}
 
 // Weights that one token is multiplied with, and weights of the whole model.
 uint64_t multiplied_weights(const Model& model) {
@@ -171,15 +197,10 @@ void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) 
 // What needs the largest cache.
 ModelUse largest_use(const Options& options) {
   ModelUse largest{.positions = 1};
-  const auto add = [&](int64_t positions, int64_t sequences) {
-    if (positions * sequences > largest.positions * largest.sequences)
-      largest = {positions, sequences};
-  };
-  for (const int64_t n : options.prompts)
-    add(n, 1);
-  for (const int64_t n : options.generations)
-    for (const int64_t sequences : options.parallel)
-      add(n, sequences);
+  for (const Test& test : chosen_tests(options)) {
+    if (test.positions() * test.sequences > largest.positions * largest.sequences)
+      largest = {test.positions(), test.sequences};
+  }
   return largest;
 }
 
@@ -199,7 +220,8 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
   common.macs_per_token = static_cast<double>(multiplied_weights(model));
   measure_machine(model, pool, common);
-  ModelBench(model, options, std::move(common)).run(results);
+  for (const Test& test : chosen_tests(options))
+    results.push_back(measure(model, test, options.repetitions, common));
 }
 
 // Nothing is timed: the arithmetic of a model's layers, or of single matrices.
@@ -243,6 +265,15 @@ int bench(const Options& options) {
   return 0;
 }
 
+void add_counts(CLI::App& command, const std::string& name, std::vector<int64_t>& counts,
+                const std::string& help, const CLI::Range& range) {
+  command.add_option(name, counts, help)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str()
+      ->check(range);
+}
+
 void add_kernel_options(CLI::App& command, Options& options) {
   const std::string group = "Kernels";
   command.add_flag("--kernels", options.kernels, "Time single matrix products")->group(group);
@@ -273,22 +304,15 @@ void add_kernel_options(CLI::App& command, Options& options) {
 Action add_bench(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_model_to(command, false);
-  const auto tokens = CLI::Range(0, 1 << 20);
-  command.add_option("-p,--n-prompt", options->prompts, "Prompt lengths, by comma; 0: none")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->check(tokens);
-  command.add_option("-n,--n-gen", options->generations, "Generated tokens, by comma; 0: none")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->check(tokens);
-  command.add_option("--parallel", options->parallel, "Sequences generated together, by comma")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+  const CLI::Range tokens(0, 1 << 20);
+  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, by comma; 0: none",
+             tokens);
+  add_counts(command, "-n,--n-gen", options->generations, "Generated tokens, by comma; 0: none",
+             tokens);
+  add_counts(command, "-d,--n-depth", options->depths,
+             "Tokens in the cache before each test, evaluated untimed, by comma", tokens);
+  add_counts(command, "--parallel", options->parallel, "Sequences generated together, by comma",
+             CLI::Range(1, 256));
   command.add_option("-t,--threads", options->threads, "Numbers of threads, by comma")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -68,6 +68,7 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   subject.bpw = model.model.bits_per_weight();
   subject.bytes = model.model.model_bytes();
   subject.ctx = options.ctx;
+  subject.cache = model.model.cache;
   subject.rule = rule_text(window_options(options));
   if (reference) {
     subject.reference = reference->path;

@@ -88,6 +88,10 @@ std::string eval_text(const Evaluation& result, const EvalSubject& subject) {
   if (!subject.reference.empty()) {
     text += fmt::format("reference {} ({})\n", subject.reference, subject.reference_type);
   }
+  if (subject.cache.coded()) {
+    text += fmt::format("cache     keys {}, values {}, the latest {} and more f16\n",
+                        subject.cache.keys->name, subject.cache.values->name, subject.cache.window);
+  }
   text += fmt::format("text      {} ({} tokens scored, rule {}, {:.1f} s)\n\n", subject.text,
                       result.perplexity.count(), subject.rule, subject.seconds);
   if (result.divergence) text += divergence_blocks(*result.divergence) + "\n";
@@ -109,7 +113,11 @@ std::string eval_json(const Evaluation& result, const EvalSubject& subject) {
                {"chunks", result.windows},
                {"ctx", subject.ctx},
                {"bpw", subject.bpw},
-               {"bytes", subject.bytes}};
+               {"bytes", subject.bytes},
+               {"cache",
+                {{"keys", subject.cache.keys->name},
+                 {"values", subject.cache.values->name},
+                 {"window", subject.cache.window}}}};
   if (const auto& d = result.divergence) {
     const std::vector<double> kld = d->sorted_kld();
     const Estimate base = d->reference_perplexity(), ln = d->ln_ratio();

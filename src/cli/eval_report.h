@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cache/cache_type.h"
 #include "eval/evaluator.h"
 
 namespace walsh::cli {
@@ -13,6 +14,7 @@ struct EvalSubject {
   double bpw = 0;      // of the linear layers
   uint64_t bytes = 0;  // of all tensors
   int64_t ctx = 0;
+  CacheTypes cache = {};
   double seconds = 0;
 };
 

@@ -72,6 +72,17 @@ std::vector<Command> add_commands(CLI::App& app) {
   return commands;
 }
 
+// In the order that CLI11 takes, the last one first. llama.cpp's -ctk and -ctv are long options
+// with one dash, which CLI11 does not have.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
+  for (std::string& argument : all) {
+    if (argument == "-ctk" || argument == "-ctv") argument.insert(0, "-");
+  }
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
   app.footer(type_list());
@@ -79,7 +90,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
   try {
-    app.parse(argc, argv);
+    app.parse(arguments(argc, argv));
   } catch (const CLI::Success& e) {  // --help, --version
     app.exit(e);
     return 0;

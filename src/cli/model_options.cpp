@@ -80,14 +80,37 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
                   "Use no more of the GPU's memory, as 24GiB; a model that needs more is refused")
       ->type_name("SIZE")
       ->group("Machine");
+  add_cache_to(command);
   recipe.add_to(command, "--quantize");
   machine.add_isa_to(command);
+}
+
+void ModelOptions::add_cache_to(CLI::App& command) {
+  const std::string group = "Cache of keys and values (CPU)";
+  std::vector<std::string> names;
+  for (const CacheType& type : all_cache_types())
+    names.emplace_back(type.name);
+  command.add_option("--cache-type-k,--ctk", cache_keys, "Type of keys; also -ctk")
+      ->capture_default_str()
+      ->check(CLI::IsMember(names))
+      ->group(group);
+  command.add_option("--cache-type-v,--ctv", cache_values, "Type of values; also -ctv")
+      ->capture_default_str()
+      ->check(CLI::IsMember(names))
+      ->group(group);
+  command
+      .add_option("--kv-window", cache_window,
+                  "At least so many of the latest positions, and the first 4, stay f16")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 30))
+      ->group(group);
 }
 
 template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const {
   LoadOptions options =
       load_options(chosen_device(), parse_activation_mode(activations), use, pool);
+  options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }

@@ -37,6 +37,8 @@ struct ModelOptions {
   std::string activations = "auto";
   std::string device = "auto";
   std::string device_memory;  // of the GPU that may be used, as 24GiB; empty: all that is free
+  std::string cache_keys = "f16", cache_values = "f16";
+  int64_t cache_window = CacheTypes().window;
   RecipeOptions recipe;
   MachineOptions machine;
 
@@ -56,6 +58,7 @@ struct ModelOptions {
   Device chosen_device() const;
 
  private:
+  void add_cache_to(CLI::App& command);
   template <class Load>
   auto with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const;
   // The recipe that --quantize asks for, none without it; throws usage.

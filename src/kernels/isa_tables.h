@@ -20,7 +20,10 @@ using SiluMul = std::remove_pointer_t<decltype(Ops::silu_mul)>;
 using QuantizeI8 = std::remove_pointer_t<decltype(Ops::quantize_i8)>;
 using Rope = std::remove_pointer_t<decltype(Ops::rope)>;
 using ToF16 = std::remove_pointer_t<decltype(Ops::to_f16)>;
+using FromF16 = std::remove_pointer_t<decltype(Ops::from_f16)>;
 using Attention = std::remove_pointer_t<decltype(Ops::attention)>;
+using Weigh = std::remove_pointer_t<decltype(Ops::weigh)>;
+using ScaleWeights = std::remove_pointer_t<decltype(Ops::scale_weights)>;
 
 }  // namespace detail
 
@@ -34,7 +37,10 @@ detail::SiluMul silu_mul;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
 detail::ToF16 to_f16;
+detail::FromF16 from_f16;
 detail::Attention attention;
+detail::Weigh weigh;
+detail::ScaleWeights scale_weights;
 }  // namespace ref
 
 namespace avx2 {
@@ -47,7 +53,10 @@ detail::SiluMul silu_mul;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
 detail::ToF16 to_f16;
+detail::FromF16 from_f16;
 detail::Attention attention;
+detail::Weigh weigh;
+detail::ScaleWeights scale_weights;
 }  // namespace avx2
 
 namespace avx512 {
@@ -59,7 +68,10 @@ detail::SiluMul silu_mul;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
 detail::ToF16 to_f16;
+detail::FromF16 from_f16;
 detail::Attention attention;
+detail::Weigh weigh;
+detail::ScaleWeights scale_weights;
 }  // namespace avx512
 
 namespace avx512vbmi {

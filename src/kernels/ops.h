@@ -132,16 +132,29 @@ struct Ops {
   void (*rope)(float* x, int heads, int head_dim, const float* cos, const float* sin);
   // float32 -> fp16, round to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
+  void (*from_f16)(const uint16_t* x, int64_t n, float* out);
   // Attention of `m` consecutive queries of the `heads` query heads that share one kv head, so that
   // the cache is read once for all of them. Query i stands at position `position + i` and sees
   // positions max(0, position + i + 1 - window) .. position + i (window 0: all); positions from
   // position + m on are not read. Head h reads q[i * ldq + h * head_dim + d] and writes
   // out[i * ldo + h * head_dim + d]; out may not overlap q. `scale` multiplies the logits. head_dim
   // is a multiple of 8; q and out need no alignment. A row's result does not depend on m or heads.
+  // log_sums, unless null, receives the logarithm of the sum of e^logit of each row [m][heads]:
+  // results over parts of the positions are put together with it.
   // scratch: float[attention_scratch(m, position + m, head_dim)], any content.
   void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
                     int64_t m, int64_t position, int64_t window, float scale, float* out,
-                    int64_t ldo, float* scratch);
+                    int64_t ldo, float* log_sums, float* scratch);
+  // One block of a row of attention, whose softmax goes from block to block: the logits
+  // scale * row[i] + shift for i in [begin, end) become weights e^(logit - largest), all others
+  // of row[n] 0 (NaN, maybe, where a logit is); `largest`, -infinity at first, and `total`, the sum
+  // of the weights so far, go on. Returns what sums weighted before have to be multiplied with. n
+  // is a multiple of 16, begin < end.
+  float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
+                 float* largest, float* total);
+  // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
+  // are not negative, n is a multiple of 16.
+  void (*scale_weights)(const float* weights, const uint16_t* scales, int64_t n, float* out);
 };
 
 // Floats of scratch that `attention` needs for up to m queries ending before `end_position`.

@@ -11,6 +11,7 @@
 
 #include "base/device.h"
 #include "base/thread_pool.h"
+#include "cache/cache_type.h"
 #include "formats/weight_source.h"
 #include "kernels/ops.h"
 #include "model/config.h"
@@ -80,7 +81,8 @@ struct LoadOptions {
   ActivationMode activations = ActivationMode::automatic;
   // Called before each tensor: number done, number of all, name.
   std::function<void(size_t, size_t, const std::string&)> progress;
-  Device device = {};  // that computes
+  Device device = {};     // that computes
+  CacheTypes cache = {};  // of sessions; a GPU has fp16 only
   // What the model will be used for, so that a GPU whose memory it exceeds refuses it before
   // loading.
   int64_t positions = 0;  // of the cache; 0: as SessionOptions
@@ -116,6 +118,7 @@ class Model {
   Device device;
   uint64_t device_spare = 0;  // of the GPU's free memory: is left free
   ActivationMode activations = ActivationMode::automatic;
+  CacheTypes cache;  // of its sessions
   std::vector<Layer> layers;
   Tensor embedding;
   std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU

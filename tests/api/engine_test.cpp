@@ -80,6 +80,19 @@ TEST(Engine, LogitsAndPerplexityAreSane) {
   EXPECT_GE(result.tokens, 16);
 }
 
+TEST(Engine, KeysAndValuesMayBeCoded) {
+  EngineOptions options;
+  options.device = "cpu";
+  const double half = Engine::open(kModel, options).perplexity(kText, 56).perplexity;
+  options.cache_keys = options.cache_values = "kt2";
+  options.cache_window = 0;
+  const double coded = Engine::open(kModel, options).perplexity(kText, 56).perplexity;
+  EXPECT_NE(coded, half);
+  EXPECT_NEAR(coded / half, 1, 0.5);
+  options.cache_keys = "tq9";
+  EXPECT_THROW(Engine::open(kModel, options), Error);
+}
+
 TEST(Quantizer, TellsWhatIsWrong) {
   CompressOptions options;
   options.type = "tq5";

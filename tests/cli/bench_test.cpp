@@ -42,6 +42,32 @@ TEST_F(BenchCommand, AModelGivesATableOrCsv) {
   EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 3);
 }
 
+TEST_F(BenchCommand, EveryTestIsMeasuredAtEveryDepth) {
+  const CommandResult r = walsh({"bench", "--synthetic", "tiny", "-p", "8", "-n", "0,4", "-d",
+                                 "0,520", "--parallel", "1,2", "-r", "2", "-o", "json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::vector<std::string> names = {"pp8",        "tg4",        "tg4@2",
+                                          "pp8 @ d520", "tg4 @ d520", "tg4@2 @ d520"};
+  const Json rows = Json::parse(r.out);
+  ASSERT_EQ(rows.size(), names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(rows[i]["test"], names[i]);
+    EXPECT_EQ(rows[i]["samples"].size(), 2u);
+    EXPECT_EQ(rows[i]["bytes_per_token"], rows[i % 3]["bytes_per_token"]);
+  }
+}
+
+// The model has 4096 positions.
+TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
+  const auto bench = [&](const std::string& n, const std::string& depth) {
+    return walsh({"bench", model(), "-p", "0", "-n", n, "--n-depth", depth, "-r", "1"});
+  };
+  expect_error(bench("1", "4096"), 2, "context: 4097 positions asked for, the model has 1 to 4096");
+  expect_error(bench("3597", "500"), 2, "context: 4097 positions");
+  for (const char* depth : {"-1", "1048577", "8,x"})
+    expect_error(bench("1", depth), 2, "--n-depth");
+}
+
 TEST_F(BenchCommand, KernelsAreTimedPerFormatShapeAndBatch) {
   const CommandResult r = walsh({"bench", "--kernels", "--types", "tq3,q8_0", "--shapes", "256x64",
                                  "--batches", "1,3", "-r", "1", "-t", "1", "-o", "json"});

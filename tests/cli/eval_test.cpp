@@ -81,6 +81,27 @@ TEST_F(EvalCommand, TheReferencesActivationsAreItsOwn) {
   EXPECT_GT(rounded["kld"]["mean"], 1e-5);
 }
 
+TEST_F(EvalCommand, CodedCachesDivergeAsTheirBitsSay) {
+  const auto kld = [&](const char* keys, const char* values) {
+    const Json j = eval({model(), "--reference", model(), "-ctk", keys, "-ctv", values,
+                         "--kv-window", "0", "--device", "cpu"});
+    EXPECT_EQ(j["cache"]["keys"], keys);
+    EXPECT_EQ(j["cache"]["values"], values);
+    EXPECT_EQ(j["cache"]["window"], 0);
+    return j["kld"]["mean"].get<double>();
+  };
+  const double three = kld("tq3_0", "tq3_0"), keys = kld("tq3_0", "f16");
+  EXPECT_GT(three, keys);
+  EXPECT_GT(keys, kld("kt4", "f16"));
+  EXPECT_LT(three, 0.1);
+  EXPECT_EQ(kld("f16", "f16"), 0);
+  const CommandResult r = walsh({"eval", model(), "--text", text(), "--chunks", "1", "--ctx", "64",
+                                 "--ctv", "kt3", "--device", "cpu"});
+  EXPECT_NE(r.out.find("cache     keys f16, values kt3"), std::string::npos) << r.out;
+  expect_error(walsh({"eval", model(), "--text", text(), "-ctk", "tq9"}), 2, "tq9");
+  expect_error(walsh({"eval", model(), "--text", text(), "--kv-window", "-1"}), 2, "kv-window");
+}
+
 TEST_F(EvalCommand, FullAndStridedWindowsScoreMoreTokens) {
   EXPECT_EQ(eval({model(), "--full"})["tokens"], 2 * 127);
   EXPECT_EQ(eval({model(), "--stride", "32"})["tokens"], 127 + 32);

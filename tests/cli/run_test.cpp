@@ -95,6 +95,23 @@ TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
   EXPECT_NE(r.err.find("stopped"), std::string::npos) << r.err;
 }
 
+TEST_F(RunCommand, KeysAndValuesMayBeCoded) {
+  const std::vector<std::string> common = {"run",    model(),    "-p", "The city of London",
+                                           "--temp", "0",        "-n", "80",
+                                           "-q",     "--device", "cpu"};
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    const CommandResult r = walsh(more);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.out;
+  };
+  const std::string half = text({}),
+                    coded = text({"-ctk", "kt2", "-ctv", "kt2", "--kv-window", "0"});
+  EXPECT_NE(coded, half) << "two bits show in 80 tokens";
+  EXPECT_EQ(coded, text({"--ctk", "kt2", "--ctv", "kt2", "--kv-window", "0"}));
+  EXPECT_EQ(half, text({"-ctk", "kt2", "-ctv", "kt2", "--kv-window", "100"}));
+}
+
 TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
   expect_error(walsh({"run", model(), "-p", "a", "--temp", "-1"}), 2, "temp");
   expect_error(walsh({"run", model(), "-p", "a", "--top-p", "2"}), 2, "top-p");

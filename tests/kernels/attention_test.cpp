@@ -55,7 +55,7 @@ struct Problem {
     for (float& v : scratch)
       v = std::numeric_limits<float>::quiet_NaN();
     ops(isa).attention(view(), kv_head, heads, q.data(), ldq, m, position, window, scale(),
-                       out.data(), ldo, scratch.data());
+                       out.data(), ldo, nullptr, scratch.data());
     return out;
   }
   // The textbook formula in double precision.
@@ -195,7 +195,7 @@ TEST(Attention, AQueryDoesNotDependOnItsBatch) {
         for (int64_t i = 0; i < p.m; ++i) {
           for (int h = 0; h < p.heads; ++h) {
             ops(isa).attention(p.view(), 1, 1, p.q.data() + i * p.ldq + h * head_dim, p.ldq, 1,
-                               p.position + i, window, p.scale(), alone.data(), p.ldo,
+                               p.position + i, window, p.scale(), alone.data(), p.ldo, nullptr,
                                scratch.data());
             for (int d = 0; d < head_dim; ++d) {
               ASSERT_EQ(alone[static_cast<size_t>(d)],

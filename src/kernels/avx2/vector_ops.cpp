@@ -28,4 +28,8 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
   simd::to_f16<Lanes>(x, n, out);
 }
 
+void from_f16(const uint16_t* x, int64_t n, float* out) {
+  simd::from_f16<Lanes>(x, n, out);
+}
+
 }  // namespace walsh::avx2

@@ -10,9 +10,10 @@
 namespace walsh::ref {
 namespace {
 
-// One query against the rows [0, count) of keys and values; weights: scratch[count].
-void attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_t count,
-            int head_dim, float scale, float* out, float* weights) {
+// One query against the rows [0, count) of keys and values; weights: scratch[count]. Returns the
+// logarithm of the sum of e^logit.
+float attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_t count,
+             int head_dim, float scale, float* out, float* weights) {
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < count; ++j) {
     double dot = 0;
@@ -34,22 +35,46 @@ void attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_
     }
     out[d] = static_cast<float>(sum / total);
   }
+  return largest + static_cast<float>(std::log(total));
 }
 
 }  // namespace
 
 void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
                int64_t position, int64_t window, float scale, float* out, int64_t ldo,
-               float* scratch) {
+               float* log_sums, float* scratch) {
   for (int64_t i = 0; i < m; ++i) {
     const int64_t end = position + i + 1;
     const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
     const int64_t offset = (kv_head * kv.capacity + begin) * kv.head_dim;
     for (int h = 0; h < heads; ++h) {
-      attend(q + i * ldq + h * kv.head_dim, kv.keys + offset, kv.values + offset, end - begin,
-             kv.head_dim, scale, out + i * ldo + h * kv.head_dim, scratch);
+      const float log_sum =
+          attend(q + i * ldq + h * kv.head_dim, kv.keys + offset, kv.values + offset, end - begin,
+                 kv.head_dim, scale, out + i * ldo + h * kv.head_dim, scratch);
+      if (log_sums != nullptr) log_sums[i * heads + h] = log_sum;
     }
   }
+}
+
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
+            float* largest, float* total) {
+  const float before = *largest;
+  for (int64_t i = begin; i < end; ++i) {
+    row[i] = std::fma(row[i], scale, shift);
+    *largest = std::max(*largest, row[i]);
+  }
+  for (int64_t i = 0; i < n; ++i)
+    row[i] = i >= begin && i < end ? std::exp(row[i] - *largest) : 0.0f;
+  const float shrink = *largest > before ? std::exp(before - *largest) : 1.0f;
+  *total *= shrink;
+  for (int64_t i = begin; i < end; ++i)
+    *total += row[i];
+  return shrink;
+}
+
+void scale_weights(const float* weights, const uint16_t* scales, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = weights[i] == 0 ? 0 : weights[i] * f16_to_f32(scales[i]);
 }
 
 }  // namespace walsh::ref

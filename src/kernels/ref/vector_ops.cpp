@@ -103,4 +103,9 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
   }
 }
 
+void from_f16(const uint16_t* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = f16_to_f32(x[i]);
+}
+
 }  // namespace walsh::ref

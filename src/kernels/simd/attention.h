@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -94,16 +95,14 @@ void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, flo
   }
 }
 
-// One row of one block: logits [begin, end) of the block become weights, the others 0; the row's
-// earlier sums are rescaled if the largest logit grew.
+// Ops::weigh.
 template <typename V>
-void weigh_row(float* row, int64_t begin, int64_t end, float scale, float* largest, float* total,
-               float* sums, int64_t padded) {
-  constexpr int64_t kKeys = AttentionBlocks::kKeys;
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
+            float* largest, float* total) {
   const auto hidden = V::set(-std::numeric_limits<float>::infinity());
   auto top = hidden;
-  for (int64_t j = 0; j < kKeys; j += V::kWidth) {
-    auto logit = V::mul(V::load(row + j), V::set(scale));
+  for (int64_t j = 0; j < n; j += V::kWidth) {
+    auto logit = V::fma(V::load(row + j), V::set(scale), V::set(shift));
     if (j < begin || j + V::kWidth > end) {
       logit = V::keep(logit, std::clamp<int64_t>(begin - j, 0, V::kWidth),
                       std::clamp<int64_t>(end - j, 0, V::kWidth), hidden);
@@ -113,21 +112,41 @@ void weigh_row(float* row, int64_t begin, int64_t end, float scale, float* large
   }
   const float before = *largest;
   const float now = std::max(before, V::largest(top));
+  float shrink = 1;
   if (now > before) {
-    const auto shrink = exponential<V>(V::set(before - now));
-    for (int64_t d = 0; d < padded; d += V::kWidth) {
-      V::store(sums + d, V::mul(V::load(sums + d), shrink));
-    }
-    *total *= V::first(shrink);
+    shrink = V::first(exponential<V>(V::set(before - now)));
+    *total *= shrink;
     *largest = now;
   }
   auto added = V::zero();
-  for (int64_t j = 0; j < kKeys; j += V::kWidth) {
+  for (int64_t j = 0; j < n; j += V::kWidth) {
     const auto weight = exponential<V>(V::sub(V::load(row + j), V::set(now)));
     V::store(row + j, weight);
     added = V::add(added, weight);
   }
   *total += V::sum(added);
+  return shrink;
+}
+
+// Ops::scale_weights.
+template <typename V>
+void scale_weights(const float* weights, const uint16_t* scales, int64_t n, float* out) {
+  const auto least = V::set(std::numeric_limits<float>::denorm_min());
+  for (int64_t i = 0; i < n; i += V::kWidth) {
+    const auto weight = V::load(weights + i);
+    V::store(out + i, V::zero_below(weight, least, V::mul(weight, V::load_f16(scales + i))));
+  }
+}
+
+// One row of one block: its logits become weights, its earlier sums are rescaled if the largest
+// logit grew.
+template <typename V>
+void weigh_row(float* row, int64_t begin, int64_t end, float scale, float* largest, float* total,
+               float* sums, int64_t padded) {
+  const float shrink = weigh<V>(row, AttentionBlocks::kKeys, begin, end, scale, 0, largest, total);
+  if (shrink == 1) return;
+  for (int64_t d = 0; d < padded; d += V::kWidth)
+    V::store(sums + d, V::mul(V::load(sums + d), V::set(shrink)));
 }
 
 // Rows [row, row + rows) of the call, at most kTileRows, against the converted block at position
@@ -194,7 +213,7 @@ void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
 template <typename V>
 void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
                int64_t position, int64_t window, float scale, float* out, int64_t ldo,
-               float* scratch) {
+               float* log_sums, float* scratch) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
   const int64_t padded = AttentionBlocks::padded(kv.head_dim);
   const int64_t offset = kv_head * kv.capacity * kv.head_dim;
@@ -214,6 +233,7 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
       float* target = out + (row + r) / heads * ldo + (row + r) % heads * kv.head_dim;
       const float* sums = call.sums + r * padded;
       const auto total = V::set(call.totals[r]);
+      if (log_sums != nullptr) log_sums[row + r] = call.largest[r] + std::log(call.totals[r]);
       for (int64_t d = 0; d < kv.head_dim; d += V::kWidth) {
         const int64_t n = std::min<int64_t>(V::kWidth, kv.head_dim - d);
         V::store(target + d, V::div(V::load(sums + d), total), n);

@@ -81,4 +81,13 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
   if (i < n) V::store_f16(out + i, V::load(x + i, n - i), n - i);
 }
 
+template <typename V>
+void from_f16(const uint16_t* x, int64_t n, float* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    V::store(out + i, V::load_f16(x + i));
+  if (i < n) V::store(out + i, V::load_f16(x + i, n - i), n - i);
+}
+
 }  // namespace walsh::simd

@@ -38,8 +38,6 @@ void check_limit(uint64_t bytes, uint64_t limit) {
               fmt::format("{} MiB needed, the limit leaves {} MiB", bytes >> 20, limit >> 20));
 }
 
-// Queries times heads per piece of attention work: what the kernels handle at once.
-constexpr int64_t kAttentionRows = 144;
 // Pieces per thread and product when several tokens are evaluated: evens out unequal cores.
 constexpr int64_t kPiecesPerThread = 8;
 
@@ -54,22 +52,18 @@ CpuExecutor::CpuExecutor(const Model& model, int64_t positions, const SessionOpt
       ops_(ops()),
       max_rows_(std::min(kMaxRows, std::max(positions, options.sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
-      places_(static_cast<size_t>(max_rows_)),
+      positions_(static_cast<size_t>(max_rows_)),
       x_stride_(round_up(model.config.hidden, kRowAlignment)),
       q_stride_(round_up(model.config.query_width(), kRowAlignment)),
       kv_stride_(round_up(model.config.kv_width(), kRowAlignment)),
       mlp_stride_(round_up(model.config.intermediate, kRowAlignment)),
       logits_stride_(round_up(model.config.vocab, kRowAlignment)),
+      cache_(make_kv_cache(model, positions, max_rows_, options)),
       frequencies_(rope_frequencies(model.config.rope, model.config.head_dim)) {
-  uint64_t left = options.max_bytes;
-  for (int64_t s = 0; s < options.sequences; ++s) {
-    caches_.emplace_back(model.config, positions, left);
-    left -= caches_.back().bytes();
-  }
-  allocate(left);
+  allocate(positions, options.max_bytes - cache_->bytes());
 }
 
-void CpuExecutor::allocate(uint64_t max_bytes) {
+void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const int64_t floats_per_row = 2 * (x_stride_ + q_stride_ + kv_stride_ + mlp_stride_);
   check_limit(workspace_bytes(model_.buffers, max_rows_) +
                   sizeof(float) *
@@ -87,9 +81,9 @@ void CpuExecutor::allocate(uint64_t max_bytes) {
   for (AlignedArray<float>* rows : {&cos_, &sin_})
     *rows = AlignedArray<float>(rows_of(max_rows_, model_.config.head_dim / 2));
 
-  int64_t scratch = std::max(model_.embedding_scratch(),
-                             attention_scratch(max_rows_, caches_[0].capacity(),
-                                               static_cast<int>(model_.config.head_dim)));
+  int64_t scratch =
+      std::max(model_.embedding_scratch(),
+               attention_scratch(max_rows_, positions, static_cast<int>(model_.config.head_dim)));
   for (const BufferShape& shape : model_.buffers) {
     Workspace workspace;
     if (shape.planes > 0) {
@@ -126,8 +120,10 @@ void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs
   m_ = 0;
   for (const Run& run : runs)
     for (int64_t i = 0; i < run.rows; ++i)
-      places_[static_cast<size_t>(m_++)] = {run.sequence, run.position + i};
+      positions_[static_cast<size_t>(m_++)] = run.position + i;
+  cache_->start(runs);
   steps();
+  cache_->finish();
 }
 
 void CpuExecutor::embed() {
@@ -135,7 +131,7 @@ void CpuExecutor::embed() {
   for_rows(m_, [&](int64_t row, float* scratch) {
     model_.embed(tokens_[static_cast<size_t>(row)], x_.data() + row * x_stride_, scratch);
     // Angles in float32, as the reference implementations have them.
-    const auto position = static_cast<float>(places_[static_cast<size_t>(row)].position);
+    const auto position = static_cast<float>(positions_[static_cast<size_t>(row)]);
     for (int64_t i = 0; i < half; ++i) {
       const float angle = position * frequencies_[static_cast<size_t>(i)];
       cos_[static_cast<size_t>(row * half + i)] = std::cos(angle);
@@ -151,15 +147,16 @@ void CpuExecutor::project(int64_t index) {
             {&layer.k, &layer.attention_input, k_.data(), kv_stride_},
             {&layer.v, &layer.attention_input, v_.data(), kv_stride_}},
            m_);
-  store_keys(layer, index);
+  place_heads(layer);
+  cache_->store(index, k_.data(), v_.data(), kv_stride_);
 }
 
 void CpuExecutor::attend(int64_t index, int64_t skip) {
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
   int64_t first = 0;
-  for (const Run& run : runs_) {
-    if (first + run.rows > skip) attend_run(layer, index, run, first, skip);
-    first += run.rows;
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    if (first + runs_[run].rows > skip) attend_run(index, run, first, skip);
+    first += runs_[run].rows;
   }
   prepare(layer.o_input, attended_.data(), q_stride_, m_ - skip);
   multiply({{&layer.o, &layer.o_input, branch_.data(), x_stride_}}, m_ - skip);
@@ -306,8 +303,8 @@ void CpuExecutor::rotate_back(const Product& product, int64_t m) {
   });
 }
 
-// Norms and rotates queries and keys, and puts keys and values into the cache.
-void CpuExecutor::store_keys(const Layer& layer, int64_t index) {
+// Norms and rotates queries and keys.
+void CpuExecutor::place_heads(const Layer& layer) {
   const ModelConfig& c = model_.config;
   const int head_dim = static_cast<int>(c.head_dim);
   const auto normalize = [&](float* x, int64_t heads, const std::vector<float>& gain) {
@@ -318,42 +315,39 @@ void CpuExecutor::store_keys(const Layer& layer, int64_t index) {
   for_rows(m_, [&](int64_t row, float*) {
     float* q = q_.data() + row * q_stride_;
     float* k = k_.data() + row * kv_stride_;
-    const float* v = v_.data() + row * kv_stride_;
-    const Place& place = places_[static_cast<size_t>(row)];
-    KvCache& cache = caches_[static_cast<size_t>(place.sequence)];
     const float* cos = cos_.data() + row * (head_dim / 2);
     const float* sin = sin_.data() + row * (head_dim / 2);
     normalize(q, c.heads, layer.q_norm);
     normalize(k, c.kv_heads, layer.k_norm);
     ops_.rope(q, static_cast<int>(c.heads), head_dim, cos, sin);
     ops_.rope(k, static_cast<int>(c.kv_heads), head_dim, cos, sin);
-    for (int64_t h = 0; h < c.kv_heads; ++h)
-      cache.store(ops_, index, h, place.position, k + h * head_dim, v + h * head_dim);
   });
 }
 
-// Queries of a run, which begins at row `first` of the batch, to the rows of attended_, of which
-// the first is row `skip` of the batch.
-void CpuExecutor::attend_run(const Layer& layer, int64_t index, const Run& run, int64_t first,
-                             int64_t skip) {
+// Queries of run `index`, which begins at row `first` of the batch, to the rows of attended_, of
+// which the first is row `skip` of the batch.
+void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t skip) {
   const ModelConfig& c = model_.config;
-  const KvView view = caches_[static_cast<size_t>(run.sequence)].layer(index);
   const int64_t group = c.heads / c.kv_heads;
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
-  const int64_t begin = std::max(first, skip), end = first + run.rows;
+  const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  const int64_t window = model_.layers[static_cast<size_t>(layer)].window;
   std::atomic<int64_t> next{0};
   model_.pool().run([&](int thread, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks * c.kv_heads;) {
       const int64_t head = i % c.kv_heads;
       const int64_t row = begin + i / c.kv_heads * queries;
       const int64_t column = head * group * c.head_dim;
-      ops_.attention(view, static_cast<int>(head), static_cast<int>(group),
-                     q_.data() + row * q_stride_ + column, q_stride_, std::min(queries, end - row),
-                     run.position + row - first, layer.window, scale,
-                     attended_.data() + (row - skip) * q_stride_ + column, q_stride_,
-                     scratch_[static_cast<size_t>(thread)].data());
+      const QueryRows rows = {index,
+                              row - first,
+                              std::min(queries, end - row),
+                              head,
+                              q_.data() + row * q_stride_ + column,
+                              q_stride_,
+                              attended_.data() + (row - skip) * q_stride_ + column,
+                              q_stride_};
+      cache_->attend(layer, window, rows, thread, scratch_[static_cast<size_t>(thread)].data());
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -52,12 +53,7 @@ class CpuExecutor : public Executor {
     float* y;
     int64_t ldy;
   };
-  // Where a row of the batch stands.
-  struct Place {
-    int64_t sequence, position;
-  };
-
-  void allocate(uint64_t max_bytes);
+  void allocate(int64_t positions, uint64_t max_bytes);
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
   void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
@@ -68,8 +64,8 @@ class CpuExecutor : public Executor {
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Product& product, int64_t m);
-  void store_keys(const Layer& layer, int64_t index);
-  void attend_run(const Layer& layer, int64_t index, const Run& run, int64_t first, int64_t skip);
+  void place_heads(const Layer& layer);
+  void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
   void add_rows(const float* branch, int64_t m, float* x);
   template <typename Body>
   void for_rows(int64_t m, Body&& body);
@@ -77,17 +73,17 @@ class CpuExecutor : public Executor {
   const Model& model_;
   const Ops& ops_;
   InputObserver observer_;
-  std::vector<KvCache> caches_;  // per sequence
-  int64_t max_rows_;             // tokens evaluated together
-  int64_t logit_rows_;           // rows of logits computed together
-  int64_t m_ = 0;                // rows of the current batch
+  int64_t max_rows_;    // tokens evaluated together
+  int64_t logit_rows_;  // rows of logits computed together
+  int64_t m_ = 0;       // rows of the current batch
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
-  std::vector<Place> places_;          // per row
+  std::vector<int64_t> positions_;     // per row
   std::vector<Workspace> workspaces_;  // as Model::buffers
   // [max_rows] rows, each row 64-byte aligned
   AlignedArray<float> x_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
   int64_t x_stride_, q_stride_, kv_stride_, mlp_stride_, logits_stride_;
+  std::unique_ptr<KvCache> cache_;
   std::vector<AlignedArray<float>> scratch_;  // per thread
   std::vector<float> frequencies_;            // of rope, [head_dim / 2]
   AlignedArray<float> cos_, sin_;             // [max_rows][head_dim / 2], of the current batch

@@ -1,32 +1,51 @@
-// The keys and values of one sequence, as fp16. Other storage types of the cache belong here.
+// The keys and values of a session's sequences on the CPU, and attention to them. One class per way
+// of keeping them: all fp16 (half_cache.h), or older positions coded (coded_cache.h).
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <memory>
+#include <span>
 
-#include "base/aligned.h"
 #include "kernels/ops.h"
-#include "model/config.h"
+#include "model/executor.h"
+#include "model/model.h"
 
 namespace walsh {
 
+// Queries times heads that are handled at once, unless a kv head alone has more heads.
+inline constexpr int64_t kAttentionRows = 144;
+
+// A run's queries from its row `row` on, of the heads that share kv head `head`, as Ops::attention
+// has them.
+struct QueryRows {
+  size_t run;
+  int64_t row, m;
+  int64_t head;
+  const float* q;
+  int64_t ldq;
+  float* out;
+  int64_t ldo;
+};
+
 class KvCache {
  public:
-  // Room for `capacity` positions. Throws limit with the numbers if that is more memory than
-  // `max_bytes`.
-  KvCache(const ModelConfig& config, int64_t capacity, uint64_t max_bytes);
+  virtual ~KvCache() = default;
 
-  int64_t capacity() const { return capacity_; }
-  uint64_t bytes() const { return keys_.size() * sizeof(uint16_t) * 2; }
-  KvView layer(int64_t index) const;
-
-  // Stores one head's key and value of a position, [head_dim] each.
-  void store(const Ops& ops, int64_t layer, int64_t head, int64_t position, const float* key,
-             const float* value);
-
- private:
-  int64_t kv_heads_, head_dim_, capacity_;
-  AlignedArray<uint16_t> keys_, values_;  // [layers][kv_heads][capacity][head_dim]
+  virtual uint64_t bytes() const = 0;
+  // Around the steps of a batch, whose rows are those of `runs` one after the other. A run that
+  // does not go on where its sequence ended takes back what is behind its position.
+  virtual void start(std::span<const Run> runs) = 0;
+  virtual void finish() = 0;
+  // Rotary keys and values of all rows of the batch, [row][stride], before its queries.
+  virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
+  // For any number of threads at once. scratch: of Ops::attention.
+  virtual void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
+                      float* scratch) = 0;
 };
+
+// As the model's cache types say, for `positions` positions of each sequence and batches of
+// `max_rows` rows. Throws limit with the numbers if that is more memory than options.max_bytes.
+std::unique_ptr<KvCache> make_kv_cache(const Model& model, int64_t positions, int64_t max_rows,
+                                       const SessionOptions& options);
 
 }  // namespace walsh

@@ -127,7 +127,7 @@ struct Problem {
         const int64_t column = int64_t{h} * group * shape.head_dim;
         ops().attention(view, h, group, q.data() + t * ldq + column, ldq, 1,
                         positions[static_cast<size_t>(t)], shape.window, scale,
-                        out.data() + t * ldo + column, ldo, scratch.data());
+                        out.data() + t * ldo + column, ldo, nullptr, scratch.data());
       }
     }
     return out;

@@ -354,6 +354,21 @@ TEST_F(CudaModel, FormatsWithoutGpuKernelsAreRefusedByName) {
   }
 }
 
+TEST_F(CudaModel, CodedCachesAreRefusedByName) {
+  SyntheticSource source = synthetic("tq3", "f16");
+  LoadOptions options;
+  options.pool = &pool_;
+  options.device = gpu_;
+  options.cache.values = &get_cache_type("tq3_0");
+  try {
+    Model::load(source, parse_config(source.config_json(), source.path()), options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.what(), testing::HasSubstr("tq3_0"));
+  }
+}
+
 TEST_F(CudaModel, SeventyBillionWeightsAtThreeBitsFitInto32GiB) {
   const Format& ends = get_format("tq4");
   SyntheticSource source("70b", {&get_format("itq3_s"), &ends, &ends});

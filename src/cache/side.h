@@ -1,0 +1,82 @@
+// The older keys or values of one kv head, coded or fp16, in blocks of positions that are operands
+// of the matrix kernels: a block of keys is a matrix [positions][head_dim], so that logits are its
+// product with the query, a block of values is one [head_dim][positions]. Everything lies in the
+// rotated domain (cache/cache_type.h): queries are rotated once, outputs rotated back once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/cache_type.h"
+#include "kernels/ops.h"
+
+namespace walsh {
+
+inline constexpr int64_t kCacheUnit = 32;    // positions that are stored together
+inline constexpr int64_t kCacheBlock = 256;  // positions of a matrix
+
+// Rows to be multiplied with a side: float32, and int8 planes of them if the kernels read these.
+struct CacheRows {
+  AlignedArray<float> x;  // [rows][cols]
+  ActivationsI8 i8;       // without planes: x is read
+  int64_t cols = 0;
+
+  CacheRows() = default;
+  CacheRows(int64_t rows, int64_t cols, int group, int planes);  // planes 0: none
+  bool quantized() const { return !i8.q.empty(); }
+  void quantize(const Ops& ops, int64_t row);
+};
+
+class CacheKeys {
+ public:
+  CacheKeys(const CacheType& type, int64_t head_dim, int64_t capacity);
+
+  int64_t cols() const { return cols_; }
+  // Keys [kCacheUnit][cols] of the positions from unit * kCacheUnit on; they are overwritten.
+  void store(const Ops& ops, int64_t unit, float* x);
+  // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheUnit.
+  void multiply(const Ops& ops, int64_t block, int64_t count, const CacheRows& q, int64_t rows,
+                float* out) const;
+  // The stored keys of a unit, [kCacheUnit][cols].
+  void load(const Ops& ops, int64_t unit, float* x) const;
+  uint64_t bytes() const;
+
+ private:
+  const CacheType* type_;
+  int64_t cols_;
+  std::vector<PanelMatrix> blocks_;  // coded: [kCacheBlock][cols] each
+  AlignedArray<uint16_t> halves_;    // fp16: [positions][cols]
+};
+
+class CacheValues {
+ public:
+  CacheValues(const CacheType& type, int64_t head_dim, int64_t capacity);
+
+  int64_t cols() const { return cols_; }
+  // Values [kCacheUnit][cols] of the positions from unit * kCacheUnit on; they are overwritten.
+  void store(const Ops& ops, int64_t unit, float* x);
+  // sums[r][d] += sum over j of weights[r][j] * value(block * kCacheBlock + j)[d]; weights[r] has
+  // kCacheBlock entries, zeros where nothing is stored. `scaled` is scratch for as many rows.
+  void add(const Ops& ops, int64_t block, const float* weights, int64_t rows, CacheRows& scaled,
+           float* sums) const;
+  // The stored values of a unit, [kCacheUnit][cols].
+  void load(const Ops& ops, int64_t unit, float* x) const;
+  uint64_t bytes() const;
+
+ private:
+  int64_t groups() const;
+  int64_t group_size() const { return cols_ / groups(); }
+
+  const CacheType* type_;
+  int64_t cols_;
+  std::vector<PanelMatrix> blocks_;  // coded: [cols][kCacheBlock] each, without scales
+  AlignedArray<uint16_t> scales_;    // coded: fp16 [block][group][kCacheBlock]
+  AlignedArray<uint16_t> halves_;    // fp16: [block][cols][kCacheBlock]
+};
+
+// Room for the queries that keys of a type are multiplied with, and for the scratch of
+// CacheValues::add; `exact`: float32 products.
+CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
+CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
+
+}  // namespace walsh

@@ -1,0 +1,221 @@
+// Sessions whose keys and values are coded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.h"
+#include "cache/cache_type.h"
+#include "model/session.h"
+#include "model/synthetic.h"
+#include "model_support.h"
+
+namespace walsh {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
+  Random random(7);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
+  return tokens;
+}
+
+// Mean KL divergence of the softmax of `found` from that of `expected`.
+double divergence(const Rows& expected, const Rows& found) {
+  double sum = 0;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    const auto log_sum = [](const std::vector<float>& row) {
+      double total = 0;
+      for (const float v : row)
+        total += std::exp(double{v});
+      return std::log(total);
+    };
+    const double p_sum = log_sum(expected[r]), q_sum = log_sum(found[r]);
+    for (size_t i = 0; i < expected[r].size(); ++i) {
+      const double p = expected[r][i] - p_sum;
+      sum += std::exp(p) * (p - (found[r][i] - q_sum));
+    }
+  }
+  return sum / static_cast<double>(expected.size());
+}
+
+Rows evaluate(Session& session, const std::vector<int32_t>& tokens, int64_t begin, int64_t end) {
+  return test::all_logits(session, {tokens.begin() + begin, tokens.begin() + end});
+}
+
+class CodedCaches : public testing::Test {
+ protected:
+  Model load(WeightSource& source, const char* keys, const char* values, int64_t window,
+             ActivationMode activations = ActivationMode::automatic) {
+    LoadOptions options;
+    options.pool = &pool_;
+    options.activations = activations;
+    options.cache = {&get_cache_type(keys), &get_cache_type(values), window};
+    return Model::load(source, parse_config(source.config_json(), source.path()), options);
+  }
+
+  Model load_folder(const std::string& name, const char* type, int64_t window) {
+    CheckpointSource source(Checkpoint::open(test::model_folder(name)));
+    return load(source, type, type, window);
+  }
+
+  ThreadPool pool_{2};
+  SyntheticSource source_{"tiny", {&get_format("tq3"), &get_format("f16"), &get_format("f16")}};
+  std::vector<int32_t> tokens_ = random_tokens(700, 500);
+};
+
+struct Kept {
+  const char *keys, *values;
+  int64_t window;
+};
+
+class KeptSoMuch : public CodedCaches, public testing::WithParamInterface<Kept> {};
+
+TEST_P(KeptSoMuch, ThePartsOfATextDoNotMatter) {
+  const Model model = load(source_, GetParam().keys, GetParam().values, GetParam().window);
+  Session session(model, {700});
+  const Rows whole = evaluate(session, tokens_, 0, 700);
+  for (const int64_t part : {1, 7, 33, 130, 699}) {
+    session.reset();
+    Rows rows;
+    const int64_t count = part == 1 ? 330 : 700;
+    for (int64_t begin = 0; begin < count; begin += part) {
+      for (auto& row : evaluate(session, tokens_, begin, std::min(count, begin + part)))
+        rows.push_back(std::move(row));
+    }
+    EXPECT_EQ(rows, Rows(whole.begin(), whole.begin() + count)) << "parts of " << part;
+  }
+}
+
+TEST_P(KeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
+  const Model model = load(source_, GetParam().keys, GetParam().values, GetParam().window);
+  SessionOptions options;
+  options.max_positions = 400;
+  options.sequences = 4;
+  Session together(model, options);
+  std::vector<std::vector<int32_t>> texts;
+  for (const int64_t length : {3, 63, 290, 130}) {
+    texts.emplace_back(tokens_.begin() + length, tokens_.begin() + 2 * length);
+    together.forward(
+        texts.back(), [](int64_t, std::span<const float>) {},
+        static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
+  }
+  Rows rows;
+  for (int64_t step = 0; step < 70; ++step) {  // enough to store units while decoding
+    const std::vector<int32_t> next(tokens_.begin() + step, tokens_.begin() + step + 4);
+    rows.clear();
+    together.decode(next, [&](int64_t, std::span<const float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+    });
+    for (size_t s = 0; s < texts.size(); ++s)
+      texts[s].push_back(next[s]);
+  }
+  for (size_t s = 0; s < texts.size(); ++s) {
+    Session alone(model, {400});
+    EXPECT_EQ(rows[s], test::all_logits(alone, texts[s]).back()) << "sequence " << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, KeptSoMuch,
+                         testing::Values(Kept{"tq3_0", "tq3_0", 32}, Kept{"tq3_0", "tq3_0", 0},
+                                         Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 40},
+                                         Kept{"q4_0", "f16", 0}));
+
+TEST_F(CodedCaches, MoreBitsComeNearerToHalfFloats) {
+  const auto tokens = random_tokens(400, 4000);
+  const std::string name = "walsh-tiny-13m";
+  const auto logits = [&](const char* type, int64_t window) {
+    const Model model = load_folder(name, type, window);
+    Session session(model, {400});
+    return test::all_logits(session, tokens);
+  };
+  const Rows expected = logits("f16", 32);
+  double before = 0;
+  for (const char* type : {"q8_0", "kt4", "tq3_0", "kt3", "kt2"}) {
+    const double kld = divergence(expected, logits(type, 0));
+    EXPECT_GT(kld, before) << type;
+    EXPECT_LT(divergence(expected, logits(type, 32)), kld) << type;
+    before = kld;
+  }
+  EXPECT_LT(before, 0.5);
+  EXPECT_LT(divergence(expected, logits("q8_0", 0)), 1e-4);
+  EXPECT_LT(2 * divergence(expected, logits("tq3_0", 0)),
+            divergence(expected, logits("tq3_0:seed", 0)));
+}
+
+TEST_F(CodedCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
+  const Model half = load(source_, "f16", "f16", 32), coded = load(source_, "tq3_0", "kt2", 400);
+  Session expected(half, {400}), found(coded, {400});
+  EXPECT_EQ(evaluate(found, tokens_, 0, 400), evaluate(expected, tokens_, 0, 400));
+}
+
+// Kept with the error of having been stored: near what it was, and exact where it never was.
+TEST_F(CodedCaches, TruncateContinuesFromAnEarlierToken) {
+  const Model model = load(source_, "kt4", "kt4", 32);
+  Session fresh(model, {300});
+  const Rows expected = evaluate(fresh, tokens_, 0, 300);
+  for (const int64_t kept : {299, 250, 201, 192, 130, 97, 33, 20, 4, 3, 0}) {
+    Session session(model, {300});
+    evaluate(session, tokens_, 0, 300);
+    session.truncate(kept);
+    const Rows rows = evaluate(session, tokens_, kept, 300);
+    const Rows same(expected.begin() + kept, expected.end());
+    EXPECT_LT(divergence(same, rows), 0.02) << kept;
+    if (kept <= 4 || kept == 299) {
+      EXPECT_EQ(rows, same) << kept;
+    }
+  }
+}
+
+TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
+  for (const char* name : {"mistral-tiny", "qwen2-window-tiny", "qwen3-tiny", "llama2-bias-tiny"}) {
+    const auto tokens = random_tokens(250, 120);
+    const Model half = load_folder(name, "f16", 0), coded = load_folder(name, "kt4", 0);
+    Session expected(half, {250}), found(coded, {250});
+    const Rows rows = test::all_logits(found, tokens);
+    const double kld = divergence(test::all_logits(expected, tokens), rows);
+    EXPECT_GT(kld, 0) << name;
+    EXPECT_LT(kld, 0.02) << name;
+  }
+}
+
+// What int8 adds to attention is little beside the error of the codes.
+TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
+  SyntheticSource source("tiny", {&get_format("f16"), &get_format("f16"), &get_format("f16")});
+  const auto logits = [&](const char* type, ActivationMode activations) {
+    const Model model = load(source, type, type, 0, activations);
+    Session session(model, {300});
+    return evaluate(session, tokens_, 0, 300);
+  };
+  const Rows half = logits("f16", ActivationMode::f32);
+  for (const char* type : {"tq3_0", "kt4", "q8_0"}) {
+    const Rows exact = logits(type, ActivationMode::f32);
+    const Rows found = logits(type, ActivationMode::automatic);
+    EXPECT_GT(divergence(exact, found), 0) << type;
+    EXPECT_LT(divergence(exact, found), 0.1 * divergence(half, exact)) << type;
+  }
+}
+
+TEST_F(CodedCaches, MemoryIsRefusedWithNumbersAndLessIsNeeded) {
+  const Model coded = load(source_, "tq3_0", "tq3_0", 32), half = load(source_, "f16", "f16", 32);
+  SessionOptions options;
+  options.max_positions = 4096;
+  options.max_bytes = 4096 * 2 * 2 * 64 * 2 * 2;  // of fp16, nothing left for workspaces
+  EXPECT_THROW(Session(half, options), Error);
+  options.max_bytes = uint64_t{1} << 20;
+  try {
+    Session session(coded, options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::limit);
+    EXPECT_THAT(e.what(), testing::HasSubstr("4096 positions"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("tq3_0"));
+  }
+}
+
+}  // namespace
+}  // namespace walsh
