@@ -43,8 +43,8 @@ double cache_bits(const CacheType& type, int64_t head_dim);
 struct CacheTypes {
   const CacheType* keys = &get_cache_type("f16");
   const CacheType* values = &get_cache_type("f16");
-  // At least so many of the latest positions are fp16 whatever the types, and the first ones, which
-  // get much of the attention (Xiao et al. 2023, "attention sinks").
+  // At least so many of the latest positions are fp16 whatever the types, until a text is taken
+  // back beyond them, and the first ones, which get much of the attention (Xiao et al. 2023).
   int64_t window = 32;
 
   bool coded() const { return keys->coded || values->coded; }

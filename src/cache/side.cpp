@@ -1,6 +1,7 @@
 #include "cache/side.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -11,7 +12,7 @@
 namespace walsh {
 namespace {
 
-constexpr uint16_t kHalfOne = 0x3c00;
+constexpr uint16_t kHalfOne = 0x3c00, kHalfNan = 0x7e00;
 constexpr int kWeightGroup = 64;  // positions whose weights share an int8 scale
 
 int64_t blocks_of(int64_t capacity) {
@@ -106,8 +107,8 @@ CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exa
 // the codes even where one weight is all that counts.
 CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact) {
   CacheRows result(rows, kCacheBlock, kWeightGroup, exact || !type.coded ? 0 : type.planes);
-  if (!type.coded)  // for the products of one block
-    result.x = AlignedArray<float>(static_cast<size_t>(rows * std::max(kCacheBlock, cols)));
+  if (!type.coded)  // and the products of one block
+    result.x = AlignedArray<float>(static_cast<size_t>(rows * (kCacheBlock + cols)));
   return result;
 }
 
@@ -172,6 +173,7 @@ CacheValues::CacheValues(const CacheType& type, int64_t head_dim, int64_t capaci
   const int64_t blocks = blocks_of(capacity);
   if (!type.coded) {
     halves_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * cols_ * kCacheBlock));
+    scales_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * kCacheBlock));
     return;
   }
   scales_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * groups() * kCacheBlock));
@@ -188,10 +190,7 @@ int64_t CacheValues::groups() const {
 void CacheValues::store(const Ops&, int64_t unit, float* x) {
   const int64_t block = unit * kCacheUnit / kCacheBlock, first = unit * kCacheUnit % kCacheBlock;
   if (!type_->coded) {
-    for (int64_t d = 0; d < cols_; ++d)
-      for (int64_t j = 0; j < kCacheUnit; ++j)
-        halves_.data()[(block * cols_ + d) * kCacheBlock + first + j] =
-            f32_to_f16(x[j * cols_ + d]);
+    store_halves(block, first, x);
     return;
   }
   const ScalarCode& code = type_->code;
@@ -214,11 +213,29 @@ void CacheValues::store(const Ops&, int64_t unit, float* x) {
           encoded.scales[static_cast<size_t>(j * encoded.groups + g)];
 }
 
+// A vector with a value that is not finite becomes zeros with a scale of NaN, as coded ones do: in
+// a product it would reach sums in which its weight is 0.
+void CacheValues::store_halves(int64_t block, int64_t first, const float* x) {
+  for (int64_t j = 0; j < kCacheUnit; ++j) {
+    bool finite = true;
+    for (int64_t d = 0; d < cols_; ++d)
+      finite = finite && std::isfinite(f16_to_f32(f32_to_f16(x[j * cols_ + d])));
+    scales_.data()[block * kCacheBlock + first + j] = finite ? kHalfOne : kHalfNan;
+    for (int64_t d = 0; d < cols_; ++d)
+      halves_.data()[(block * cols_ + d) * kCacheBlock + first + j] =
+          f32_to_f16(finite ? x[j * cols_ + d] : 0);
+  }
+}
+
 void CacheValues::add(const Ops& ops, int64_t block, const float* weights, int64_t rows,
                       CacheRows& scaled, float* sums) const {
   if (!type_->coded) {
-    float* y = scaled.x.data();
-    ops.matmul_dense(DType::f16, halves_.data() + block * cols_ * kCacheBlock, kCacheBlock, weights,
+    float* x = scaled.x.data();
+    float* y = x + rows * kCacheBlock;
+    for (int64_t r = 0; r < rows; ++r)
+      ops.scale_weights(weights + r * kCacheBlock, scales_.data() + block * kCacheBlock,
+                        kCacheBlock, x + r * kCacheBlock);
+    ops.matmul_dense(DType::f16, halves_.data() + block * cols_ * kCacheBlock, kCacheBlock, x,
                      kCacheBlock, rows, y, cols_, 0, cols_);
     for (int64_t i = 0; i < rows * cols_; ++i)
       sums[i] += y[i];

@@ -64,13 +64,14 @@ class CacheValues {
   uint64_t bytes() const;
 
  private:
+  void store_halves(int64_t block, int64_t first, const float* x);
   int64_t groups() const;
   int64_t group_size() const { return cols_ / groups(); }
 
   const CacheType* type_;
   int64_t cols_;
   std::vector<PanelMatrix> blocks_;  // coded: [cols][kCacheBlock] each, without scales
-  AlignedArray<uint16_t> scales_;    // coded: fp16 [block][group][kCacheBlock]
+  AlignedArray<uint16_t> scales_;    // fp16 [block][group][kCacheBlock]; fp16 values: 1 or NaN
   AlignedArray<uint16_t> halves_;    // fp16: [block][cols][kCacheBlock]
 };
 

@@ -77,7 +77,8 @@ std::vector<Command> add_commands(CLI::App& app) {
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
   for (std::string& argument : all) {
-    if (argument == "-ctk" || argument == "-ctv") argument.insert(0, "-");
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name == "-ctk" || name == "-ctv") argument.insert(0, "-");
   }
   std::reverse(all.begin(), all.end());
   return all;

@@ -20,8 +20,9 @@ using LogitSink = FunctionRef<void(int64_t index, std::span<const float> logits)
 // (they share its thread pool). The same tokens give the same logits for any number of threads.
 class Session {
  public:
-  // Allocates everything that forward() needs. Throws limit with the numbers if the memory exceeds
-  // the limit; usage if more positions are asked for than the model has.
+  // Allocates everything that forward() needs, but for kilobytes while keys and values are coded.
+  // Throws limit with the numbers if the memory exceeds the limit; usage if more positions are
+  // asked for than the model has.
   explicit Session(const Model& model, const SessionOptions& options = {});
 
   // Evaluates `tokens` after what is in the cache of `sequence` and calls `sink` in order for each

@@ -110,8 +110,9 @@ TEST(CacheSides, TakeTheRoomThatTheTypePromises) {
       for (const int64_t capacity : {512, 257}) {  // whole blocks
         EXPECT_EQ(8.0 * static_cast<double>(CacheKeys(type, head_dim, capacity).bytes()), bits)
             << type.name;
-        // The kernels want a scale per row and block, which is one.
-        const auto ones = static_cast<double>(type.coded ? 2 * padded_head_dim(type, head_dim) : 0);
+        // The kernels want a scale per row and block, which is one; fp16 values have one each.
+        const auto ones =
+            static_cast<double>(type.coded ? 2 * padded_head_dim(type, head_dim) : 512);
         EXPECT_EQ(8.0 * static_cast<double>(CacheValues(type, head_dim, capacity).bytes()),
                   bits + 16 * ones)
             << type.name;
@@ -331,7 +332,6 @@ TEST(CacheKeys, OnlyTheLogitOfABrokenKeyIsNan) {
 // Positions that a query does not see have weight 0, and must not matter whatever they hold.
 TEST(CacheValues, ABrokenValueOfWeightZeroDoesNotSpread) {
   for_everything([](Isa isa, const CacheType& type, int64_t head_dim, const std::string& where) {
-    if (!type.coded) return;
     const auto clean = filled<CacheValues>(ops(isa), type, head_dim, 6);
     const auto broken = broken_side<CacheValues>(ops(isa), type, head_dim);
     const int64_t cols = clean.cols();

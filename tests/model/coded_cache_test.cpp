@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/random.h"
 #include "cache/cache_type.h"
+#include "model/cpu/executor.h"
 #include "model/session.h"
 #include "model/synthetic.h"
 #include "model_support.h"
@@ -148,7 +150,7 @@ TEST_F(CodedCaches, MoreBitsComeNearerToHalfFloats) {
 }
 
 TEST_F(CodedCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
-  const Model half = load(source_, "f16", "f16", 32), coded = load(source_, "tq3_0", "kt2", 400);
+  const Model half = load(source_, "f16", "f16", 32), coded = load(source_, "tq3_0", "kt2", 399);
   Session expected(half, {400}), found(coded, {400});
   EXPECT_EQ(evaluate(found, tokens_, 0, 400), evaluate(expected, tokens_, 0, 400));
 }
@@ -198,6 +200,69 @@ TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
     EXPECT_GT(divergence(exact, found), 0) << type;
     EXPECT_LT(divergence(exact, found), 0.1 * divergence(half, exact)) << type;
   }
+}
+
+// Of a session that comes after one whose values were not finite.
+TEST_F(CodedCaches, ResetLeavesNothingBehind) {
+  for (const Kept& kept : {Kept{"kt4", "f16", 0}, Kept{"kt4", "kt4", 0}, Kept{"f16", "kt3", 0}}) {
+    const Model model = load(source_, kept.keys, kept.values, kept.window);
+    CpuExecutor fresh(model, 300, {}), used(model, 300, {});
+    const auto logits = [&](CpuExecutor& executor, int64_t count, float spoilt) {
+      const walsh::Run run{0, 0, count};
+      executor.run(std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}, 0, false, [&] {
+        executor.embed();
+        std::ranges::fill(executor.hidden(count / 2), spoilt);
+        for (int64_t layer = 0; layer < 2; ++layer) {
+          executor.project(layer);
+          executor.attend(layer, 0);
+          executor.mlp(layer, 0);
+        }
+        executor.logits(count - 1, 1);
+      });
+      const auto row = executor.logit_row(0);
+      return std::vector<float>(row.begin(), row.end());
+    };
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THAT(logits(used, 250, nan), testing::Contains(testing::IsNan())) << kept.values;
+    EXPECT_EQ(logits(used, 100, 1), logits(fresh, 100, 1)) << kept.values;
+  }
+}
+
+TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
+  const Model model = load(source_, "kt4", "kt4", 200);
+  CpuExecutor executor(model, 400, {});
+  const auto run = [&](int64_t position, int64_t rows, bool fails) {
+    const walsh::Run one{0, position, rows};
+    executor.run(std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}, 0, false,
+                 [&] {
+                   executor.embed();
+                   executor.project(0);
+                   if (fails) throw Error(ErrorCode::limit, "test", "no memory");
+                   executor.project(1);
+                 });
+  };
+  run(0, 256, false);
+  run(256, 40, false);
+  EXPECT_THROW(run(296, 1, true), Error);
+  EXPECT_THROW(run(296, 1, false), Error) << "the tails of some layers have moved";
+  EXPECT_NO_THROW(run(0, 10, false));
+}
+
+TEST_F(CodedCaches, MoreMemoryIsNeverRefused) {
+  const Model model = load(source_, "tq3_0", "tq3_0", 0);
+  bool accepted = false;
+  for (uint64_t bytes = 1 << 20; bytes < 6 << 20; bytes += 4096) {
+    SessionOptions options;
+    options.max_positions = 4096;
+    options.max_bytes = bytes;
+    try {
+      const Session session(model, options);
+      accepted = true;
+    } catch (const Error&) {
+      ASSERT_FALSE(accepted) << bytes;
+    }
+  }
+  EXPECT_TRUE(accepted);
 }
 
 TEST_F(CodedCaches, MemoryIsRefusedWithNumbersAndLessIsNeeded) {

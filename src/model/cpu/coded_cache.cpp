@@ -37,34 +37,41 @@ CodedCache::CodedCache(const Model& model, int64_t positions, int64_t max_rows,
       head_dim_(model.config.head_dim),
       kv_heads_(model.config.kv_heads),
       group_(model.config.heads / model.config.kv_heads),
-      window_(std::min(model.cache.window, positions)),
+      window_(std::clamp<int64_t>(model.cache.window, 0, positions)),
       tail_rows_(exact_rows() + kTailSpare),
-      fresh_rows_(options.sequences * exact_rows() + max_rows),
+      // A run finds no room in a tail only if it is longer than what tails have to spare.
+      fresh_rows_(std::min(options.sequences, max_rows / (kTailSpare + 1)) * exact_rows() +
+                  max_rows),
       scale_(1.0f / std::sqrt(static_cast<float>(head_dim_))),
       key_rotator_(make_rotator(key_type_, head_dim_)),
       value_rotator_(make_rotator(value_type_, head_dim_)) {
-  check_memory(positions, options);
+  bytes_ = planned_bytes(positions, options);
+  if (bytes_ > options.max_bytes) {
+    throw Error(ErrorCode::limit, "KV cache",
+                fmt::format("{} positions of {} sequences need {} MiB with keys as {} and values "
+                            "as {}, the limit is {} MiB",
+                            positions, options.sequences, bytes_ >> 20, key_type_.name,
+                            value_type_.name, options.max_bytes >> 20));
+  }
   allocate(positions, options);
   for (int t = 0; t < model.pool().size(); ++t)
     scratch_.push_back(make_scratch());
 }
 
-// Everything that grows with positions, sequences or rows of a batch.
-void CodedCache::check_memory(int64_t positions, const SessionOptions& options) const {
-  const double heads = static_cast<double>(options.sequences) *
-                       static_cast<double>(model_.config.layers) * static_cast<double>(kv_heads_);
-  const double coded = static_cast<double>(round_up(positions, kCacheBlock)) *
-                       (cache_bits(key_type_, head_dim_) + cache_bits(value_type_, head_dim_)) / 8;
-  const double halves = static_cast<double>(tail_rows_ + kSinks) * 2 * sizeof(uint16_t);
-  const double fresh =
-      static_cast<double>(fresh_rows_) * static_cast<double>(kv_heads_) * 2 * sizeof(uint16_t);
-  const double bytes = (heads * (coded + halves) + fresh) * static_cast<double>(head_dim_);
-  if (bytes <= static_cast<double>(options.max_bytes)) return;
-  throw Error(ErrorCode::limit, "KV cache",
-              fmt::format("{} positions of {} sequences need {:.0f} MiB with keys as {} and values "
-                          "as {}, the limit is {} MiB",
-                          positions, options.sequences, bytes / (1 << 20), key_type_.name,
-                          value_type_.name, options.max_bytes >> 20));
+// Everything but scratch memory of a size that depends on the model alone.
+uint64_t CodedCache::planned_bytes(int64_t positions, const SessionOptions& options) const {
+  const char* where = "KV cache";
+  const auto times = [&](uint64_t a, int64_t b) {
+    return checked_mul(a, static_cast<uint64_t>(b), where);
+  };
+  const uint64_t block = CacheKeys(key_type_, head_dim_, kCacheBlock).bytes() +
+                         CacheValues(value_type_, head_dim_, kCacheBlock).bytes();
+  const uint64_t row = static_cast<uint64_t>(head_dim_) * 2 * sizeof(uint16_t);
+  const uint64_t head = times(block, round_up(positions, kCacheBlock) / kCacheBlock) +
+                        times(row, tail_rows_ + kSinks) + times(sizeof(float), head_dim_);
+  return times(times(times(head, kv_heads_), model_.config.layers), options.sequences) +
+         times(times(row, fresh_rows_), kv_heads_) +
+         times(times(row, kSinks + exact_rows()), model_.pool().size());
 }
 
 void CodedCache::allocate(int64_t positions, const SessionOptions& options) {
@@ -103,17 +110,6 @@ CodedCache::Scratch CodedCache::make_scratch() const {
   for (std::vector<int64_t>* ends : {&scratch.begin, &scratch.end})
     ends->resize(rows);
   return scratch;
-}
-
-uint64_t CodedCache::bytes() const {
-  uint64_t sum = 0;
-  for (const Sequence& sequence : sequences_)
-    for (const Head& head : sequence.heads)
-      sum += head.keys.bytes() + head.values.bytes() + head.key_offset.size() * sizeof(float);
-  for (const AlignedArray<uint16_t>* halves :
-       {&tail_keys_, &tail_values_, &sink_keys_, &sink_values_, &fresh_keys_, &fresh_values_})
-    sum += halves->size() * sizeof(uint16_t);
-  return sum;
 }
 
 int64_t CodedCache::stored_end(int64_t position, int64_t stored) const {
@@ -179,11 +175,20 @@ void CodedCache::finish() {
   steps_.clear();
 }
 
+void CodedCache::abandon() {
+  for (const Step& step : steps_)
+    sequence_of(step).stored = sequence_of(step).tail = sequence_of(step).length = 0;
+  steps_.clear();
+}
+
 void CodedCache::take_back(int64_t index, int64_t position) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
-    throw Error(ErrorCode::internal, "KV cache",
-                fmt::format("position {} of a sequence of {}", position, sequence.length));
+    throw Error(
+        ErrorCode::internal, "KV cache",
+        fmt::format("position {} of a sequence of {}: it has to be reset after a batch that "
+                    "failed",
+                    position, sequence.length));
   }
   sequence.length = position;
   if (position >= sequence.stored) return;

@@ -1,7 +1,8 @@
 // A cache whose older positions are coded (cache/cache_type.h). A query sees as fp16 the first
 // kSinks positions, at least the latest `window` ones before itself and itself, and everything
 // between as it is stored, in whole units of positions: what it sees depends on its position alone,
-// so that logits do not depend on how a text was cut into batches.
+// so that logits do not depend on how a text was cut into batches. (What was stored stays so when a
+// sequence is taken back to an earlier position.)
 #pragma once
 
 #include <memory>
@@ -21,9 +22,10 @@ class CodedCache : public KvCache {
   CodedCache(const Model& model, int64_t positions, int64_t max_rows,
              const SessionOptions& options);
 
-  uint64_t bytes() const override;
+  uint64_t bytes() const override { return bytes_; }
   void start(std::span<const Run> runs) override;
   void finish() override;
+  void abandon() override;
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
               float* scratch) override;
@@ -82,7 +84,7 @@ class CodedCache : public KvCache {
   HalfRows rows_of(const Step& step, int64_t layer, int64_t head);
   int64_t first_of(const Step& step);
 
-  void check_memory(int64_t positions, const SessionOptions& options) const;
+  uint64_t planned_bytes(int64_t positions, const SessionOptions& options) const;
   void allocate(int64_t positions, const SessionOptions& options);
   Scratch make_scratch() const;
   // Sequence `index` ends at `position` again.
@@ -102,6 +104,7 @@ class CodedCache : public KvCache {
   const CacheType &key_type_, &value_type_;
   int64_t head_dim_, kv_heads_, group_, window_, tail_rows_, fresh_rows_;
   float scale_;
+  uint64_t bytes_ = 0;
   std::unique_ptr<Rotator> key_rotator_, value_rotator_;  // null: not rotated
   std::vector<Sequence> sequences_;
   AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequences][layers][kv_heads][tail_rows_]

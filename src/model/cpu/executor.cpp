@@ -122,7 +122,12 @@ void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs
     for (int64_t i = 0; i < run.rows; ++i)
       positions_[static_cast<size_t>(m_++)] = run.position + i;
   cache_->start(runs);
-  steps();
+  try {
+    steps();
+  } catch (...) {
+    cache_->abandon();
+    throw;
+  }
   cache_->finish();
 }
 

@@ -15,6 +15,7 @@ class HalfCache : public KvCache {
   uint64_t bytes() const override;
   void start(std::span<const Run> runs) override { runs_ = runs; }
   void finish() override {}
+  void abandon() override {}
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
               float* scratch) override;

@@ -32,10 +32,13 @@ class KvCache {
   virtual ~KvCache() = default;
 
   virtual uint64_t bytes() const = 0;
-  // Around the steps of a batch, whose rows are those of `runs` one after the other. A run that
-  // does not go on where its sequence ended takes back what is behind its position.
+  // Around the steps of a batch, whose rows are those of `runs` one after the other, at most one of
+  // each sequence. A run that begins before the end of its sequence takes back what is there from
+  // its position on. abandon() instead of finish() when a step failed: the sequences of the batch
+  // begin anew.
   virtual void start(std::span<const Run> runs) = 0;
   virtual void finish() = 0;
+  virtual void abandon() = 0;
   // Rotary keys and values of all rows of the batch, [row][stride], before its queries.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
   // For any number of threads at once. scratch: of Ops::attention.
