@@ -41,7 +41,7 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   load.device = parse_device(options.device);
   load.positions = options.context;
   load.cache = {&get_cache_type(options.cache_keys), &get_cache_type(options.cache_values),
-                std::max<int64_t>(0, options.cache_window)};
+                options.cache_window};
   LoadedModel loaded = load_model(path, recipe ? &*recipe : nullptr, load);
   auto impl = std::unique_ptr<Impl>(new Impl{std::move(pool), std::move(loaded), nullptr});
   SessionOptions session;

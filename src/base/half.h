@@ -6,6 +6,8 @@
 
 namespace walsh {
 
+inline constexpr uint16_t kHalfNan = 0x7e00;  // of fp16
+
 inline float bf16_to_f32(uint16_t h) {
   return std::bit_cast<float>(uint32_t{h} << 16);
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,13 +41,19 @@ class ThreadPool {
     });
   }
 
-  // Calls body(i) for every i in [0, count), handed out one by one to whichever thread is free.
+  // Calls body(i), or body(i, thread), for every i in [0, count), handed out one by one to
+  // whichever thread is free.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
-    run([&](int, int) {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;)
-        body(i);
+    run([&](int thread, int) {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+        if constexpr (std::is_invocable_v<Body, int64_t, int>) {
+          body(i, thread);
+        } else {
+          body(i);
+        }
+      }
     });
   }
 

@@ -1,6 +1,5 @@
 #include "cache/cache_type.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

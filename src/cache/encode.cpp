@@ -11,7 +11,6 @@
 namespace walsh {
 namespace {
 
-constexpr uint16_t kHalfNan = 0x7e00;
 constexpr int64_t kGroup = 32;  // of types with largest_scale
 
 // As the text of TQ3_0 has it: the largest value becomes the largest level, two bits are the

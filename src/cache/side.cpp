@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-constexpr uint16_t kHalfOne = 0x3c00, kHalfNan = 0x7e00;
+constexpr uint16_t kHalfOne = 0x3c00;
 constexpr int kWeightGroup = 64;  // positions whose weights share an int8 scale
 
 int64_t blocks_of(int64_t capacity) {
@@ -171,18 +171,18 @@ uint64_t CacheKeys::bytes() const {
 CacheValues::CacheValues(const CacheType& type, int64_t head_dim, int64_t capacity)
     : type_(&type), cols_(padded_head_dim(type, head_dim)) {
   const int64_t blocks = blocks_of(capacity);
+  scales_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * groups() * kCacheBlock));
   if (!type.coded) {
     halves_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * cols_ * kCacheBlock));
-    scales_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * kCacheBlock));
     return;
   }
-  scales_ = AlignedArray<uint16_t>(static_cast<size_t>(blocks * groups() * kCacheBlock));
   for (int64_t b = 0; b < blocks; ++b) {
     blocks_.push_back(empty_matrix(type.code, cols_, kCacheBlock, kCacheBlock));
     std::fill(blocks_.back().scales.begin(), blocks_.back().scales.end(), kHalfOne);
   }
 }
 
+// One of fp16 values.
 int64_t CacheValues::groups() const {
   return groups_per_row(type_->code, cols_);
 }
@@ -218,29 +218,19 @@ void CacheValues::store(const Ops&, int64_t unit, float* x) {
 void CacheValues::store_halves(int64_t block, int64_t first, const float* x) {
   for (int64_t j = 0; j < kCacheUnit; ++j) {
     bool finite = true;
-    for (int64_t d = 0; d < cols_; ++d)
-      finite = finite && std::isfinite(f16_to_f32(f32_to_f16(x[j * cols_ + d])));
+    uint16_t* column = halves_.data() + block * cols_ * kCacheBlock + first + j;
+    for (int64_t d = 0; d < cols_; ++d) {
+      column[d * kCacheBlock] = f32_to_f16(x[j * cols_ + d]);
+      finite = finite && std::isfinite(f16_to_f32(column[d * kCacheBlock]));
+    }
+    for (int64_t d = 0; d < cols_ && !finite; ++d)
+      column[d * kCacheBlock] = 0;
     scales_.data()[block * kCacheBlock + first + j] = finite ? kHalfOne : kHalfNan;
-    for (int64_t d = 0; d < cols_; ++d)
-      halves_.data()[(block * cols_ + d) * kCacheBlock + first + j] =
-          f32_to_f16(finite ? x[j * cols_ + d] : 0);
   }
 }
 
 void CacheValues::add(const Ops& ops, int64_t block, const float* weights, int64_t rows,
                       CacheRows& scaled, float* sums) const {
-  if (!type_->coded) {
-    float* x = scaled.x.data();
-    float* y = x + rows * kCacheBlock;
-    for (int64_t r = 0; r < rows; ++r)
-      ops.scale_weights(weights + r * kCacheBlock, scales_.data() + block * kCacheBlock,
-                        kCacheBlock, x + r * kCacheBlock);
-    ops.matmul_dense(DType::f16, halves_.data() + block * cols_ * kCacheBlock, kCacheBlock, x,
-                     kCacheBlock, rows, y, cols_, 0, cols_);
-    for (int64_t i = 0; i < rows * cols_; ++i)
-      sums[i] += y[i];
-    return;
-  }
   for (int64_t g = 0; g < groups(); ++g) {
     const uint16_t* scales = scales_.data() + (block * groups() + g) * kCacheBlock;
     for (int64_t r = 0; r < rows; ++r) {
@@ -248,9 +238,22 @@ void CacheValues::add(const Ops& ops, int64_t block, const float* weights, int64
                         scaled.x.data() + r * kCacheBlock);
       scaled.quantize(ops, r);
     }
-    multiply_panels(ops, blocks_[static_cast<size_t>(block)], scaled, rows, sums, cols_,
-                    g * group_size() / kPanelRows, (g + 1) * group_size() / kPanelRows, true);
+    if (type_->coded) {
+      multiply_panels(ops, blocks_[static_cast<size_t>(block)], scaled, rows, sums, cols_,
+                      g * group_size() / kPanelRows, (g + 1) * group_size() / kPanelRows, true);
+    } else {
+      add_halves(ops, block, rows, scaled, sums);
+    }
   }
+}
+
+void CacheValues::add_halves(const Ops& ops, int64_t block, int64_t rows, CacheRows& scaled,
+                             float* sums) const {
+  float* y = scaled.x.data() + rows * kCacheBlock;
+  ops.matmul_dense(DType::f16, halves_.data() + block * cols_ * kCacheBlock, kCacheBlock,
+                   scaled.x.data(), kCacheBlock, rows, y, cols_, 0, cols_);
+  for (int64_t i = 0; i < rows * cols_; ++i)
+    sums[i] += y[i];
 }
 
 void CacheValues::load(const Ops& ops, int64_t unit, float* x) const {

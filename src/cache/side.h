@@ -65,6 +65,8 @@ class CacheValues {
 
  private:
   void store_halves(int64_t block, int64_t first, const float* x);
+  void add_halves(const Ops& ops, int64_t block, int64_t rows, CacheRows& scaled,
+                  float* sums) const;
   int64_t groups() const;
   int64_t group_size() const { return cols_ / groups(); }
 

@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-#include "base/random.h"
 #include "cache/cache_type.h"
 #include "model/cpu/executor.h"
 #include "model/session.h"
@@ -16,34 +14,11 @@
 namespace walsh {
 namespace {
 
-using Rows = std::vector<std::vector<float>>;
+using test::divergence;
+using test::random_tokens;
+using test::Rows;
 
-std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
-  Random random(7);
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
-  return tokens;
-}
-
-// Mean KL divergence of the softmax of `found` from that of `expected`.
-double divergence(const Rows& expected, const Rows& found) {
-  double sum = 0;
-  for (size_t r = 0; r < expected.size(); ++r) {
-    const auto log_sum = [](const std::vector<float>& row) {
-      double total = 0;
-      for (const float v : row)
-        total += std::exp(double{v});
-      return std::log(total);
-    };
-    const double p_sum = log_sum(expected[r]), q_sum = log_sum(found[r]);
-    for (size_t i = 0; i < expected[r].size(); ++i) {
-      const double p = expected[r][i] - p_sum;
-      sum += std::exp(p) * (p - (found[r][i] - q_sum));
-    }
-  }
-  return sum / static_cast<double>(expected.size());
-}
+constexpr uint64_t kSeed = 7;
 
 Rows evaluate(Session& session, const std::vector<int32_t>& tokens, int64_t begin, int64_t end) {
   return test::all_logits(session, {tokens.begin() + begin, tokens.begin() + end});
@@ -67,7 +42,7 @@ class CodedCaches : public testing::Test {
 
   ThreadPool pool_{2};
   SyntheticSource source_{"tiny", {&get_format("tq3"), &get_format("f16"), &get_format("f16")}};
-  std::vector<int32_t> tokens_ = random_tokens(700, 500);
+  std::vector<int32_t> tokens_ = random_tokens(700, 500, kSeed);
 };
 
 struct Kept {
@@ -128,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Types, KeptSoMuch,
                                          Kept{"q4_0", "f16", 0}));
 
 TEST_F(CodedCaches, MoreBitsComeNearerToHalfFloats) {
-  const auto tokens = random_tokens(400, 4000);
+  const auto tokens = random_tokens(400, 4000, kSeed);
   const std::string name = "walsh-tiny-13m";
   const auto logits = [&](const char* type, int64_t window) {
     const Model model = load_folder(name, type, window);
@@ -175,7 +150,7 @@ TEST_F(CodedCaches, TruncateContinuesFromAnEarlierToken) {
 
 TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
   for (const char* name : {"mistral-tiny", "qwen2-window-tiny", "qwen3-tiny", "llama2-bias-tiny"}) {
-    const auto tokens = random_tokens(250, 120);
+    const auto tokens = random_tokens(250, 120, kSeed);
     const Model half = load_folder(name, "f16", 0), coded = load_folder(name, "kt4", 0);
     Session expected(half, {250}), found(coded, {250});
     const Rows rows = test::all_logits(found, tokens);

@@ -1,6 +1,8 @@
 // Loading of the checkpoints that the tests of the model use.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "io/checkpoint.h"
 #include "model/model.h"
 #include "model/session.h"
@@ -45,14 +48,43 @@ inline Model load_folder(const std::string& folder, ThreadPool& pool) {
   return Model::load(source, config, {&pool, ActivationMode::automatic, {}});
 }
 
+using Rows = std::vector<std::vector<float>>;
+
+inline std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
+  return tokens;
+}
+
 // The logits of all `tokens`, one row per token.
-inline std::vector<std::vector<float>> all_logits(Session& session,
-                                                  const std::vector<int32_t>& tokens) {
-  std::vector<std::vector<float>> rows;
+inline Rows all_logits(Session& session, const std::vector<int32_t>& tokens) {
+  Rows rows;
   session.forward(tokens, [&](int64_t, std::span<const float> logits) {
     rows.emplace_back(logits.begin(), logits.end());
   });
   return rows;
+}
+
+// Mean KL divergence of the softmax of `found` from that of `expected`.
+inline double divergence(const Rows& expected, const Rows& found) {
+  double sum = 0;
+  for (size_t r = 0; r < expected.size(); ++r) {
+    const auto log_sum = [](const std::vector<float>& row) {
+      const double top = *std::max_element(row.begin(), row.end());
+      double total = 0;
+      for (const float v : row)
+        total += std::exp(v - top);
+      return top + std::log(total);
+    };
+    const double p_sum = log_sum(expected[r]), q_sum = log_sum(found[r]);
+    for (size_t i = 0; i < expected[r].size(); ++i) {
+      const double p = expected[r][i] - p_sum;
+      sum += std::exp(p) * (p - (found[r][i] - q_sum));
+    }
+  }
+  return sum / static_cast<double>(expected.size());
 }
 
 }  // namespace walsh::test

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "base/checked.h"
@@ -238,11 +237,7 @@ void CodedCache::store(int64_t layer, const float* keys, const float* values, in
       store_one(task, 0);
     return;
   }
-  std::atomic<int64_t> next{0};
-  model_.pool().run([&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;)
-      store_one(i, thread);
-  });
+  model_.pool().for_each(tasks, store_one);
 }
 
 void CodedCache::store_head(const Step& step, int64_t layer, int64_t head, const float* keys,

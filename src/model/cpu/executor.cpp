@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "base/checked.h"
@@ -338,22 +337,19 @@ void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
   const int64_t window = model_.layers[static_cast<size_t>(layer)].window;
-  std::atomic<int64_t> next{0};
-  model_.pool().run([&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks * c.kv_heads;) {
-      const int64_t head = i % c.kv_heads;
-      const int64_t row = begin + i / c.kv_heads * queries;
-      const int64_t column = head * group * c.head_dim;
-      const QueryRows rows = {index,
-                              row - first,
-                              std::min(queries, end - row),
-                              head,
-                              q_.data() + row * q_stride_ + column,
-                              q_stride_,
-                              attended_.data() + (row - skip) * q_stride_ + column,
-                              q_stride_};
-      cache_->attend(layer, window, rows, thread, scratch_[static_cast<size_t>(thread)].data());
-    }
+  model_.pool().for_each(blocks * c.kv_heads, [&](int64_t i, int thread) {
+    const int64_t head = i % c.kv_heads;
+    const int64_t row = begin + i / c.kv_heads * queries;
+    const int64_t column = head * group * c.head_dim;
+    const QueryRows rows = {index,
+                            row - first,
+                            std::min(queries, end - row),
+                            head,
+                            q_.data() + row * q_stride_ + column,
+                            q_stride_,
+                            attended_.data() + (row - skip) * q_stride_ + column,
+                            q_stride_};
+    cache_->attend(layer, window, rows, thread, scratch_[static_cast<size_t>(thread)].data());
   });
 }
 

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <thread>
 
 #include "../model_support.h"
 #include "base/cuda/device.h"
-#include "base/random.h"
 #include "model/cuda/memory_plan.h"
 #include "model/synthetic.h"
 #include "model/tensors.h"
@@ -22,7 +20,9 @@
 namespace walsh {
 namespace {
 
-using Rows = std::vector<std::vector<float>>;
+using test::divergence;
+using test::random_tokens;
+using test::Rows;
 
 class CudaModel : public testing::Test {
  protected:
@@ -45,14 +45,6 @@ class CudaModel : public testing::Test {
   Device gpu_;
 };
 
-std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
-  Random random(seed);
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab))));
-  return tokens;
-}
-
 Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
   Session session(model, {static_cast<int64_t>(tokens.size())});
   return test::all_logits(session, tokens);
@@ -65,26 +57,6 @@ Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
   for (const int32_t token : tokens)
     rows.push_back(test::all_logits(session, {token}).back());
   return rows;
-}
-
-// Mean KL divergence of the softmax of `found` from that of `expected`.
-double divergence(const Rows& expected, const Rows& found) {
-  double sum = 0;
-  for (size_t r = 0; r < expected.size(); ++r) {
-    const auto log_sum = [](const std::vector<float>& row) {
-      const double top = *std::max_element(row.begin(), row.end());
-      double total = 0;
-      for (const float v : row)
-        total += std::exp(v - top);
-      return top + std::log(total);
-    };
-    const double p_sum = log_sum(expected[r]), q_sum = log_sum(found[r]);
-    for (size_t i = 0; i < expected[r].size(); ++i) {
-      const double p = expected[r][i] - p_sum;
-      sum += std::exp(p) * (p - (found[r][i] - q_sum));
-    }
-  }
-  return sum / static_cast<double>(expected.size());
 }
 
 SyntheticSource synthetic(std::string_view type, std::string_view ends) {
