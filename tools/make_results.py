@@ -34,6 +34,10 @@ GPU_MODELS = [
     ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
     ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
 ]
+# What a GPU multiplies with.
+GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_s:ternary-paper",
+             "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
+             "tq3+2"]
 SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", "itq3_s", "itq3_s8",
                "tq2", "pq3", "tc4", "tc5", "tc6", "tc3.5", "tc3", "tc2.5", "tc2"]
 
@@ -186,6 +190,25 @@ def gpu(tool, store):
                     k: v for k, v in r.items() if k != "samples"})
 
 
+def agreement(tool, store):
+    """The same weights on a GPU and on the exact path of the CPU."""
+    for model in tool.args.quality_models.split(","):
+        for kind in ["bf16"] + GPU_TYPES:
+            stored = tool.args.scratch / "agreement.gguf"
+            run([tool.args.walsh, "quantize", tool.model(model), stored, "--type", kind,
+                 *tool.threads])
+            for ctx, chunks in ((512, 4), (32, 64)):
+                store.measure("agreement", {"model": model, "type": kind, "text": TEXT,
+                                            "ctx": ctx, "chunks": chunks},
+                              lambda s=stored, c=ctx, n=chunks: {"kld": json.loads(run(
+                                  [tool.args.walsh, "eval", s, "--json", "--device", "cuda",
+                                   "--reference", s, "--reference-device", "cpu",
+                                   "--reference-activations", "f32", "--ctx", c, "--chunks", n,
+                                   *tool.threads, "--text",
+                                   pathlib.Path(tool.args.texts) / TEXT]))["kld"]["mean"]})
+            stored.unlink()
+
+
 def cpu_name():
     info = pathlib.Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
@@ -199,7 +222,7 @@ def main():
     parser.add_argument("--texts", help="folder of the texts")
     parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
     parser.add_argument("--sections", default="demo,perplexity,quality,seeds,stress,ablation,speed",
-                        help="gpu is measured only where it is named")
+                        help="gpu and agreement are measured only where they are named")
     parser.add_argument("--quality-models", default="walsh-ref-27m,walsh-qwen3-16m")
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--threads", type=int)
@@ -212,7 +235,7 @@ def main():
     if not args.only_tables:
         tool = Tool(args)
         measures = {f.__name__: f for f in (demo, perplexity, quality, seeds, stress, ablation,
-                                            speed, gpu)}
+                                            speed, gpu, agreement)}
         for name in args.sections.split(","):
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()

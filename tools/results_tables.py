@@ -142,6 +142,15 @@ def gpu(results, anchors):
             "\n\n".join(parts))
 
 
+def agreement(results, _):
+    rows = results.get("agreement", [])
+    kld = {(r["type"], r["model"], r["ctx"]): r["kld"] for r in rows}
+    columns = list(dict.fromkeys((r["model"], r["ctx"]) for r in rows))
+    return table(["type"] + [f"{m}, {c}" for m, c in columns], [
+        [kind] + [f"{kld[kind, m, c]:.1e}" for m, c in columns]
+        for kind in dict.fromkeys(r["type"] for r in rows)])
+
+
 def demo(results, _):
     rows = [[r["type"], f"{r['bpw']:.3f}", f"{r['bytes'] / 2**20:.2f}", f"{r['ppl']:.3f}",
              number(r["kld"]), f"{100 * r['top1']:.2f}"] for r in results.get("demo", [])]
@@ -175,7 +184,7 @@ def speed_summary(results, _):
 SECTIONS = {"demo": demo, "summary": summary, "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
             "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
-            "gpu": gpu}
+            "gpu": gpu, "agreement": agreement}
 
 
 def fill(markdown, results, anchors):
