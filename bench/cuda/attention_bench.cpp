@@ -1,15 +1,12 @@
 // What stands between the products: attention over cold caches, prompts, rope, embedding, sampling.
 // Times are medians of graph replays; decoding goes through the caches of many layers in turn.
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <vector>
 
-#include "base/half.h"
-#include "base/random.h"
+#include "device_timing.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_prompt.h"
 #include "kernels/cuda/rows.h"
@@ -17,77 +14,6 @@
 
 namespace walsh::cuda {
 namespace {
-
-constexpr double kReadBandwidth = 4.64e12, kTensorPeak = 700e12;
-constexpr uint64_t kColdBytes = uint64_t{2200} << 20;
-constexpr int kReplays = 15;
-
-template <typename T>
-Buffer filled(uint64_t count, const std::function<T(uint64_t)>& value) {
-  std::vector<T> host(count);
-  for (uint64_t i = 0; i < count; ++i)
-    host[i] = value(i);
-  Buffer buffer(count * sizeof(T));
-  check(cudaMemcpy(buffer.as(), host.data(), buffer.bytes(), cudaMemcpyHostToDevice), "copy");
-  return buffer;
-}
-
-Buffer normal_halves(uint64_t count) {
-  Random random(1);
-  Buffer buffer(count * 2);
-  const uint64_t piece = std::min<uint64_t>(count, 1 << 20);
-  std::vector<uint16_t> host(piece);
-  for (uint16_t& h : host)
-    h = f32_to_f16(static_cast<float>(random.normal()));
-  for (uint64_t at = 0; at < count; at += piece) {
-    check(cudaMemcpy(buffer.as<uint16_t>() + at, host.data(), 2 * std::min(piece, count - at),
-                     cudaMemcpyHostToDevice),
-          "copy");
-  }
-  return buffer;
-}
-
-Buffer normal_floats(uint64_t count, double size = 1) {
-  Random random(2);
-  return filled<float>(count, [&](uint64_t) { return static_cast<float>(size * random.normal()); });
-}
-
-// Median seconds of one of `count` launches that a graph makes.
-double seconds(int count, const std::function<void(int, Stream)>& work) {
-  const OwnedStream stream;
-  work(0, stream.get());
-  stream.synchronize();
-  cudaGraph_t graph;
-  cudaGraphExec_t ready;
-  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < count; ++i)
-    work(i, stream.get());
-  check(cudaStreamEndCapture(stream.get(), &graph), "capture");
-  check(cudaGraphInstantiate(&ready, graph, 0), "graph");
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin), "event");
-  check(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int i = 0; i < kReplays + 2; ++i) {
-    check(cudaEventRecord(begin, stream.get()), "event");
-    check(cudaGraphLaunch(ready, stream.get()), "graph");
-    check(cudaEventRecord(end, stream.get()), "event");
-    check(cudaEventSynchronize(end), "event");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= 2) times.push_back(ms * 1e-3 / count);
-  }
-  std::sort(times.begin(), times.end());
-  cudaGraphExecDestroy(ready);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return times[times.size() / 2];
-}
-
-struct Heads {
-  int heads, kv_heads, dim;
-};
 
 void bench_decode(const Heads& h, int64_t context, int64_t m) {
   const int64_t per_sequence = (context + kPageTokens - 1) / kPageTokens;

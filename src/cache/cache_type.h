@@ -24,6 +24,10 @@ struct CacheType {
   std::string_view note;       // one line for listings
 };
 
+// Positions that are stored together, and how many first ones stay fp16 (docs/formats/cache.md).
+inline constexpr int kCacheUnit = 32, kCacheSinks = 4;
+inline constexpr uint32_t kCacheRotationSeed = 42;
+
 // The rotation of a vector of a whole head: one block where its length is a power of two.
 inline constexpr int kWholeHead = 1024;
 

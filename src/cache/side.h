@@ -12,7 +12,6 @@
 
 namespace walsh {
 
-inline constexpr int64_t kCacheUnit = 32;    // positions that are stored together
 inline constexpr int64_t kCacheBlock = 256;  // positions of a matrix
 
 // Rows to be multiplied with a side: float32, and int8 planes of them if the kernels read these.

@@ -86,7 +86,7 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
 }
 
 void ModelOptions::add_cache_to(CLI::App& command) {
-  const std::string group = "Cache of keys and values (CPU)";
+  const std::string group = "Cache of keys and values";
   std::vector<std::string> names;
   for (const CacheType& type : all_cache_types())
     names.emplace_back(type.name);

@@ -25,7 +25,6 @@ class ModelLoader {
   }
 
   Model load() {
-    check_cache();
     check_names();
     model_.device_spare = placement_->plan(source_, model_.config, options_);
     if (options_.device.cuda) source_.encode_on(options_.device);
@@ -41,14 +40,6 @@ class ModelLoader {
   }
 
  private:
-  void check_cache() const {
-    const CacheTypes& cache = options_.cache;
-    if (!options_.device.cuda || !cache.coded()) return;
-    const CacheType& type = *(cache.keys->coded ? cache.keys : cache.values);
-    throw Error(ErrorCode::usage, fmt::format("cache type '{}'", type.name),
-                "on a GPU keys and values are f16: use --device cpu");
-  }
-
   // Both directions: what the config wants is there, what is there is part of the function.
   void check_names() {
     std::set<std::string> wanted;

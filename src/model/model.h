@@ -82,7 +82,7 @@ struct LoadOptions {
   // Called before each tensor: number done, number of all, name.
   std::function<void(size_t, size_t, const std::string&)> progress;
   Device device = {};     // that computes
-  CacheTypes cache = {};  // of sessions; a GPU has fp16 only
+  CacheTypes cache = {};  // of sessions
   // What the model will be used for, so that a GPU whose memory it exceeds refuses it before
   // loading.
   int64_t positions = 0;  // of the cache; 0: as SessionOptions

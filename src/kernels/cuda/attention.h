@@ -41,15 +41,15 @@ struct PageTable {
 struct RowPlaces {
   const int32_t* positions = nullptr;
   const int32_t* sequences = nullptr;
+
+  RowPlaces from(int64_t row) const { return {positions + row, sequences + row}; }
 };
 
 // out[t][h] = softmax(scale * q[t][h] K^T) V over the positions up to that of row t, or the last
 // `window` of them. Query head h reads the cache's head h / (heads / kv_heads). Queries and weights
-// of the softmax are rounded to fp16, sums are float32; what the pages hold beyond the row's
+// of the softmax are rounded to fp16, sums are float32; what the cache holds beyond the row's
 // position is not used, NaN included.
-struct AttentionCall {
-  const KvPool* cache = nullptr;
-  PageTable table;
+struct AttentionRows {
   RowPlaces rows;
   int64_t m = 0;
   int heads = 0;       // a multiple of kv_heads
@@ -59,6 +59,20 @@ struct AttentionCall {
   int64_t ldq = 0;
   float* out = nullptr;  // [m][ldo]
   int64_t ldo = 0;
+
+  AttentionRows part(int64_t begin, int64_t end) const {
+    AttentionRows rest = *this;
+    rest.rows = rows.from(begin);
+    rest.m = end - begin;
+    rest.q += begin * ldq;
+    rest.out += begin * ldo;
+    return rest;
+  }
+};
+
+struct AttentionCall : AttentionRows {
+  const KvPool* cache = nullptr;
+  PageTable table;
 };
 
 // What attend_rows needs on the device to put the parts of a sequence together. One launch at a

@@ -20,6 +20,14 @@ struct CacheView {
   int64_t per_sequence = 0;
 };
 
+// Where parts of rows meet; the grid is x over parts, y over tiles of heads, z over rows.
+struct PartsArgs {
+  float* partials = nullptr;
+  int32_t* arrived = nullptr;
+  int heads = 0, head_dim = 0;
+  float scale = 1;  // of logits in base 2
+};
+
 namespace detail {
 
 // Throws internal for a call that the kernels do not read.

@@ -19,8 +19,8 @@ struct Running {
 };
 
 // Logits of a tile, of which positions in [low, high) count, to weights: operand b of the product
-// with the values. Sums so far are brought to the new largest logit.
-template <int Dim>
+// with the values, 2^Shift times as large. Sums so far are brought to the new largest logit.
+template <int Dim, int Shift = 0>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
                                            int lane, Running<Dim>& run, uint32_t& b0,
                                            uint32_t& b1) {
@@ -37,8 +37,9 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
     largest = fmaxf(largest, run.largest[h]);
     const float base = exponent_base(largest, scale);
     factor[h] = power_of_two(__fmaf_rn(run.largest[h], scale, -base));
-    p[h] = power_of_two(__fmaf_rn(s0, scale, -base));
-    p[h + 2] = power_of_two(__fmaf_rn(s1, scale, -base));
+    const float less = Shift == 0 ? -base : Shift - base;
+    p[h] = power_of_two(__fmaf_rn(s0, scale, less));
+    p[h + 2] = power_of_two(__fmaf_rn(s1, scale, less));
     run.largest[h] = largest;
     run.total[h] = __fmaf_rn(run.total[h], factor[h], p[h] + p[h + 2]);
   }

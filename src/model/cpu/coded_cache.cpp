@@ -13,11 +13,10 @@ namespace {
 
 // Rows of a tail beyond those that a query needs: it is moved only when they are used up.
 constexpr int64_t kTailSpare = 64;
-constexpr uint32_t kRotationSeed = 42;
 
 std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   if (type.rotation_block == 0) return nullptr;
-  const Rotation rotation{RotationKind::hadamard, type.rotation_block, kRotationSeed, true};
+  const Rotation rotation{RotationKind::hadamard, type.rotation_block, kCacheRotationSeed, true};
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 

@@ -17,7 +17,7 @@ namespace walsh {
 
 class CodedCache : public KvCache {
  public:
-  static constexpr int64_t kSinks = 4;
+  static constexpr int64_t kSinks = kCacheSinks;
 
   CodedCache(const Model& model, int64_t positions, int64_t max_rows,
              const SessionOptions& options);

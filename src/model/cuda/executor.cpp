@@ -33,11 +33,13 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
     longest_ = std::max(longest_, run.position + run.rows);
     decoding_ = decoding_ && run.rows == 1;
   }
+  if (coded_) coded_->start(runs, stream_.get());
   if (!is_placed(tokens)) stage(tokens);
   computed_logits_ = 0;
   logits_read_ = false;
   placed_.clear();
   execute(first_logit, samples, steps);
+  if (coded_) coded_->finish();
   if (samples) keep_chosen();
 }
 
@@ -125,7 +127,7 @@ void CudaExecutor::multiply(const Input& input, const cuda::InputSource& from,
 // The layers of one token as one launch, and its head as another one, where the device and the
 // formats of the model allow it.
 void CudaExecutor::build_step() {
-  if (!cuda::StepProgram::available()) return;
+  if (!cuda::StepProgram::available() || coded_) return;
   m_ = 1;
   decoding_ = true;
   collect(step_, [&] {
@@ -185,16 +187,18 @@ void CudaExecutor::project(int64_t index) {
             {&layer.k, k_.as<float>(), c.kv_width()},
             {&layer.v, v_.as<float>(), c.kv_width()}},
            m_);
-  if (collecting_ == nullptr)
+  if (collecting_ != nullptr) return;
+  if (coded_) {
+    coded_->keep(index, rope_call(data), places(0), stream_.get());
+  } else {
     cuda::rope_and_store(rope_call(data), data.cache, table_, places(0), stream_.get());
+  }
 }
 
-cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const LayerData& data,
-                                                 int64_t first, int64_t rows) const {
+cuda::AttentionRows CudaExecutor::attention_rows(const Layer& layer, int64_t first,
+                                                 int64_t rows) const {
   const ModelConfig& c = model_.config;
-  cuda::AttentionCall call;
-  call.cache = &data.cache;
-  call.table = table_;
+  cuda::AttentionRows call;
   call.heads = static_cast<int>(c.heads);
   call.window = layer.window;
   call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
@@ -204,6 +208,11 @@ cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const Layer
   call.q = q_.as<float>() + first * call.ldq;
   call.out = attended_.as<float>() + first * call.ldo;
   return call;
+}
+
+cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const LayerData& data,
+                                                 int64_t first, int64_t rows) const {
+  return {attention_rows(layer, first, rows), &data.cache, table_};
 }
 
 void CudaExecutor::attend_all(const Layer& layer, const LayerData& data, int64_t skip) {
@@ -232,7 +241,11 @@ void CudaExecutor::attend(int64_t index, int64_t skip) {
   if (in_step()) return;
   const ModelConfig& c = model_.config;
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  attend_all(layer, layers_[static_cast<size_t>(index)], skip);
+  if (coded_) {
+    coded_->attend(index, attention_rows(layer, 0, m_), skip, attention_scratch_, stream_.get());
+  } else {
+    attend_all(layer, layers_[static_cast<size_t>(index)], skip);
+  }
   multiply(layer.o_input, source(attended_, c.query_width(), skip, nullptr),
            {{&layer.o, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m_ - skip);
 }

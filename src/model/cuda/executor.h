@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
+#include "model/cuda/coded_caches.h"
 #include "model/cuda/sites.h"
 #include "model/executor.h"
 
@@ -51,7 +53,7 @@ class CudaExecutor : public Executor {
   // What a layer needs beside its matrices, in device memory.
   struct LayerData {
     cuda::Buffer attention_gain, mlp_gain, q_norm, k_norm;
-    cuda::KvPool cache;
+    cuda::KvPool cache;  // unless caches are coded
   };
   static constexpr int64_t kOpenBatches = 2;
   // What a recorded step depends on: rows, reach of the context, first sequence, and whether tokens
@@ -66,6 +68,7 @@ class CudaExecutor : public Executor {
                 std::initializer_list<CudaItem> items, int64_t m);
   void attend_all(const Layer& layer, const LayerData& data, int64_t skip);
   cuda::RopeCall rope_call(const LayerData& data) const;
+  cuda::AttentionRows attention_rows(const Layer& layer, int64_t first, int64_t rows) const;
   cuda::AttentionCall attention_call(const Layer& layer, const LayerData& data, int64_t first,
                                      int64_t rows) const;
   void build_step();
@@ -93,6 +96,7 @@ class CudaExecutor : public Executor {
   std::vector<LayerData> layers_;
   cuda::Buffer final_gain_, cos_, sin_, pages_;
   cuda::PageTable table_;
+  std::unique_ptr<CudaCodedCaches> coded_;  // or null: fp16
   cuda::StoredTable embedding_;
   // [max_rows] rows of float, as wide as their name says; [logit_rows][vocab]
   cuda::Buffer x_, q_, k_, v_, attended_, gate_, up_, logits_;

@@ -73,6 +73,8 @@ uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, in
   sum += product({positions, c.head_dim, kFloat});  // cosines and sines
   sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(c.heads),
                                        static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
+  if (shapes.cache.coded())
+    sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, positions, sequences, rows);
   return sum;
 }
 
@@ -81,8 +83,7 @@ CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionO
   const ModelConfig& c = model.config;
   const CudaShapes shapes = shapes_of(model);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
-  const uint64_t cache = checked_mul(cuda_cache_bytes(c, positions),
-                                     static_cast<uint64_t>(options.sequences), "KV cache");
+  const uint64_t cache = cuda_cache_bytes(c, model.cache, positions, options.sequences);
   const uint64_t left = usable > cache ? usable - cache : 0;
   max_rows_ = choose_cuda_rows(c, shapes, positions, options.sequences, left);
   logit_rows_ = choose_logit_rows(c.vocab, max_rows_, options.sequences);
@@ -113,7 +114,8 @@ void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Up
   const int64_t count = per_sequence * sequences;
   for (const Layer& layer : model_.layers) {
     LayerData& data = layers_.emplace_back();
-    data.cache = cuda::KvPool(static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), count);
+    if (!model_.cache.coded())
+      data.cache = cuda::KvPool(static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), count);
     data.attention_gain = upload(layer.attention_input.gain, uploader);
     data.mlp_gain = upload(layer.mlp_input.gain, uploader);
     data.q_norm = upload(layer.q_norm, uploader);
@@ -125,6 +127,9 @@ void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Up
   pages_ = cuda::Buffer(pages.size() * sizeof(int32_t));
   uploader.copy(pages_.as(), pages.data(), pages_.bytes());
   table_ = {pages_.as<int32_t>(), per_sequence};
+  if (model_.cache.coded()) {
+    coded_ = std::make_unique<CudaCodedCaches>(model_, table_, positions, sequences, max_rows_);
+  }
 }
 
 void CudaExecutor::upload_constants(int64_t positions, cuda::Uploader& uploader) {

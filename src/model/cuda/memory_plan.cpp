@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/matrix.h"
+#include "model/cuda/coded_caches.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/sites.h"
 #include "model/tensors.h"
@@ -87,10 +88,21 @@ void refuse_without_kernels(const WeightSource& source, const std::string& name)
               fmt::format("there are no GPU kernels for {}: use --device cpu", format.name));
 }
 
+void check_cache(const CacheTypes& types, int64_t head_dim) {
+  if (!types.coded()) return;
+  const std::string reason = cuda::why_not_coded(types, head_dim);
+  if (reason.empty()) return;
+  throw Error(ErrorCode::usage,
+              fmt::format("cache types '{}' and '{}'", types.keys->name, types.values->name),
+              reason + ": use --device cpu");
+}
+
 CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
-                          ActivationMode activations) {
+                          const LoadOptions& options) {
+  const ActivationMode activations = options.activations;
   CudaShapes shapes;
   shapes.activations = activations;
+  shapes.cache = options.cache;
   std::map<std::string, TensorShape> tensors;
   for (const TensorShape& tensor : model_tensors(config))
     tensors[tensor.name] = tensor;
@@ -123,9 +135,11 @@ std::string MemoryPlan::text() const {
       gib(weights), gib(embedding), gib(cache), max_rows, gib(workspace), gib(total()));
 }
 
-uint64_t cuda_cache_bytes(const ModelConfig& c, int64_t positions) {
+uint64_t cuda_cache_bytes(const ModelConfig& c, const CacheTypes& types, int64_t positions,
+                          int64_t sequences) {
+  if (types.coded()) return CudaCodedCaches::bytes(c, types, positions, sequences);
   uint64_t bytes = static_cast<uint64_t>(round_up(positions, cuda::kPageTokens));
-  for (const int64_t factor : {c.layers, c.kv_heads, c.head_dim, int64_t{2 * 2}})
+  for (const int64_t factor : {sequences, c.layers, c.kv_heads, c.head_dim, int64_t{2 * 2}})
     bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
   return bytes;
 }
@@ -143,8 +157,9 @@ int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, in
 
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available) {
+  check_cache(options.cache, config.head_dim);
   MemoryPlan plan;
-  const CudaShapes shapes = planned_shapes(source, config, options.activations);
+  const CudaShapes shapes = planned_shapes(source, config, options);
   for (const CudaShapes::Matrix& m : shapes.matrices)
     plan.weights = checked_add(plan.weights, weight_bytes(*m.format, m.rows, m.cols), "GPU memory");
   const std::string name = model_names(config).embedding;
@@ -154,8 +169,7 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
     plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);
   const int64_t positions =
       std::min(config.max_positions, options.positions > 0 ? options.positions : kDefaultPositions);
-  plan.cache = checked_mul(cuda_cache_bytes(config, positions),
-                           static_cast<uint64_t>(options.sequences), "KV cache");
+  plan.cache = cuda_cache_bytes(config, options.cache, positions, options.sequences);
   const uint64_t fixed = plan.total();
   plan.max_rows = choose_cuda_rows(config, shapes, positions, options.sequences,
                                    available > fixed ? available - fixed : 0);

@@ -22,8 +22,9 @@ struct MemoryPlan {
   std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
 };
 
-// Positions of the cache, rounded up to whole pages, and the bytes of one sequence.
-uint64_t cuda_cache_bytes(const ModelConfig& config, int64_t positions);
+// Of keys and values; positions are rounded up to whole pages.
+uint64_t cuda_cache_bytes(const ModelConfig& config, const CacheTypes& types, int64_t positions,
+                          int64_t sequences);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 whose workspaces fit into `available`
 // bytes (512 if none do), no more than there can be.

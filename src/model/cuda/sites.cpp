@@ -42,6 +42,7 @@ CudaShapes shapes_of(const Model& model) {
   CudaShapes shapes;
   shapes.buffers = model.buffers;
   shapes.activations = model.activations;
+  shapes.cache = model.cache;
   shapes.matrices.push_back({model.head.format, model.head.rows, model.head.cols, true});
   for (const Layer& layer : model.layers)
     for (const Linear* l : linears(layer))

@@ -33,6 +33,7 @@ struct CudaShapes {
   std::vector<Matrix> matrices;
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
   ActivationMode activations = ActivationMode::automatic;
+  CacheTypes cache;
 };
 CudaShapes shapes_of(const Model& model);
 

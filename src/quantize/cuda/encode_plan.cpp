@@ -28,8 +28,8 @@ std::optional<GroupKind> kind_of(const Format& format, const ScalarCode& code) {
   return code.sub_group == 32 ? std::optional(GroupKind::sub_groups) : std::nullopt;
 }
 
-// The codebook by magnitude; nothing if it is not symmetric. `steps` is the number of its
-// thresholds above zero.
+}  // namespace
+
 std::optional<Levels> levels_of(const ScalarCode& code, int& steps) {
   const detail::Codebook codebook(code);
   const detail::Ladder ladder = codebook.ladder(1, 1);
@@ -53,6 +53,8 @@ std::optional<Levels> levels_of(const ScalarCode& code, int& steps) {
   levels.zero_code = codebook.zero_code();
   return levels;
 }
+
+namespace {
 
 // Mantissas from which lround(log2(s)) of a float is the next exponent: the root of 2 as the
 // encoder's own functions round it, which depends on how many digits the exponent leaves.
@@ -83,6 +85,8 @@ SearchRule rule_of(const ScalarCode& code, const EncodeOptions& options) {
   return rule;
 }
 
+}  // namespace
+
 std::vector<float> rotation_factors(const Rotation& rotation, int64_t padded) {
   std::vector<float> factors(static_cast<size_t>(padded));
   for (const Segment& s : rotation_segments(padded, rotation.block)) {
@@ -95,8 +99,6 @@ std::vector<float> rotation_factors(const Rotation& rotation, int64_t padded) {
   }
   return factors;
 }
-
-}  // namespace
 
 std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation& rotation,
                                   const EncodeOptions& options, int64_t cols) {

@@ -26,4 +26,10 @@ struct PassPlan {
 std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation& rotation,
                                   const EncodeOptions& options, int64_t cols);
 
+// The codebook by magnitude; nothing if it is not symmetric. `steps` is the number of its
+// thresholds above zero.
+std::optional<Levels> levels_of(const ScalarCode& code, int& steps);
+// Of the columns of a row: sign / sqrt(size of its segment).
+std::vector<float> rotation_factors(const Rotation& rotation, int64_t padded);
+
 }  // namespace walsh::cuda::encoding

@@ -36,11 +36,9 @@ WALSH_LANE void refuse(const Refusals& refusals, int stage, int64_t row, int64_t
                     static_cast<uint64_t>((tensor_row * 4 + stage) * cols + column));
 }
 
-// Largest magnitude of `chunks` chunks. A value that is not finite is refused.
-template <class Block>
-WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& args, int64_t row,
-                            const float* x, int chunks) {
-  using Team = typename Block::Team;
+// Largest magnitude of `chunks` chunks, and whether all values are finite.
+template <class Team>
+WALSH_LANE float largest_of(const Team& team, const float* x, int chunks, bool& finite) {
   typename Team::Float largest{}, zeros{};
   for (int i = 0; i < chunks; ++i) {
     const typename Team::Float v = team.load(x + kLanes * i);
@@ -48,10 +46,20 @@ WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& ar
     largest = Team::select(magnitude > largest, magnitude, largest);
     zeros += v * Team::broadcast(0);  // NaN from then on if v is not finite
   }
-  if (!(team.sum(zeros) == 0) && team.leads()) {
+  finite = team.sum(zeros) == 0;
+  return team.max(largest);
+}
+
+// The same; a value that is not finite is refused.
+template <class Block>
+WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& args, int64_t row,
+                            const float* x, int chunks) {
+  bool finite;
+  const float largest = largest_of(team, x, chunks, finite);
+  if (!finite && team.leads()) {
     refuse<Block>(args.refusals, args.stage, row, args.source.cols, 0);
   }
-  return team.max(largest);
+  return largest;
 }
 
 // The mean of n elements in `chunks` chunks as fp16.
@@ -227,33 +235,42 @@ WALSH_LANE void find_sub_groups(const Block& block, const PassArgs& args, const 
     find_sub_group_scales<Block, kSteps>(block, args, place, group);
 }
 
-// q8_0 and q4_0: the scale comes from the first value of largest magnitude.
+// q8_0 and q4_0: the scale of 32 values comes from the first one of largest magnitude, `largest`.
+// Codes are made with the inverse, 0 if the stored scale is.
+template <class Team>
+WALSH_LANE uint16_t absmax_scale(const Team& team, int bits, const float* x, float largest,
+                                 float& inverse) {
+  using Float = typename Team::Float;
+  // The first position with that magnitude, doubled and one more if the value is negative.
+  Float first = Team::broadcast(-1e9f);
+  for (int i = 1; i >= 0; --i) {
+    const Float v = team.load(x + kLanes * i);
+    const Float position = (Team::lane() + Team::broadcast(static_cast<float>(kLanes * i))) * 2.0f;
+    const Float negative = Team::select(v < 0, Team::broadcast(1), Team::broadcast(0));
+    const Float magnitude = Team::map(v, [](float lane) { return magnitude_of(lane); });
+    first = Team::select(magnitude == largest, -(position + negative), first);
+  }
+  const int position = static_cast<int>(-team.max(first));
+  const float signed_largest = position % 2 != 0 ? -largest : largest;
+  const float exact = bits == 8 ? largest / 127 : signed_largest / -8;
+  const float scale = clamped(exact, -kLargestHalf, kLargestHalf);
+  const uint16_t half = saturated_half<Team>(scale, kLargestHalf);
+  inverse = half == 0 ? 0.0f : 1 / scale;
+  return half;
+}
+
 template <class Block>
 WALSH_LANE void find_absmax(const Block& block, const PassArgs& args, const SpanPlace& place) {
   using Team = typename Block::Team;
-  using Float = typename Team::Float;
   const Team& team = block.team();
   for (int group = block.team_index(); group < args.span / kUnit; group += block.teams()) {
     const float* x = place.values + group * kUnit;
     const float largest = largest_of<Block>(team, args, place.row, x, 2);
-    // The first position with that magnitude, doubled and one more if the value is negative.
-    Float first = Team::broadcast(-1e9f);
-    for (int i = 1; i >= 0; --i) {
-      const Float v = team.load(x + kLanes * i);
-      const Float position =
-          (Team::lane() + Team::broadcast(static_cast<float>(kLanes * i))) * 2.0f;
-      const Float negative = Team::select(v < 0, Team::broadcast(1), Team::broadcast(0));
-      const Float magnitude = Team::map(v, [](float lane) { return magnitude_of(lane); });
-      first = Team::select(magnitude == largest, -(position + negative), first);
-    }
-    const int position = static_cast<int>(-team.max(first));
-    const float signed_largest = position % 2 != 0 ? -largest : largest;
-    const float exact = args.bits == 8 ? largest / 127 : signed_largest / -8;
-    const float scale = clamped(exact, -kLargestHalf, kLargestHalf);
-    const uint16_t half = saturated_half<Team>(scale, kLargestHalf);
+    float inverse;
+    const uint16_t half = absmax_scale(team, args.bits, x, largest, inverse);
     if (!team.leads() || group * kUnit >= place.columns) continue;
     GroupFit& fit = place.fits[group];
-    fit.assigned = half == 0 ? 0.0f : 1 / scale;
+    fit.assigned = inverse;
     fit.scale = Team::from_half(half);
     fit.offset = 0;
     args.scales[place.row * args.groups + place.begin / kUnit + group] = half;

@@ -8,10 +8,8 @@
 #include <map>
 #include <thread>
 
-#include "../model_support.h"
-#include "base/cuda/device.h"
+#include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
-#include "model/synthetic.h"
 #include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/pipeline.h"
@@ -20,48 +18,14 @@
 namespace walsh {
 namespace {
 
+using test::decode;
 using test::divergence;
+using test::logits_of;
 using test::random_tokens;
 using test::Rows;
+using test::synthetic;
 
-class CudaModel : public testing::Test {
- protected:
-  void SetUp() override {
-    const auto all = cuda::devices();
-    if (all.empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
-    gpu_ = {true, all.front().index};
-  }
-
-  Model load(WeightSource& source, const Device& device,
-             ActivationMode activations = ActivationMode::automatic) {
-    LoadOptions options;
-    options.pool = &pool_;
-    options.activations = activations;
-    options.device = device;
-    return Model::load(source, parse_config(source.config_json(), source.path()), options);
-  }
-
-  ThreadPool pool_{2};
-  Device gpu_;
-};
-
-Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
-  Session session(model, {static_cast<int64_t>(tokens.size())});
-  return test::all_logits(session, tokens);
-}
-
-// The same token by token, as generation does it; from the third on recorded steps are replayed.
-Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
-  Session session(model, {static_cast<int64_t>(tokens.size())});
-  Rows rows;
-  for (const int32_t token : tokens)
-    rows.push_back(test::all_logits(session, {token}).back());
-  return rows;
-}
-
-SyntheticSource synthetic(std::string_view type, std::string_view ends) {
-  return SyntheticSource("tiny", {&get_format(type), &get_format(ends), &get_format(ends)});
-}
+class CudaModel : public test::GpuTest {};
 
 // A parameter as a part of a test's name, which has letters, digits and '_' only.
 constexpr auto kParamName = [](const auto& info) {
@@ -323,21 +287,6 @@ TEST_F(CudaModel, FormatsWithoutGpuKernelsAreRefusedByName) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
     EXPECT_THAT(e.what(), testing::HasSubstr("tc3"));
-  }
-}
-
-TEST_F(CudaModel, CodedCachesAreRefusedByName) {
-  SyntheticSource source = synthetic("tq3", "f16");
-  LoadOptions options;
-  options.pool = &pool_;
-  options.device = gpu_;
-  options.cache.values = &get_cache_type("tq3_0");
-  try {
-    Model::load(source, parse_config(source.config_json(), source.path()), options);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.what(), testing::HasSubstr("tq3_0"));
   }
 }
 

@@ -1,0 +1,161 @@
+#include "cache/cuda/coded_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/half.h"
+#include "quantize/cuda/encode_plan.h"
+#include "rotate/rotation.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int code_bytes(int head_dim, int bits) {
+  return kCacheTile * head_dim * bits / 8;
+}
+
+uint8_t byte_of(uint16_t half, bool high) {
+  return static_cast<uint8_t>(high ? half >> 8 : half & 0xff);
+}
+
+void set_byte(uint32_t* words, int index, uint8_t byte) {
+  words[index / 4] |= uint32_t{byte} << (8 * (index % 4));
+}
+
+// By nibble: a mirrored code of 16 levels has the lower 8 the other way round.
+HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
+  HalfLevels levels;
+  if (code.bits == 8) return levels;
+  for (int nibble = 0; nibble < 1 << code.bits; ++nibble) {
+    const int index = mirrored && nibble < 8 ? 7 - nibble : nibble;
+    const uint16_t half = f32_to_f16(code.levels[index]);
+    set_byte(levels.high, nibble, byte_of(half, true));
+    if (nibble < 8) set_byte(levels.low, nibble, byte_of(half, false));
+    const uint32_t low = (levels.low[nibble % 8 / 4] >> (8 * (nibble % 4))) & 0xff;
+    if (low != byte_of(half, false))
+      throw Error(ErrorCode::internal, "GPU cache", "a codebook that is not symmetric");
+  }
+  return levels;
+}
+
+CodedSide make_side(const CacheType& type, int head_dim) {
+  CodedSide side;
+  if (!type.coded) {
+    side.tile_bytes = kCacheTile * head_dim * 2;
+    return side;
+  }
+  side.code = group_code(type);
+  side.bits = type.code.bits;
+  side.groups = static_cast<int>(cache_groups(type, head_dim));
+  side.tile_bytes = code_bytes(head_dim, side.bits) + kCacheTile * side.groups * 2;
+  side.block = std::min(type.rotation_block, head_dim);
+  side.levels = half_levels(type.code, side.code.mirrored);
+  return side;
+}
+
+// The rings hold what a query sees, the row that is added, and are cut by tiles.
+int ring_rows(const CacheTypes& types) {
+  const int64_t rows = round_up(types.window + kCacheUnit + 1, int64_t{kPageTokens});
+  if (rows > std::numeric_limits<int>::max() / 2) {
+    throw Error(ErrorCode::limit, "KV cache", "a window of " + std::to_string(types.window));
+  }
+  return static_cast<int>(rows);
+}
+
+struct Sizes {
+  uint64_t key_tiles, value_tiles, rings, sinks, offsets;
+
+  Sizes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences) {
+    const auto product = [](std::initializer_list<int64_t> factors) {
+      uint64_t bytes = 1;
+      for (const int64_t factor : factors)
+        bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
+      return bytes;
+    };
+    const int64_t heads = sequences * kv_heads;
+    key_tiles = product({pages, kv_heads, kPageTiles, make_side(*types.keys, head_dim).tile_bytes});
+    value_tiles =
+        product({pages, kv_heads, kPageTiles, make_side(*types.values, head_dim).tile_bytes});
+    rings = product({heads, ring_rows(types), head_dim, 2});
+    sinks = product({heads, kCacheSinks, head_dim, 2});
+    offsets = product({heads, head_dim, 4});
+  }
+  uint64_t sum() const {
+    return checked_add(checked_add(key_tiles, value_tiles, "KV cache"),
+                       2 * (rings + sinks) + offsets, "KV cache");
+  }
+};
+
+// No rotation at all gives factors that nothing reads.
+std::vector<float> factors_of(int head_dim, int block) {
+  const Rotation rotation{RotationKind::hadamard, std::max(block, 32), kCacheRotationSeed, true};
+  return encoding::rotation_factors(rotation, head_dim);
+}
+
+}  // namespace
+
+std::string why_not_coded(const CacheTypes& types, int64_t head_dim) {
+  for (const CacheType* type : {types.keys, types.values}) {
+    if (type->largest_scale) return "it is a baseline of the CPU";
+  }
+  if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
+    return fmt::format("on a GPU heads must have 64, 128 or 256 values, this model's have {}",
+                       head_dim);
+  }
+  return {};
+}
+
+CodedCache::CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
+                       int64_t sequences) {
+  const Sizes sizes(types, kv_heads, head_dim, pages, sequences);
+  key_tiles_ = Buffer(sizes.key_tiles);
+  value_tiles_ = Buffer(sizes.value_tiles);
+  rings_ = Buffer(2 * sizes.rings);
+  sinks_ = Buffer(2 * sizes.sinks);
+  view_.kv_heads = kv_heads;
+  view_.head_dim = head_dim;
+  view_.ring = ring_rows(types);
+  view_.window = static_cast<int>(types.window);
+  view_.keys = make_side(*types.keys, head_dim);
+  view_.values = make_side(*types.values, head_dim);
+  view_.keys.tiles = key_tiles_.as<unsigned char>();
+  view_.values.tiles = value_tiles_.as<unsigned char>();
+  view_.keys.ring = rings_.as<uint16_t>();
+  view_.values.ring = view_.keys.ring + sizes.rings / 2;
+  view_.keys.sinks = sinks_.as<uint16_t>();
+  view_.values.sinks = view_.keys.sinks + sizes.sinks / 2;
+  if (view_.keys.bits > 0) {
+    offsets_ = Buffer(sizes.offsets);
+    view_.key_offsets = offsets_.as<float>();
+  }
+  std::vector<float> factors;
+  for (const CodedSide* side : {&view_.keys, &view_.values}) {
+    const std::vector<float> more = factors_of(head_dim, side->block);
+    factors.insert(factors.end(), more.begin(), more.end());
+  }
+  factors_ = Buffer(factors.size() * sizeof(float));
+  copy_to_device(factors_.as(), factors.data(), factors_.bytes(), nullptr);
+  synchronize(nullptr);
+  view_.keys.factors = factors_.as<const float>();
+  view_.values.factors = view_.keys.factors + head_dim;
+}
+
+uint64_t CodedCache::bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
+                           int64_t sequences) {
+  return Sizes(types, kv_heads, head_dim, pages, sequences).sum();
+}
+
+CodedView CodedCache::view(const PageTable& table, const int32_t* kept) const {
+  CodedView view = view_;
+  view.pages = table.pages;
+  view.per_sequence = table.per_sequence;
+  view.kept = kept;
+  return view;
+}
+
+}  // namespace walsh::cuda

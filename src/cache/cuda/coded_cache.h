@@ -1,0 +1,131 @@
+// The coded cache of one layer on a GPU (cache/cache_type.h, docs/formats/cache.md): how it lies in
+// memory, and the steps of a forward pass over it. Keys, values and queries are rotated when they
+// come, outputs rotated back when they leave; everything between, fp16 rows too, is in the rotated
+// domain, so that one softmax goes over stored and fp16 positions.
+//
+// Stored positions lie in tiles of 16 in the order in which the tensor cores want them
+// (coded_tile.cuh), tiles in pages of 64 positions as in an fp16 cache. Positions that some query
+// still sees as fp16 are rows of a ring per sequence and head; the first four stay beside it. While
+// a prompt is read its keys and values are rows of a buffer that all layers use in turn.
+//
+// Heads have 64, 128 or 256 values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/cuda/device.h"
+#include "cache/cache_type.h"
+#include "cache/cuda/group_code.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/rows.h"
+
+namespace walsh::cuda {
+
+inline constexpr int kCacheTile = 16;
+inline constexpr int kPageTiles = kPageTokens / kCacheTile;
+
+// Levels of a code as fp16 in two byte tables, by nibble as it is stored. With 16 levels the lower
+// byte depends on the lower 3 bits alone. Not used for 8 bits: level = byte - 128.
+struct HalfLevels {
+  uint32_t high[4] = {}, low[2] = {};
+};
+
+// Keys or values, as kernels see them.
+struct CodedSide {
+  int bits = 0;                    // of a code: 2, 3, 4 or 8; 0: stored as fp16
+  int groups = 0;                  // scales of a vector; 0 for fp16
+  int tile_bytes = 0;              // codes, then scales
+  int block = 0;                   // of the rotation; 0: not rotated
+  const float* factors = nullptr;  // [head_dim] sign / sqrt(block)
+  HalfLevels levels;
+  GroupCode code;
+  unsigned char* tiles = nullptr;  // [page][kv_head][kPageTiles][tile_bytes]
+  uint16_t* ring = nullptr;        // fp16 [sequence][kv_head][ring][head_dim]
+  uint16_t* sinks = nullptr;       // fp16 [sequence][kv_head][kCacheSinks][head_dim]
+};
+
+struct CodedView {
+  CodedSide keys, values;
+  // What was taken from every stored key: fp16 values as float [sequence][kv_head][head_dim],
+  // rotated; null if keys are stored as fp16.
+  float* key_offsets = nullptr;
+  int kv_heads = 0, head_dim = 0;
+  int ring = 0;                    // position p is row p % ring
+  int window = 0;                  // latest positions that are fp16 at least
+  const int32_t* pages = nullptr;  // as PageTable
+  int64_t per_sequence = 0;
+  const int32_t* kept = nullptr;  // [sequence] positions that are stored whatever the window
+};
+
+// Why the kernels cannot do this; empty if they can.
+std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
+
+// The cache of one layer.
+class CodedCache {
+ public:
+  CodedCache() = default;
+  // `positions` of each sequence, of which pages are in `table` order.
+  CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
+  static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
+                        int64_t sequences);
+
+  CodedView view(const PageTable& table, const int32_t* kept) const;
+  int head_dim() const { return view_.head_dim; }
+
+ private:
+  CodedView view_;
+  Buffer key_tiles_, value_tiles_, rings_, sinks_, offsets_, factors_;
+};
+
+// Rows of consecutive positions of one sequence outside its ring: fp16
+// [kv_head][capacity][head_dim] of the positions from `first` on, a multiple of kCacheUnit.
+struct FreshRows {
+  uint16_t* keys = nullptr;
+  uint16_t* values = nullptr;
+  int64_t capacity = 0;
+  int first = 0;
+};
+
+// Consecutive units of positions of one sequence.
+struct UnitRange {
+  int sequence = 0, first = 0, last = 0;
+};
+
+// Queries, keys and values of the rows are normed, given their positions and rotated. Queries stay
+// where they are; keys and values go to the rings, or to `fresh` if all rows are of one sequence.
+void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
+               const FreshRows* fresh, Stream stream);
+
+// Decoding: stores the unit that the position of a row has brought behind the window, if any.
+void store_units(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
+// A prompt: stores units of fresh rows. Unit 0 also gives the sinks and the offset of the keys.
+void store_units(const CodedView& cache, const UnitRange& units, const FreshRows& fresh,
+                 Stream stream);
+
+// Rows of positions [begin, end) from the ring to `fresh` and back.
+void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
+                    const FreshRows& fresh, Stream stream);
+void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
+                  Stream stream);
+// Stored units become rows of `fresh` again, and rows of the ring.
+void load_units(const CodedView& cache, const UnitRange& units, const FreshRows& to, Stream stream);
+void restore_units(const CodedView& cache, const UnitRange& units, Stream stream);
+
+// Over what position p sees: with c = max(kept, (p - cache.window) rounded down to a multiple of
+// 32) positions 4 to c as they are stored, 0 to 4 and c to p as fp16. Layers with a sliding window
+// have no exact first positions. Queries are rotated.
+struct CodedAttention : AttentionRows {
+  const CodedView* cache = nullptr;
+};
+
+// Decoding, as attend_rows; fp16 rows are in the rings.
+void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
+                 Stream stream);
+// A prompt, as attend_prompt: fp16 rows are in `fresh`, which has the positions from c of row 0 on;
+// `old` has the stored positions of load_units up to c of the last row, and may be empty if that is
+// 0.
+void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
+                   int position, Stream stream);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,145 @@
+// Norm, rotary positions and the rotation of queries, keys and values, and the append to the cache:
+// one warp per head.
+#include <cuda_fp16.h>
+
+#include <string>
+
+#include "cache/cuda/coded_cache.h"
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rope.cuh"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+
+struct KeepArgs {
+  RopeCall call;
+  CodedView cache;
+  RowPlaces rows;
+  FreshRows fresh;  // without keys: rows go to the rings
+};
+
+// A head as columns 32 r + lane, the order of Pairs: the first half, then the second.
+template <int Dim>
+struct Columns {
+  float v[Dim / 32];
+
+  __device__ explicit Columns(const Pairs& pairs) {
+#pragma unroll
+    for (int j = 0; j < Dim / 64; ++j) {
+      v[j] = pairs.a[j];
+      v[j + Dim / 64] = pairs.b[j];
+    }
+  }
+
+  // As walsh::Rotator does, addition by addition.
+  __device__ void rotate(int block, const float* factors, int lane) {
+    if (block == 0) return;
+#pragma unroll
+    for (int r = 0; r < Dim / 32; ++r)
+      v[r] *= factors[32 * r + lane];
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+#pragma unroll
+      for (int r = 0; r < Dim / 32; ++r) {
+        const float other = __shfl_xor_sync(~0u, v[r], distance);
+        v[r] = (lane & distance) != 0 ? other - v[r] : v[r] + other;
+      }
+    }
+    if (block == 32) return;
+#pragma unroll
+    for (int step = 1; step < Dim / 32; step *= 2) {
+#pragma unroll
+      for (int r = 0; r < Dim / 32; ++r) {
+        if ((r & step) != 0) continue;
+        const float a = v[r], b = v[r + step];
+        v[r] = a + b;
+        v[r + step] = a - b;
+      }
+    }
+  }
+
+  template <typename T, typename Convert>
+  __device__ void store(T* to, int lane, Convert convert) const {
+#pragma unroll
+    for (int r = 0; r < Dim / 32; ++r)
+      to[32 * r + lane] = convert(v[r]);
+  }
+};
+
+// Where the key or value of a row and head goes.
+__device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, int head,
+                                              int64_t sequence, int position) {
+  const CodedView& cache = args.cache;
+  if (args.fresh.keys != nullptr) {
+    const int64_t row = head * args.fresh.capacity + position - args.fresh.first;
+    return (key ? args.fresh.keys : args.fresh.values) + row * cache.head_dim;
+  }
+  const int64_t row = (sequence * cache.kv_heads + head) * cache.ring + position % cache.ring;
+  return (key ? cache.keys : cache.values).ring + row * cache.head_dim;
+}
+
+// Grid: x over heads (of queries, then keys, then values), y over rows.
+template <int Dim>
+__global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant__ KeepArgs args) {
+  constexpr int kHalf = Dim / 2;
+  const RopeCall& call = args.call;
+  const CodedView& cache = args.cache;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int head = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
+  allow_next_kernel();
+  wait_previous_kernel();
+  if (head >= call.heads + 2 * cache.kv_heads) return;
+  const int64_t row = blockIdx.y;
+  const int position = args.rows.positions[row];
+  const Pairs angles = load_angles(call.cos + int64_t{position} * kHalf,
+                                   call.sin + int64_t{position} * kHalf, kHalf, lane);
+  if (head < call.heads) {
+    float* q = call.q + row * call.ldq + head * Dim;
+    Pairs pairs = load_pairs(q, kHalf, lane);
+    if (call.q_norm) normalize(pairs, call.q_norm, call.eps, kHalf, lane);
+    rotate(pairs, angles);
+    Columns<Dim> columns(pairs);
+    columns.rotate(cache.keys.block, cache.keys.factors, lane);
+    columns.store(q, lane, [](float x) { return x; });
+    return;
+  }
+  head -= call.heads;
+  const bool key = head < cache.kv_heads;
+  if (!key) head -= cache.kv_heads;
+  Pairs pairs = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * Dim,
+                           kHalf, lane);
+  if (key) {
+    if (call.k_norm) normalize(pairs, call.k_norm, call.eps, kHalf, lane);
+    rotate(pairs, angles);
+  }
+  Columns<Dim> columns(pairs);
+  const CodedSide& side = key ? cache.keys : cache.values;
+  columns.rotate(side.block, side.factors, lane);
+  columns.store(place_of(args, key, head, args.rows.sequences[row], position), lane,
+                [](float x) { return __half_as_ushort(__float2half_rn(x)); });
+}
+
+}  // namespace
+
+void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
+               const FreshRows* fresh, Stream stream) {
+  if (call.m == 0) return;
+  if (call.m > 65535) {
+    throw Error(ErrorCode::internal, "GPU cache", std::to_string(call.m) + " rows in one launch");
+  }
+  const KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{}};
+  const int heads = call.heads + 2 * cache.kv_heads;
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
+      dim3(kWarps * 32)};
+  const auto kernel = cache.head_dim == 64    ? keep_kernel<64>
+                      : cache.head_dim == 128 ? keep_kernel<128>
+                                              : keep_kernel<256>;
+  launch("cache rows", kernel, shape, stream, args);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cache/cuda/cache_reference.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+using test::Case;
+using test::DeviceProblem;
+using test::Form;
+using test::kBits;
+using test::kSequence;
+using test::name_of;
+using test::Problem;
+
+class GpuCodedRows : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
+  }
+};
+
+void expect_reference(const Case& c, uint64_t seed = 1, int64_t longest = 0) {
+  Problem p(c, seed);
+  p.fill_rings();
+  const DeviceProblem device(p);
+  test::expect_reference(p, device.attend_single(std::max<int64_t>(longest, c.end())));
+}
+
+constexpr int kPositions[] = {0, 5, 31, 33, 40, 63, 64, 200, 1000, 3000};
+constexpr int kExact[] = {0, 32, 100}, kWindows[] = {0, 60, 1000}, kGroups[] = {1, 4, 8, 9};
+
+TEST_F(GpuCodedRows, AreTheReferenceForEveryPairOfCodes) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int key_bits : kBits) {
+      for (const int value_bits : kBits) {
+        for (const int groups : {1, dim / 32}) {
+          Case c{dim, 2, 4};
+          c.position = 500 + 7 * key_bits;
+          c.key_bits = key_bits;
+          c.value_bits = value_bits;
+          c.groups = groups;
+          c.block = groups == 1 ? dim : 32;
+          expect_reference(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuCodedRows, AreTheReferenceForEveryPlace) {
+  uint64_t i = 0;
+  for (const int exact : kExact) {
+    for (const int window : kWindows) {
+      for (const int position : kPositions) {
+        for (const bool kept : {false, true}) {
+          Case c{64, 1, kGroups[i % 4]};
+          c.exact = exact;
+          c.window = window;
+          c.position = position;
+          c.kept = kept;
+          c.key_bits = kBits[i % 5];
+          c.value_bits = kBits[i / 5 % 5];
+          c.groups = i % 3 == 0 ? 1 : 2;
+          c.block = i % 2 == 0 ? 64 : 0;
+          ++i;
+          expect_reference(c, i, i % 4 == 0 ? 100000 : 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuCodedRows, AreTheReferenceForEveryBatch) {
+  for (const int rows : {2, 5, 16, 30}) {
+    for (const int position : {20, 600}) {
+      Case c{128, 2, 3};
+      c.position = position;
+      c.rows = rows;
+      c.key_bits = c.value_bits = 3;
+      c.groups = 4;
+      c.block = 32;
+      expect_reference(c);
+    }
+  }
+  Case c{64, 1, 2};
+  c.position = 20000;
+  c.key_bits = c.value_bits = 4;
+  expect_reference(c);
+}
+
+// As in the test of prompts: which positions are seen, in which form, and how often.
+TEST_F(GpuCodedRows, SeeEveryVisiblePositionOnce) {
+  const auto size = [](Form form) {
+    return form == Form::sink ? 256.0f : form == Form::stored ? 512.0f : 1024.0f;
+  };
+  for (const int dim : {64, 256}) {
+    for (int i = 0; i < 9; ++i) {
+      Case c{dim};
+      c.exact = kExact[i % 3];
+      c.window = kWindows[i / 3];
+      c.position = i % 2 == 0 ? 170 : 3;
+      c.rows = 30;
+      c.kept = i % 4 < 2;
+      Problem p(c);
+      std::fill(p.q.begin(), p.q.end(), 0.0f);
+      const auto probe = [&](int d) { return d < 6 ? d : d * 37 % c.end(); };
+      p.set_values([&](Form form, int j, int d) { return probe(d) == j ? size(form) : 0.0f; });
+      p.fill_rings();
+      const DeviceProblem device(p);
+      const auto out = device.attend_single(c.end());
+      for (int t = 0; t < c.rows; ++t) {
+        const int at = c.position + t;
+        const int64_t seen = c.window > 0 ? std::min<int64_t>(c.window, at + 1) : at + 1;
+        for (int d = 0; d < c.dim; ++d) {
+          const Form form = c.form(at, probe(d));
+          const double expected = form == Form::none ? 0 : size(form) / static_cast<double>(seen);
+          ASSERT_NEAR(out[static_cast<size_t>(t * p.ldo + d)], expected, 1e-5 * expected)
+              << name_of(c) << " row " << t << " position " << probe(d);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuCodedRows, NanQueriesStayInTheirRow) {
+  Case c{64, 1, 2};
+  c.position = 100;
+  c.rows = 7;
+  c.key_bits = c.value_bits = 3;
+  c.block = 32;
+  Problem p(c);
+  p.fill_rings();
+  const auto run = [&] { return DeviceProblem(p).attend_single(c.end()); };
+  const auto clean = run();
+  p.q[static_cast<size_t>(p.ldq + 3)] = std::numeric_limits<float>::quiet_NaN();  // row 1, head 0
+  const auto out = run();
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto row = i / static_cast<size_t>(p.ldo), column = i % static_cast<size_t>(p.ldo);
+    if (row == 1 && column < 64) {
+      ASSERT_TRUE(std::isnan(out[i]));
+    } else {
+      ASSERT_EQ(out[i], clean[i]);
+    }
+  }
+}
+
+// What a sliding window or the exact first positions hide may be anything.
+TEST_F(GpuCodedRows, NanScalesOfHiddenPositionsDoNotMatter) {
+  for (const int window : {0, 90}) {
+    for (const int bits : {2, 3, 4, 8}) {
+      Case c{64};
+      c.position = 250;
+      c.window = window;
+      c.key_bits = c.value_bits = bits;
+      Problem p(c);
+      p.fill_rings();
+      for (test::HostSide* side : {&p.keys, &p.values}) {
+        const int hidden = window == 0 ? 3 : c.position - window;
+        auto* scales = const_cast<unsigned char*>(p.tile(*side, 0, hidden / kCacheTile)) +
+                       kCacheTile * c.dim * bits / 8;
+        const int row = hidden % kCacheTile;
+        const int at = side->keys ? row % 8 * 2 + row / 8 : row % 8 / 2 * 4 + row / 8 * 2 + row % 2;
+        scales[2 * at] = 0;
+        scales[2 * at + 1] = 0x7e;
+      }
+      const DeviceProblem device(p);
+      test::expect_reference(p, device.attend_single(c.end()));
+    }
+  }
+}
+
+TEST_F(GpuCodedRows, RefuseShapesThatTheyCannotRead) {
+  Case c{64, 2, 1};
+  Problem p(c);
+  DeviceProblem device(p);
+  device.view.head_dim = 96;
+  EXPECT_THROW(device.attend_single(1), Error);
+  device.view.head_dim = 64;
+  device.view.kv_heads = 3;
+  EXPECT_THROW(device.attend_single(1), Error);
+  device.view.kv_heads = 2;
+  p.ldq += 1;
+  EXPECT_THROW(device.attend_single(1), Error);
+}
+
+}  // namespace
+}  // namespace walsh::cuda

@@ -1,0 +1,91 @@
+// Test helper: attention over a problem of cache_problem.h in double precision.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cache/cuda/cache_problem.h"
+
+namespace walsh::cuda::test {
+
+// Rows of a side as doubles: stored ones with the sinks, then exact ones from `first` on.
+struct WideRows {
+  std::vector<double> values;
+  int dim, border, first;
+
+  WideRows(const Problem& p, const HostSide& side, int head)
+      : dim(p.c.dim), border(p.c.border()), first(p.first) {
+    for (int j = 0; j < border; ++j)
+      add(p, side, p.c.window == 0 && j < kCacheSinks ? Form::sink : Form::stored, head, j);
+    for (int j = first; j < p.c.end(); ++j)
+      add(p, side, Form::exact, head, j);
+  }
+  void add(const Problem& p, const HostSide& side, Form form, int head, int j) {
+    for (int d = 0; d < dim; ++d)
+      values.push_back(f16_to_f32(p.at(side, form, head, j, d)));
+  }
+  const double* row(Form form, int j) const {
+    return values.data() + static_cast<int64_t>(form == Form::exact ? border + j - first : j) * dim;
+  }
+};
+
+// One query: the result in the rotated domain.
+inline std::vector<float> reference(const Case& c, const WideRows& keys, const WideRows& values,
+                                    const float* q, float scale, int position) {
+  std::vector<double> weights, out(static_cast<size_t>(c.dim));
+  double largest = -std::numeric_limits<double>::infinity(), total = 0;
+  for (int j = 0; j <= position; ++j) {
+    const Form form = c.form(position, j);
+    double sums[4] = {};
+    for (int d = 0; form != Form::none && d < c.dim; ++d)
+      sums[d % 4] += double{q[d]} * keys.row(form, j)[d];
+    const double logit = (sums[0] + sums[1] + sums[2] + sums[3]) * double{scale};
+    weights.push_back(form == Form::none ? -std::numeric_limits<double>::infinity() : logit);
+    largest = std::max(largest, weights.back());
+  }
+  for (int j = 0; j <= position; ++j) {
+    const Form form = c.form(position, j);
+    if (form == Form::none) continue;
+    const double weight = std::exp(weights[static_cast<size_t>(j)] - largest);
+    total += weight;
+    for (int d = 0; d < c.dim; ++d)
+      out[static_cast<size_t>(d)] += weight * values.row(form, j)[d];
+  }
+  std::vector<float> row;
+  for (const double v : out)
+    row.push_back(static_cast<float>(v / total));
+  return row;
+}
+
+// What came out for all rows of a problem; tolerance as in tests/kernels/cuda/attention_test.cpp.
+inline void expect_reference(const Problem& p, const std::vector<float>& out) {
+  const Case& c = p.c;
+  const Rotation rotation{c.block > 0 ? RotationKind::hadamard : RotationKind::none,
+                          std::max(c.block, 32), 42, true};
+  const Rotator rotator(rotation, c.dim);
+  double worst = 0;
+  for (int h = 0; h < c.kv_heads; ++h) {
+    const WideRows keys(p, p.keys, h), values(p, p.values, h);
+    for (int t = 0; t < c.rows; ++t) {
+      for (int g = h * c.group; g < (h + 1) * c.group; ++g) {
+        std::vector<float> row =
+            reference(c, keys, values, p.q.data() + t * p.ldq + g * c.dim, p.scale, c.position + t);
+        rotator.invert(row.data());
+        for (int d = 0; d < c.dim; ++d) {
+          const float v = out[static_cast<size_t>(t * p.ldo + g * c.dim + d)];
+          ASSERT_FALSE(std::isnan(v)) << name_of(c) << " row " << t << " head " << g;
+          worst = std::max(worst, std::abs(double{v} - double{row[static_cast<size_t>(d)]}));
+        }
+      }
+      for (int64_t d = c.kv_heads * c.group * c.dim; d < p.ldo; ++d)
+        ASSERT_EQ(out[static_cast<size_t>(t * p.ldo + d)], kUntouched);
+    }
+  }
+  EXPECT_LT(worst, 2e-3) << name_of(c);
+}
+
+}  // namespace walsh::cuda::test

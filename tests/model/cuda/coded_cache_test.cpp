@@ -1,0 +1,195 @@
+// Sessions on the GPU whose keys and values are coded, against those of the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "gpu_models.h"
+#include "model/cuda/coded_caches.h"
+#include "quantize/checkpoint_source.h"
+#include "short_run.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using test::all_logits;
+using test::decode;
+using test::divergence;
+using test::logits_of;
+using test::random_tokens;
+using test::Rows;
+using test::synthetic;
+
+CacheTypes types_of(const char* keys, const char* values, int64_t window) {
+  return {&get_cache_type(keys), &get_cache_type(values), window};
+}
+
+class CudaCaches : public test::GpuTest {
+ protected:
+  // Dense weights: what differs from the CPU is what caches and attention make of it.
+  Model on_gpu(const CacheTypes& types) {
+    return load(source_, gpu_, ActivationMode::automatic, types);
+  }
+  Model on_cpu(const CacheTypes& types) { return load(source_, {}, ActivationMode::f32, types); }
+
+  SyntheticSource source_ = synthetic("f32", "f32");
+  const std::vector<int32_t> tokens_ = random_tokens(700, 500, 7);
+};
+
+struct Kept {
+  const char *keys, *values;
+  int64_t window;
+};
+
+class CudaKeptSoMuch : public CudaCaches, public testing::WithParamInterface<Kept> {
+ protected:
+  CacheTypes types() const {
+    return types_of(GetParam().keys, GetParam().values, GetParam().window);
+  }
+};
+
+// Values near a threshold may get another code, since fp16 rows are rotated here before they are
+// rounded.
+TEST_P(CudaKeptSoMuch, PromptsAreThoseOfTheCpu) {
+  const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + test::times(330, 150));
+  const Rows half = logits_of(on_cpu({}), tokens), expected = logits_of(on_cpu(types()), tokens);
+  const double lost = divergence(half, expected);
+  EXPECT_GT(lost, 0);
+  EXPECT_LT(divergence(expected, logits_of(on_gpu(types()), tokens)), 2e-5 + 0.04 * lost);
+}
+
+TEST_P(CudaKeptSoMuch, ThePartsOfATextDoNotMatter) {
+  const int64_t all = test::times(330, 150);
+  const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + all);
+  const Model model = on_gpu(types());
+  const Rows whole = logits_of(model, tokens);
+  EXPECT_LT(divergence(whole, decode(model, tokens)), 1e-5);
+  for (const int64_t part : {7, 33, 130}) {
+    Session session(model, {all});
+    Rows rows;
+    for (int64_t begin = 0; begin < all; begin += part) {
+      const int64_t end = std::min(all, begin + part);
+      for (auto& row : all_logits(session, {tokens.begin() + begin, tokens.begin() + end}))
+        rows.push_back(std::move(row));
+    }
+    EXPECT_LT(divergence(whole, rows), 1e-5) << "parts of " << part;
+  }
+}
+
+TEST_P(CudaKeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
+  const Model model = on_gpu(types());
+  SessionOptions options;
+  options.max_positions = 400;
+  options.sequences = 4;
+  Session together(model, options);
+  std::vector<std::vector<int32_t>> texts;
+  for (const int64_t length : {3, 63, 290, 130}) {
+    texts.emplace_back(tokens_.begin() + length, tokens_.begin() + 2 * length);
+    together.forward(
+        texts.back(), [](int64_t, std::span<const float>) {},
+        static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
+  }
+  Rows rows;
+  for (int64_t step = 0; step < test::times(70, 34); ++step) {  // units are stored meanwhile
+    const std::vector<int32_t> next(tokens_.begin() + step, tokens_.begin() + step + 4);
+    rows.clear();
+    together.decode(next, [&](int64_t, std::span<const float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+    });
+    for (size_t s = 0; s < texts.size(); ++s)
+      texts[s].push_back(next[s]);
+  }
+  for (size_t s = 0; s < texts.size(); ++s)
+    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), 1e-5) << "sequence " << s;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaKeptSoMuch,
+                         testing::Values(Kept{"tq3_0", "tq3_0", 32}, Kept{"tq3_0", "tq3_0", 0},
+                                         Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 40},
+                                         Kept{"q4_0", "f16", 0}, Kept{"kt2", "kt2", 100}));
+
+// Kept with the error of having been stored: near what it was, and exact where it never was.
+TEST_F(CudaCaches, TruncateContinuesFromAnEarlierToken) {
+  const Model model = on_gpu(types_of("kt4", "kt4", 32));
+  Session fresh(model, {300});
+  const std::vector<int32_t> text(tokens_.begin(), tokens_.begin() + 300);
+  const Rows expected = all_logits(fresh, text);
+  for (const int64_t kept : {299, 250, 201, 192, 130, 97, 33, 20, 4, 3, 0}) {
+    Session session(model, {300});
+    all_logits(session, text);
+    session.truncate(kept);
+    const Rows rows = all_logits(session, {text.begin() + kept, text.end()});
+    const Rows same(expected.begin() + kept, expected.end());
+    EXPECT_LT(divergence(same, rows), kept <= 4 || kept == 299 ? 1e-5 : 0.02) << kept;
+    session.truncate(kept);  // and token by token
+    Rows single;
+    for (int64_t i = kept; i < 300; ++i)
+      single.push_back(all_logits(session, {text[static_cast<size_t>(i)]}).back());
+    EXPECT_LT(divergence(same, single), kept <= 4 || kept == 299 ? 1e-5 : 0.02) << kept;
+  }
+}
+
+TEST_F(CudaCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
+  const Rows half = logits_of(on_gpu({}), tokens_);
+  EXPECT_LT(divergence(half, logits_of(on_gpu(types_of("tq3_0", "kt2", 699)), tokens_)), 1e-6);
+}
+
+// Heads of 128 values; tokens are chosen by recorded steps.
+TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
+  CheckpointSource source(Checkpoint::open(test::model_folder("walsh-tiny-13m")));
+  const CacheTypes types = types_of("tq3_0", "tq3_0", 0);
+  const Model cpu = load(source, {}, ActivationMode::f32, types);
+  const Model gpu = load(source, gpu_, ActivationMode::automatic, types);
+  const auto tokens = random_tokens(test::times(400, 120), cpu.config.vocab, 3);
+  const Rows expected = logits_of(cpu, tokens);
+  const Rows half = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  const Rows found = logits_of(gpu, tokens);
+  const double lost = divergence(half, expected);
+  EXPECT_LT(divergence(expected, found), 0.2 * lost);
+  EXPECT_NEAR(divergence(half, found), lost, 0.1 * lost);
+  Session chosen(gpu, {512}), read(gpu, {512});
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  chosen.start_sampling(greedy, tokens);
+  chosen.submit(tokens);
+  int32_t token = chosen.take()[0];
+  std::vector<float> logits = all_logits(read, tokens).back();
+  for (int i = 0; i < test::times(70, 34); ++i) {
+    ASSERT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin()) << i;
+    chosen.submit_chosen();
+    logits = all_logits(read, {token}).back();
+    token = chosen.take()[0];
+  }
+}
+
+TEST_F(CudaCaches, TakeLessMemory) {
+  const ModelConfig config = parse_config(source_.config_json(), source_.path());
+  const int64_t positions = 1 << 20;
+  const auto bytes = [&](const char* type) {
+    return static_cast<double>(
+        CudaCodedCaches::bytes(config, types_of(type, type, 32), positions, 1));
+  };
+  const double half = static_cast<double>(positions * config.layers * config.kv_width() * 4);
+  EXPECT_NEAR(bytes("tq3_0") / half, 3.5 / 16, 1e-3);
+  EXPECT_NEAR(bytes("kt2") / half, 2.25 / 16, 1e-3);  // heads of 64: a scale is a quarter bit
+}
+
+TEST_F(CudaCaches, WhatTheKernelsDoNotReadIsRefusedByName) {
+  const auto refusal = [&](WeightSource& source, const CacheTypes& types) {
+    try {
+      load(source, gpu_, ActivationMode::automatic, types);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal(source_, types_of("tq3_0:seed", "f16", 0)), testing::HasSubstr("tq3_0:seed"));
+  CheckpointSource odd(Checkpoint::open(test::tiny_model("qwen3-tiny")));
+  EXPECT_THAT(refusal(odd, types_of("tq3_0", "tq3_0", 0)), testing::HasSubstr("heads"));
+}
+
+}  // namespace
+}  // namespace walsh
