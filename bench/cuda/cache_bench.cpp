@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "cache/cuda/coded_cache.h"
@@ -13,7 +14,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr const char* kTypes[] = {"f16", "q8_0", "q4_0", "kt4", "tq3_0", "kt2"};
+const std::vector<const char*> kTypes = {"f16", "q8_0", "q4_0", "kt4", "tq3_0", "kt2"};
 
 CacheTypes types_of(const char* name) {
   return {&get_cache_type(name), &get_cache_type(name), 32};
@@ -121,10 +122,11 @@ double coded_seconds(const Rows& rows, const CacheTypes& types) {
   });
 }
 
-void bench_decode(const Heads& h, int64_t context, int64_t m) {
+void bench_decode(const Heads& h, int64_t context, int64_t m,
+                  const std::vector<const char*>& names = kTypes) {
   const Rows rows(h, context, m);
   double half = 0;
-  for (const char* name : kTypes) {
+  for (const char* name : names) {
     const CacheTypes types = types_of(name);
     const double time = types.coded() ? coded_seconds(rows, types) : half_seconds(rows);
     if (!types.coded()) half = time;
@@ -218,11 +220,16 @@ void run() {
 }  // namespace
 }  // namespace walsh::cuda
 
-int main() {
+// Without arguments everything, with a type and a context decoding of one row alone.
+int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (walsh::cuda::devices().empty()) {
     fmt::print("no CUDA device: {}\n", walsh::cuda::unavailable_reason());
     return 1;
   }
-  walsh::cuda::run();
+  if (argc == 3) {
+    walsh::cuda::bench_decode({32, 8, 128}, std::stoll(argv[2]), 1, {argv[1]});
+  } else {
+    walsh::cuda::run();
+  }
 }

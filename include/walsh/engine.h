@@ -20,8 +20,7 @@ struct EngineOptions {
   // "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU), "lut" (CPU: pq3 by look-up)
   std::string activations = "auto";
   std::string device = "auto";  // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one
-  // Storage of older keys and values: "f16", on the CPU also "q8_0", "q4_0", "tq3_0", "kt2" to
-  // "kt4".
+  // Storage of older keys and values: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3", "kt4".
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = 32;  // at least so many of the latest positions are f16 whatever the types
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it

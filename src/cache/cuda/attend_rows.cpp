@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "walsh/error.h"
 
@@ -9,22 +11,30 @@ namespace walsh::cuda {
 namespace {
 
 // fp16 tiles start where the permutation of their pieces does.
-constexpr int kCodedAlignment = 16, kHalfAlignment = 2 * kMaxHeadDim;
+constexpr int64_t kAlignment = 2 * kMaxHeadDim;
+// Of a warp, so that row_blocks blocks find room.
+constexpr int room(int head_dim) {
+  return head_dim * (head_dim == 64 ? 168 : 104);
+}
 
-// As many stored tiles as a step has room for.
-void fit_step(detail::RowsArgs& args) {
+void set_step(detail::RowsArgs& args, int tiles) {
   const CodedView& cache = args.cache;
-  const int room = cache.head_dim * detail::kStageBytesPerColumn;
-  const int alignment = cache.values.bits == 0 ? kHalfAlignment : kCodedAlignment;
-  args.key_bytes = cache.keys.tile_bytes;
-  args.value_bytes = cache.values.tile_bytes;
-  for (int tiles = kPageTiles; tiles > 0; --tiles) {
-    args.values_at = static_cast<int>(round_up(args.key_bytes * tiles, alignment));
-    args.most_tiles = tiles;
-    if (args.values_at + args.value_bytes * tiles <= room) return;
-  }
-  throw Error(ErrorCode::internal, "GPU cache",
-              fmt::format("tiles of {} and {} bytes", args.key_bytes, args.value_bytes));
+  const bool halves = cache.keys.bits == 0 || cache.values.bits == 0;
+  const int64_t alignment = halves ? kAlignment : 16;
+  args.most_tiles = tiles;
+  args.values_at = static_cast<int>(round_up(cache.keys.tile_bytes * tiles, alignment));
+  args.stage_bytes =
+      static_cast<int>(round_up(args.values_at + cache.values.tile_bytes * tiles, alignment));
+  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;  // keys and values of the ring
+  args.ring_bytes = static_cast<int>(
+      round_up(std::max(detail::kRowStages * args.stage_bytes, half_tiles), kAlignment));
+}
+
+void fit_step(detail::RowsArgs& args) {
+  int tiles = kPageTiles;
+  do {
+    set_step(args, tiles);
+  } while (args.ring_bytes > room(args.cache.head_dim) && (tiles /= 2) > 0);
 }
 
 }  // namespace
@@ -52,8 +62,8 @@ void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScr
   args.window = static_cast<int>(call.window);
   fit_step(args);
   args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
-  const int splits =
-      detail::attention_splits(call.m, call.heads, cache.kv_heads, dim, attention_reach(longest));
+  const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,
+                                              detail::row_blocks(dim), attention_reach(longest));
   const auto launch = dim == 64    ? detail::launch_rows_64
                       : dim == 128 ? detail::launch_rows_128
                                    : detail::launch_rows_256;

@@ -1,5 +1,5 @@
 // Decoding over a coded cache, one translation unit per head size: as kernels/cuda/
-// attention_decode.cu, but a warp takes the positions of its part in tiles of 16 of three kinds --
+// attention_decode.cu, but a warp takes the positions of its part in tiles of 16 of three kinds:
 // stored ones, up to four at a time, fp16 rows of the ring, and the first positions.
 #pragma once
 
@@ -10,23 +10,20 @@
 
 namespace walsh::cuda::detail {
 
-// Weights of the softmax are that much larger, since they are multiplied with scales as halves.
-inline constexpr int kWeightShift = 6;
+// Weights of the softmax are 2^6 times as large, so that their products with scales, which are
+// halves, are rarely too small. Where scales are so large that a sum is not finite, the part is
+// done again without.
+inline constexpr float kWeightShift = 6;
 
 template <int Dim>
 struct RowsShape {
   static constexpr int kWarps = Dim <= 128 ? 4 : 2;
-  static constexpr int kStages = Dim <= 64 ? 3 : 2;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kStageBytes = Dim * kStageBytesPerColumn;
   static constexpr int kHalfTileBytes = kCacheTile * TileLayout<Dim>::kRowBytes;
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kShared = kWarps * kRingBytes;
   static constexpr int kResultStride = Dim + 4;
   // Results wait behind what finish_part uses.
   static constexpr int kResults = PartsShape<Dim, kWarps>::kFloats;
-  static_assert(kShared >= (kResults + kTileHeads * kResultStride) * 4 &&
-                kStageBytes >= 2 * kHalfTileBytes);
+  static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
 };
 
 // What a block and a warp work on. Tiles are counted: stored ones, fp16 ones, the first positions.
@@ -62,9 +59,10 @@ struct RowsPart : PartHeads {
     return p;
   }
 
-  // Tiles of a step from `tile` on.
+  __device__ int last_stored() const { return min(stored, last_tile); }
+  // Stored tiles of a step from `tile` on, which lie in one page; `most` is a power of two.
   __device__ int step(int tile, int most) const {
-    return tile < stored ? min(min(stored, last_tile) - tile, most) : 1;
+    return min(most - ((first_stored + tile) & (most - 1)), last_stored() - tile);
   }
 };
 
@@ -82,48 +80,38 @@ __device__ __forceinline__ void copy_rows(const uint16_t* rows, int low, int hig
   }
 }
 
+// Tiles that lie one after the other.
 template <int Dim>
-__device__ __forceinline__ void copy_stored(const CodedSide& side, int64_t tile, int low,
-                                            uint32_t shared, int lane) {
+__device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, int count, int low,
+                                           uint32_t shared, int lane) {
   const unsigned char* from = side.tiles + tile * side.tile_bytes;
   if (side.bits == 0) {
-    copy_rows<Dim>(reinterpret_cast<const uint16_t*>(from), low, kCacheTile, shared, lane);
+    for (int j = 0; j < count; ++j) {
+      copy_rows<Dim>(reinterpret_cast<const uint16_t*>(from + j * side.tile_bytes),
+                     low - j * kCacheTile, kCacheTile, shared + j * side.tile_bytes, lane);
+    }
     return;
   }
-  for (int i = 16 * lane; i < side.tile_bytes; i += 16 * 32)
-    copy_async(shared + i, from + i);
+  constexpr int kAtOnce = 4;  // copies of a lane
+  const int bytes = count * side.tile_bytes;
+  for (int first = 16 * lane; first < bytes; first += kAtOnce * 512) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce * 512; i += 512)
+      if (first + i < bytes) copy_async(shared + first + i, from + first + i);
+  }
 }
 
-// A step's tiles to shared memory, keys before values.
+// The stored tiles of a step to shared memory, keys before values.
 template <int Dim>
 __device__ __forceinline__ void copy_step(const RowsArgs& args, const RowsPart& part, int tile,
                                           int count, uint32_t shared, int lane) {
   const CodedView& cache = args.cache;
-  if (tile < part.stored) {
-    const int32_t* pages = cache.pages + part.sequence * cache.per_sequence;
-    for (int j = 0; j < count; ++j) {
-      const int at = part.first_stored + tile + j;
-      const int64_t page = pages[at / kPageTiles];
-      const int64_t index = (page * cache.kv_heads + part.kv_head) * kPageTiles + at % kPageTiles;
-      const int low = part.begin - at * kCacheTile;
-      copy_stored<Dim>(cache.keys, index, low, shared + args.key_bytes * j, lane);
-      copy_stored<Dim>(cache.values, index, low, shared + args.values_at + args.value_bytes * j,
-                       lane);
-    }
-    return;
-  }
-  const int64_t head = int64_t{part.sequence} * cache.kv_heads + part.kv_head;
-  const uint32_t values = shared + RowsShape<Dim>::kHalfTileBytes;
-  if (tile < part.stored + part.recent) {
-    const int first = (part.first_recent + tile - part.stored) * kCacheTile;
-    const int64_t row = (head * cache.ring + first % cache.ring) * Dim;
-    copy_rows<Dim>(cache.keys.ring + row, part.begin - first, part.end - first, shared, lane);
-    copy_rows<Dim>(cache.values.ring + row, part.begin - first, part.end - first, values, lane);
-  } else {
-    const int64_t row = head * kCacheSinks * Dim;
-    copy_rows<Dim>(cache.keys.sinks + row, 0, kCacheSinks, shared, lane);
-    copy_rows<Dim>(cache.values.sinks + row, 0, kCacheSinks, values, lane);
-  }
+  const int32_t* pages = cache.pages + part.sequence * cache.per_sequence;
+  const int at = part.first_stored + tile, low = part.begin - at * kCacheTile;
+  const int64_t head = int64_t{pages[at / kPageTiles]} * cache.kv_heads + part.kv_head;
+  const int64_t index = head * kPageTiles + at % kPageTiles;
+  copy_tiles<Dim>(cache.keys, index, count, low, shared, lane);
+  copy_tiles<Dim>(cache.values, index, count, low, shared + args.values_at, lane);
 }
 
 // s += K Q^T of 16 positions that are fp16 rows.
@@ -219,7 +207,7 @@ __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uin
 template <int Dim>
 struct RowQueries {
   uint32_t q[Dim / 16][2];
-  float shift[2] = {0, 0};
+  float offset[2] = {0, 0};
 
   __device__ RowQueries(const RowsArgs& args, const RowsPart& part, int lane) {
     const int head = lane / 4, column = 2 * (lane % 4);
@@ -234,14 +222,14 @@ struct RowQueries {
       if (head < part.heads) v = *reinterpret_cast<const float2*>(from + 8 * i + column);
       q[i / 2][i % 2] = pack_halves(v.x, v.y);
       if (offsets == nullptr || part.stored == 0) continue;
-      const float2 offset = *reinterpret_cast<const float2*>(offsets + 8 * i + column);
-      sum = __fmaf_rn(v.x, offset.x, __fmaf_rn(v.y, offset.y, sum));
+      const float2 taken = *reinterpret_cast<const float2*>(offsets + 8 * i + column);
+      sum = __fmaf_rn(v.x, taken.x, __fmaf_rn(v.y, taken.y, sum));
     }
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      shift[h] = __shfl_sync(~0u, sum, 4 * (2 * (lane % 4) + h));
+      offset[h] = __shfl_sync(~0u, sum, 4 * (2 * (lane % 4) + h));
   }
 };
 
@@ -249,8 +237,8 @@ template <int Dim>
 __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
                                                    const RowQueries<Dim>& queries, uint32_t keys,
                                                    uint32_t values, int low, int lane,
-                                                   Running<Dim>& run) {
-  float s[4] = {queries.shift[0], queries.shift[1], queries.shift[0], queries.shift[1]};
+                                                   Running<Dim>& run, float shift) {
+  float s[4] = {queries.offset[0], queries.offset[1], queries.offset[0], queries.offset[1]};
   const CodedSide& key = args.cache.keys;
   switch (key.bits) {
     case 0:
@@ -269,7 +257,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
       multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
   }
   uint32_t b0, b1;
-  weigh_tile<Dim, kWeightShift>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1);
+  weigh_tile<Dim, true>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
   switch (value.bits) {
     case 0:
@@ -289,65 +277,112 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
   }
 }
 
+// Tile `tile` of those of fp16 rows: of the ring, or the first positions behind them.
 template <int Dim>
-__device__ __forceinline__ void attend_step(const RowsArgs& args, const RowsPart& part,
-                                            const RowQueries<Dim>& queries, int tile, int count,
-                                            uint32_t shared, int lane, Running<Dim>& run) {
-  if (tile < part.stored) {
-    for (int j = 0; j < count; ++j) {
-      const int first = (part.first_stored + tile + j) * kCacheTile;
-      const int low = max(part.begin, args.window > 0 ? 0 : kCacheSinks) - first;
-      attend_stored_tile<Dim>(args, queries, shared + args.key_bytes * j,
-                              shared + args.values_at + args.value_bytes * j, low, lane, run);
-    }
-    return;
-  }
-  int low = 0, high = kCacheSinks;
-  if (tile < part.stored + part.recent) {
-    const int first = (part.first_recent + tile - part.stored) * kCacheTile;
-    low = part.begin - first;
-    high = part.end - first;
-  }
+__device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const RowsPart& part,
+                                                 const RowQueries<Dim>& queries, int tile,
+                                                 uint32_t shared, int lane, Running<Dim>& run,
+                                                 float shift) {
+  const CodedView& cache = args.cache;
+  const int64_t head = int64_t{part.sequence} * cache.kv_heads + part.kv_head;
+  const bool recent = tile < part.recent;
+  const int first = recent ? (part.first_recent + tile) * kCacheTile : 0;
+  const int low = recent ? part.begin - first : 0, high = recent ? part.end - first : kCacheSinks;
+  const int64_t row = recent ? head * cache.ring + first % cache.ring : head * kCacheSinks;
+  const uint32_t values = shared + RowsShape<Dim>::kHalfTileBytes;
+  copy_rows<Dim>((recent ? cache.keys.ring : cache.keys.sinks) + row * Dim, low, high, shared,
+                 lane);
+  copy_rows<Dim>((recent ? cache.values.ring : cache.values.sinks) + row * Dim, low, high, values,
+                 lane);
+  copy_commit();
+  copy_wait<0>();
+  __syncwarp();
   float s[4] = {};
   multiply_half_keys<Dim>(queries.q, shared, lane, s);
   uint32_t b0, b1;
-  weigh_tile<Dim, kWeightShift>(s, low, high, args.parts.scale, lane, run, b0, b1);
-  multiply_half_values<Dim>(shared + RowsShape<Dim>::kHalfTileBytes, b0, b1, lane, run);
+  weigh_tile<Dim, true>(s, low, high, args.parts.scale, lane, run, b0, b1, shift);
+  multiply_half_values<Dim>(values, b0, b1, lane, run);
+  __syncwarp();
 }
 
-// All steps of a warp.
+// All tiles of a warp: stored ones through its ring, then the others, which are few.
 template <int Dim>
 __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart& part,
-                                            uint32_t ring, int lane, Running<Dim>& run) {
-  using Shape = RowsShape<Dim>;
-  int next = part.first_tile, into = 0;
+                                            uint32_t ring, int lane, Running<Dim>& run,
+                                            float shift) {
+  const int last = part.last_stored();
+  int next = part.first_tile;
+  uint32_t into = ring;
+  const uint32_t ring_end = ring + static_cast<uint32_t>(kRowStages * args.stage_bytes);
+  const auto advance = [&](uint32_t& stage) {
+    stage += static_cast<uint32_t>(args.stage_bytes);
+    if (stage == ring_end) stage = ring;
+  };
   const auto issue = [&] {
-    if (next < part.last_tile) {
+    if (next < last) {
       const int count = part.step(next, args.most_tiles);
-      copy_step<Dim>(args, part, next, count,
-                     ring + static_cast<uint32_t>(into * Shape::kStageBytes), lane);
+      copy_step<Dim>(args, part, next, count, into, lane);
       next += count;
     }
-    into = into + 1 == Shape::kStages ? 0 : into + 1;
+    advance(into);
     copy_commit();
   };
+  // The kernel before this one may have stored the last unit. What is older is complete: all
+  // kernels of earlier steps have ended before the first one of this step let others start.
+  const int complete = part.stored - kCacheUnit / kCacheTile;
+  bool waited = false;
 #pragma unroll
-  for (int i = 0; i < Shape::kStages - 1; ++i)
+  for (int i = 0; i < kRowStages - 1; ++i) {
+    if (!waited && min(last, next + args.most_tiles) > complete) {
+      wait_previous_kernel();
+      waited = true;
+    }
     issue();
+  }
+  if (!waited) wait_previous_kernel();
   const RowQueries<Dim> queries(args, part, lane);
-  int stage = 0;
-  for (int tile = part.first_tile; tile < part.last_tile;) {
+  uint32_t stage = ring;
+  for (int tile = part.first_tile; tile < last;) {
     issue();
-    copy_wait<Shape::kStages - 1>();
+    copy_wait<kRowStages - 1>();
     __syncwarp();
     const int count = part.step(tile, args.most_tiles);
-    attend_step<Dim>(args, part, queries, tile, count,
-                     ring + static_cast<uint32_t>(stage * Shape::kStageBytes), lane, run);
+    const CodedView& cache = args.cache;
+    for (int j = 0; j < count; ++j) {
+      const int first = (part.first_stored + tile + j) * kCacheTile;
+      const int low = max(part.begin, args.window > 0 ? 0 : kCacheSinks) - first;
+      attend_stored_tile<Dim>(args, queries, stage + cache.keys.tile_bytes * j,
+                              stage + args.values_at + cache.values.tile_bytes * j, low, lane, run,
+                              shift);
+    }
     __syncwarp();
+    advance(stage);
     tile += count;
-    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   copy_wait<0>();
+  __syncwarp();
+  for (int tile = max(part.first_tile, part.stored); tile < part.last_tile; ++tile)
+    attend_half_tile<Dim>(args, part, queries, tile - part.stored, ring, lane, run, shift);
+}
+
+// Takes the shift of the weights away; false if a sum of a lane of the warp is not finite.
+template <int Dim>
+__device__ __forceinline__ bool unshift(Running<Dim>& run) {
+  constexpr float kFactor = 1.0f / 64;
+  static_assert(kWeightShift == 6);
+  float zeros = 0;  // NaN from then on if a sum is not finite
+#pragma unroll
+  for (int d = 0; d < Dim / 16; ++d) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      zeros = __fmaf_rn(run.sum[d][e], 0, zeros);
+      run.sum[d][e] *= kFactor;
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    run.total[h] *= kFactor;
+  return !__any_sync(~0u, zeros != 0);
 }
 
 // A head's result back from the rotated domain, and out. Lanes have neighbouring columns.
@@ -388,20 +423,25 @@ __device__ __forceinline__ void store_head(const CodedSide& side, const float* f
 
 // Grid: x over the parts of a row, y over tiles of heads, z over rows.
 template <int Dim>
-__global__ void __launch_bounds__(RowsShape<Dim>::kThreads)
+__global__ void __launch_bounds__(RowsShape<Dim>::kThreads, row_blocks(Dim))
     rows_kernel(const __grid_constant__ RowsArgs args) {
   using Shape = RowsShape<Dim>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   allow_next_kernel();
-  wait_previous_kernel();
   const RowsPart part = RowsPart::of_warp<Shape::kWarps>(args, warp);
-  if (static_cast<int>(blockIdx.x) >= part.active) return;
+  if (static_cast<int>(blockIdx.x) >= part.active) {
+    wait_previous_kernel();
+    return;
+  }
 
+  const uint32_t ring = shared_address(memory) + static_cast<uint32_t>(warp * args.ring_bytes);
   Running<Dim> run;
-  attend_part<Dim>(args, part,
-                   shared_address(memory) + static_cast<uint32_t>(warp * Shape::kRingBytes), lane,
-                   run);
+  for (float shift = kWeightShift;; shift = 0) {
+    run = {};
+    attend_part<Dim>(args, part, ring, lane, run, shift);
+    if (shift == 0 || unshift(run)) break;
+  }
   auto* floats = reinterpret_cast<float*>(memory);
   float* results = floats + Shape::kResults;
   const bool done = finish_part<Dim, Shape::kWarps>(
@@ -423,7 +463,7 @@ void launch_rows(const RowsArgs& args, int64_t m, int splits, Stream stream) {
   const LaunchShape shape{
       dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
            static_cast<unsigned>(m)),
-      dim3(Shape::kThreads), Shape::kShared};
+      dim3(Shape::kThreads), static_cast<size_t>(Shape::kWarps * args.ring_bytes)};
   launch("cache attention", rows_kernel<Dim>, shape, stream, args);
 }
 

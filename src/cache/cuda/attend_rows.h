@@ -6,9 +6,11 @@
 
 namespace walsh::cuda::detail {
 
-// Shared memory of a step, keys and values, per column of a head: 16 positions in fp16 or 64 in 4
-// bits with a scale per 32 values.
-inline constexpr int kStageBytesPerColumn = 72;
+inline constexpr int kRowStages = 3;  // steps of a warp in shared memory
+// Blocks that run on a multiprocessor, of warps that are as many as their registers allow.
+constexpr int row_blocks(int head_dim) {
+  return head_dim == 64 ? 5 : 4;
+}
 
 struct RowsArgs {
   CodedView cache;
@@ -17,11 +19,11 @@ struct RowsArgs {
   int64_t ldq = 0;
   float* out = nullptr;
   int64_t ldo = 0;
-  int group = 0, tiles = 0;            // query heads of a cache head, tiles of 8 of them
-  int window = 0;                      // of the layer
-  int most_tiles = 0;                  // stored ones of a step
-  int key_bytes = 0, value_bytes = 0;  // of a stored tile
-  int values_at = 0;                   // of a step's values in shared memory, behind its keys
+  int group = 0, tiles = 0;  // query heads of a cache head, tiles of 8 of them
+  int window = 0;            // of the layer
+  int most_tiles = 0;        // stored ones of a step: 1, 2 or 4
+  // Shared memory of a warp, of a step, and where a step's values begin, behind its keys.
+  int ring_bytes = 0, stage_bytes = 0, values_at = 0;
   PartsArgs parts;
 };
 

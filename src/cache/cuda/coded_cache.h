@@ -65,7 +65,7 @@ std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 class CodedCache {
  public:
   CodedCache() = default;
-  // `positions` of each sequence, of which pages are in `table` order.
+  // `pages` of all sequences together.
   CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);

@@ -35,7 +35,7 @@ uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
 uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
   uint64_t most = 0;
   for (int64_t m = 1; m <= max_m; ++m) {
-    const int splits = detail::attention_splits(m, heads, kv_heads, head_dim, int64_t{1} << 40);
+    const int splits = detail::attention_splits(m, heads, kv_heads, kMostBlocks, int64_t{1} << 40);
     const auto rows = static_cast<uint64_t>(m * heads * splits);
     most = std::max(most, rows * static_cast<uint64_t>(head_dim + 2));
     if (splits == 1) break;  // from here on a row is one block's
@@ -98,9 +98,8 @@ int head_tiles(int heads, int kv_heads) {
 
 // One wave of blocks if there is work for less than half a wave without splitting; otherwise many
 // short ones, whose last wave is a small part of all.
-int attention_splits(int64_t m, int heads, int kv_heads, int head_dim, int64_t reach) {
-  const int64_t per_processor = head_dim <= 64 ? 4 : 3;
-  const int64_t wave = per_processor * current_device().multiprocessors;
+int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach) {
+  const int64_t wave = int64_t{per_processor} * current_device().multiprocessors;
   const int64_t blocks = m * kv_heads * head_tiles(heads, kv_heads);
   const bool crowded = 2 * blocks > wave;
   const int64_t splits = (crowded ? 3 * wave : wave) / blocks;

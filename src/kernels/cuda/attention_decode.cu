@@ -215,8 +215,8 @@ void attend_rows(const AttentionCall& call, int64_t longest, const AttentionScra
   args.window = static_cast<int>(call.window);
   const int dim = call.cache->head_dim;
   args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
-  const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads, dim,
-                                              attention_reach(longest));
+  const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,
+                                              dim <= 64 ? 4 : 3, attention_reach(longest));
   const auto launch = dim <= 64    ? launch_decode<64>
                       : dim <= 96  ? launch_decode<96>
                       : dim <= 128 ? launch_decode<128>

@@ -9,7 +9,8 @@ namespace walsh::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr int kMaxSplits = 256;  // parts of a row
-inline constexpr int kTileHeads = 8;    // query heads of a cache head that a block takes together
+inline constexpr int kMostBlocks = 5;
+inline constexpr int kTileHeads = 8;  // query heads of a cache head that a block takes together
 
 // The cache of one layer and the pages of its sequences.
 struct CacheView {
@@ -36,8 +37,9 @@ CacheView cache_view(const AttentionCall& call);
 // Tiles of the query heads that read one cache head.
 int head_tiles(int heads, int kv_heads);
 
-// Blocks that share the positions of one row and up to 8 of its heads.
-int attention_splits(int64_t m, int heads, int kv_heads, int head_dim, int64_t reach);
+// Blocks that share the positions of one row and up to 8 of its heads, of a kernel of which
+// `per_processor` blocks, at most kMostBlocks, run on a multiprocessor.
+int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach);
 
 }  // namespace detail
 }  // namespace walsh::cuda

@@ -19,11 +19,12 @@ struct Running {
 };
 
 // Logits of a tile, of which positions in [low, high) count, to weights: operand b of the product
-// with the values, 2^Shift times as large. Sums so far are brought to the new largest logit.
-template <int Dim, int Shift = 0>
+// with the values, 2^shift times as large if `Shifted`. Sums so far are brought to the new largest
+// logit.
+template <int Dim, bool Shifted = false>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
-                                           int lane, Running<Dim>& run, uint32_t& b0,
-                                           uint32_t& b1) {
+                                           int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
+                                           float shift = 0) {
   const int g = lane / 4;
   float factor[2], p[4];
 #pragma unroll
@@ -37,7 +38,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
     largest = fmaxf(largest, run.largest[h]);
     const float base = exponent_base(largest, scale);
     factor[h] = power_of_two(__fmaf_rn(run.largest[h], scale, -base));
-    const float less = Shift == 0 ? -base : Shift - base;
+    const float less = Shifted ? shift - base : -base;
     p[h] = power_of_two(__fmaf_rn(s0, scale, less));
     p[h + 2] = power_of_two(__fmaf_rn(s1, scale, less));
     run.largest[h] = largest;

@@ -34,8 +34,8 @@ struct TileLayout {
   static constexpr uint32_t step(int k) { return static_cast<uint32_t>(k) << 5; }
 };
 
-// How keys and values lie in a page, and how they become tiles: all that the kernels know of the
-// cache's format. A page of a head: fp16 [kPageTokens][head_dim].
+// How keys and values of fp16 lie in a page, and how they become tiles. A page of a head: fp16
+// [kPageTokens][head_dim].
 struct F16Tiles {
   // `Rows` positions from `first` of the page on to shared memory, those outside [low, high) as
   // zeros, like the columns from head_dim on. `Threads` threads share the work.

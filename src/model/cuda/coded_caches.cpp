@@ -26,9 +26,9 @@ int64_t unit_floor(int64_t position) {
   return position / kCacheUnit * kCacheUnit;
 }
 
-// Rows of all runs, and those before each that are not stored yet.
-int64_t fresh_capacity(const CacheTypes& types, int64_t sequences, int64_t max_rows) {
-  return max_rows + std::min(sequences, max_rows) * (types.window + kCacheUnit);
+// Rows of a prompt, and those before it that are not stored yet.
+int64_t fresh_capacity(const CacheTypes& types, int64_t max_rows) {
+  return max_rows + types.window + kCacheUnit;
 }
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
@@ -59,7 +59,7 @@ CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& tabl
   for (int64_t layer = 0; layer < c.layers; ++layer)
     layers_.emplace_back(types, static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim),
                          page_count(positions) * sequences, sequences);
-  const int64_t fresh = fresh_capacity(types, sequences, max_rows);
+  const int64_t fresh = fresh_capacity(types, max_rows);
   const int64_t old = round_up(positions, int64_t{kCacheUnit});
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
@@ -76,8 +76,8 @@ uint64_t CudaCodedCaches::bytes(const ModelConfig& c, const CacheTypes& types, i
 }
 
 uint64_t CudaCodedCaches::workspace_bytes(const ModelConfig& c, const CacheTypes& types,
-                                          int64_t positions, int64_t sequences, int64_t max_rows) {
-  return checked_add(rows_bytes(c, fresh_capacity(fitted(types, positions), sequences, max_rows)),
+                                          int64_t positions, int64_t max_rows) {
+  return checked_add(rows_bytes(c, fresh_capacity(fitted(types, positions), max_rows)),
                      rows_bytes(c, round_up(positions, int64_t{kCacheUnit})), "KV cache");
 }
 
@@ -93,12 +93,18 @@ void CudaCodedCaches::start(std::span<const Run> runs, cuda::Stream stream) {
   for (const Run& run : runs) {
     const Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
     if (run.position != sequence.length) take_back(run.sequence, run.position, stream);
+    if (!sequence.known) upload_kept(run.sequence, stream);
     const int64_t end = run.position + run.rows;
     steps_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
     row += run.rows;
     fresh += end - sequence.stored;
     longest_ = std::max(longest_, end);
     decoding_ = decoding_ && run.rows == 1;
+  }
+  if (!decoding_ && fresh > fresh_rows_.capacity) {
+    throw Error(ErrorCode::internal, "KV cache",
+                fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
+                            fresh_rows_.capacity));
   }
 }
 
@@ -107,7 +113,9 @@ void CudaCodedCaches::take_back(int64_t index, int64_t position, cuda::Stream st
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
     throw Error(ErrorCode::internal, "KV cache",
-                fmt::format("position {} of a sequence of {}", position, sequence.length));
+                fmt::format("position {} of a sequence of {}: it has to be reset after a batch "
+                            "that failed",
+                            position, sequence.length));
   }
   sequence.length = position;
   const bool restored = position < sequence.stored && position % kCacheUnit != 0;
@@ -117,8 +125,15 @@ void CudaCodedCaches::take_back(int64_t index, int64_t position, cuda::Stream st
     for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer)
       cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
   }
+  upload_kept(index, stream);
+}
+
+void CudaCodedCaches::upload_kept(int64_t index, cuda::Stream stream) {
+  Sequence& sequence = sequences_[static_cast<size_t>(index)];
   const auto kept = static_cast<int32_t>(sequence.stored);
+  sequence.known = false;  // should the copy fail
   cuda::copy_to_device(kept_.as<int32_t>() + index, &kept, sizeof kept, stream);
+  sequence.known = true;
 }
 
 cuda::CodedView CudaCodedCaches::view(int64_t layer) const {
@@ -194,6 +209,12 @@ void CudaCodedCaches::attend_prompt(const cuda::CodedView& cache, const Step& st
   cuda::load_units(old, units, old_rows_, stream);
   cuda::attend_prompt({attention, &cache}, fresh_of(step), old_rows_, static_cast<int>(first),
                       stream);
+}
+
+void CudaCodedCaches::abandon() {
+  for (const Step& step : steps_)
+    sequences_[static_cast<size_t>(step.run.sequence)] = {0, 0, false};
+  steps_.clear();
 }
 
 void CudaCodedCaches::finish() {

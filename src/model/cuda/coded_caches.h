@@ -19,7 +19,7 @@ class CudaCodedCaches {
   static uint64_t bytes(const ModelConfig& config, const CacheTypes& types, int64_t positions,
                         int64_t sequences);
   static uint64_t workspace_bytes(const ModelConfig& config, const CacheTypes& types,
-                                  int64_t positions, int64_t sequences, int64_t max_rows);
+                                  int64_t positions, int64_t max_rows);
 
   // Before the layers of a batch. A sequence that does not go on where it ended is taken back.
   void start(std::span<const Run> runs, cuda::Stream stream);
@@ -29,12 +29,14 @@ class CudaCodedCaches {
   // Attention of the batch's rows from `skip` on; `attention` is that of all.
   void attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
               const cuda::AttentionScratch& scratch, cuda::Stream stream) const;
-  // Behind the batch.
+  // Behind the batch, or after it has failed: its sequences have to be reset then.
   void finish();
+  void abandon();
 
  private:
   struct Sequence {
     int64_t stored = 0, length = 0;
+    bool known = true;  // kept_ has what it should
   };
 
   // What a run does to its sequence, the same in all layers.
@@ -49,6 +51,7 @@ class CudaCodedCaches {
   cuda::CodedView view(int64_t layer) const;
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
+  void upload_kept(int64_t index, cuda::Stream stream);
   cuda::FreshRows fresh_of(const Step& step) const;
   void keep_prompt(const cuda::CodedView& cache, const Step& step, const cuda::RopeCall& rope,
                    const cuda::RowPlaces& rows, cuda::Stream stream) const;

@@ -33,12 +33,18 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
     longest_ = std::max(longest_, run.position + run.rows);
     decoding_ = decoding_ && run.rows == 1;
   }
-  if (coded_) coded_->start(runs, stream_.get());
-  if (!is_placed(tokens)) stage(tokens);
+  const bool placed = is_placed(tokens);
+  placed_.clear();
   computed_logits_ = 0;
   logits_read_ = false;
-  placed_.clear();
-  execute(first_logit, samples, steps);
+  if (coded_) coded_->start(runs, stream_.get());
+  try {
+    if (!placed) stage(tokens);
+    execute(first_logit, samples, steps);
+  } catch (...) {
+    if (coded_) coded_->abandon();
+    throw;
+  }
   if (coded_) coded_->finish();
   if (samples) keep_chosen();
 }

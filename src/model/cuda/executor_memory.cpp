@@ -74,7 +74,7 @@ uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, in
   sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(c.heads),
                                        static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
   if (shapes.cache.coded())
-    sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, positions, sequences, rows);
+    sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, positions, rows);
   return sum;
 }
 

@@ -46,6 +46,7 @@ TEST_F(GpuCodedRows, AreTheReferenceForEveryPairOfCodes) {
           c.key_bits = key_bits;
           c.value_bits = value_bits;
           c.groups = groups;
+          c.value_groups = key_bits < value_bits ? dim / 32 + 1 - groups : groups;  // the other one
           c.block = groups == 1 ? dim : 32;
           expect_reference(c);
         }
@@ -152,27 +153,50 @@ TEST_F(GpuCodedRows, NanQueriesStayInTheirRow) {
 }
 
 // What a sliding window or the exact first positions hide may be anything.
-TEST_F(GpuCodedRows, NanScalesOfHiddenPositionsDoNotMatter) {
-  for (const int window : {0, 90}) {
-    for (const int bits : {2, 3, 4, 8}) {
+TEST_F(GpuCodedRows, NanOfHiddenPositionsDoesNotMatter) {
+  for (const int window : {0, 20, 90}) {
+    for (const int bits : kBits) {
+      if (window == 0 && bits == 0) continue;  // weights of 0 times NaN, as the exact ones give
       Case c{64};
       c.position = 250;
       c.window = window;
       c.key_bits = c.value_bits = bits;
       Problem p(c);
       p.fill_rings();
+      const int hidden = window == 0 ? 3 : c.position - window;
       for (test::HostSide* side : {&p.keys, &p.values}) {
-        const int hidden = window == 0 ? 3 : c.position - window;
-        auto* scales = const_cast<unsigned char*>(p.tile(*side, 0, hidden / kCacheTile)) +
-                       kCacheTile * c.dim * bits / 8;
+        if (window == 20) {
+          side->ring[p.ring_at(0, hidden, 7)] = kHalfNan;
+          continue;
+        }
+        auto* tile = const_cast<unsigned char*>(p.tile(*side, 0, hidden / kCacheTile));
         const int row = hidden % kCacheTile;
-        const int at = side->keys ? row % 8 * 2 + row / 8 : row % 8 / 2 * 4 + row / 8 * 2 + row % 2;
-        scales[2 * at] = 0;
-        scales[2 * at + 1] = 0x7e;
+        const int scale =
+            side->keys ? row % 8 * 2 + row / 8 : row % 8 / 2 * 4 + row / 8 * 2 + row % 2;
+        const int at = bits == 0 ? 2 * (row * c.dim + 7) : 2 * (scale + 4 * c.dim * bits / 4);
+        tile[at] = 0;
+        tile[at + 1] = 0x7e;
       }
       const DeviceProblem device(p);
       test::expect_reference(p, device.attend_single(c.end()));
     }
+  }
+}
+
+TEST_F(GpuCodedRows, LargeScalesOfValuesStayFinite) {
+  for (const int bits : {2, 3, 4}) {
+    Case c{128, 1, 4};
+    c.position = 400;
+    c.key_bits = c.value_bits = bits;
+    Problem p(c);
+    p.fill_rings();
+    for (int tile = 0; tile < c.border() / kCacheTile; ++tile) {
+      auto* scales = const_cast<unsigned char*>(p.tile(p.values, 0, tile)) + 2 * c.dim * bits;
+      for (int i = 0; i < kCacheTile; ++i)
+        scales[2 * i + 1] = 0x6d;  // 4096 to 6144
+    }
+    const DeviceProblem device(p);
+    test::expect_reference(p, device.attend_single(c.end()), 6144);
   }
 }
 

@@ -32,6 +32,7 @@ struct Case {
   int position = 0, rows = 1;
   bool kept = false;  // as much as can be
   int key_bits = 0, value_bits = 0, groups = 1, block = 0;
+  int value_groups = 0;  // 0: as those of keys
 
   int end() const { return position + rows; }
   int kept_positions() const { return kept ? position / kCacheUnit * kCacheUnit : 0; }
@@ -187,11 +188,12 @@ class Problem {
 
   void fill(HostSide& side, int bits) {
     side.bits = bits;
-    side.groups = bits == 0 ? 0 : c.groups;
+    const int groups = side.keys || c.value_groups == 0 ? c.groups : c.value_groups;
+    side.groups = bits == 0 ? 0 : groups;
     side.dim = c.dim;
     side.kv_heads = c.kv_heads;
     side.ring_rows = (c.exact + kCacheUnit + kPageTokens) / kPageTokens * kPageTokens;
-    side.tile_bytes = bits == 0 ? 16 * c.dim * 2 : 16 * c.dim * bits / 8 + 16 * c.groups * 2;
+    side.tile_bytes = bits == 0 ? 16 * c.dim * 2 : 16 * c.dim * bits / 8 + 16 * groups * 2;
     for (int i = 0; i < 16; ++i) {  // levels from 0.5 to 3.9, of both signs
       const uint32_t high = (i % 2 == 0 ? 0x80u : 0u) | static_cast<uint32_t>(0x38 + i * 5 % 12);
       side.levels.high[i / 4] |= high << (8 * (i % 4));

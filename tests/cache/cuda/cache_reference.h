@@ -61,8 +61,9 @@ inline std::vector<float> reference(const Case& c, const WideRows& keys, const W
   return row;
 }
 
-// What came out for all rows of a problem; tolerance as in tests/kernels/cuda/attention_test.cpp.
-inline void expect_reference(const Problem& p, const std::vector<float>& out) {
+// What came out for all rows of a problem; tolerance as in
+// tests/kernels/cuda/attention_test.cpp for values below 5 * size.
+inline void expect_reference(const Problem& p, const std::vector<float>& out, double size = 1) {
   const Case& c = p.c;
   const Rotation rotation{c.block > 0 ? RotationKind::hadamard : RotationKind::none,
                           std::max(c.block, 32), 42, true};
@@ -85,7 +86,7 @@ inline void expect_reference(const Problem& p, const std::vector<float>& out) {
         ASSERT_EQ(out[static_cast<size_t>(t * p.ldo + d)], kUntouched);
     }
   }
-  EXPECT_LT(worst, 2e-3) << name_of(c);
+  EXPECT_LT(worst, 2e-3 * size) << name_of(c);
 }
 
 }  // namespace walsh::cuda::test

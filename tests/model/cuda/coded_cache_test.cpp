@@ -26,6 +26,9 @@ CacheTypes types_of(const char* keys, const char* values, int64_t window) {
   return {&get_cache_type(keys), &get_cache_type(values), window};
 }
 
+// What sums in another order may do: a value near a threshold gets another code.
+constexpr double kSame = 5e-5;
+
 class CudaCaches : public test::GpuTest {
  protected:
   // Dense weights: what differs from the CPU is what caches and attention make of it.
@@ -61,11 +64,11 @@ TEST_P(CudaKeptSoMuch, PromptsAreThoseOfTheCpu) {
 }
 
 TEST_P(CudaKeptSoMuch, ThePartsOfATextDoNotMatter) {
-  const int64_t all = test::times(330, 150);
+  const int64_t all = test::times(330, 100);
   const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + all);
   const Model model = on_gpu(types());
   const Rows whole = logits_of(model, tokens);
-  EXPECT_LT(divergence(whole, decode(model, tokens)), 1e-5);
+  EXPECT_LT(divergence(whole, decode(model, tokens)), kSame);
   for (const int64_t part : {7, 33, 130}) {
     Session session(model, {all});
     Rows rows;
@@ -74,7 +77,7 @@ TEST_P(CudaKeptSoMuch, ThePartsOfATextDoNotMatter) {
       for (auto& row : all_logits(session, {tokens.begin() + begin, tokens.begin() + end}))
         rows.push_back(std::move(row));
     }
-    EXPECT_LT(divergence(whole, rows), 1e-5) << "parts of " << part;
+    EXPECT_LT(divergence(whole, rows), kSame) << "parts of " << part;
   }
 }
 
@@ -92,7 +95,7 @@ TEST_P(CudaKeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
         static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
   }
   Rows rows;
-  for (int64_t step = 0; step < test::times(70, 34); ++step) {  // units are stored meanwhile
+  for (int64_t step = 0; step < test::times(70, 6); ++step) {  // units are stored meanwhile
     const std::vector<int32_t> next(tokens_.begin() + step, tokens_.begin() + step + 4);
     rows.clear();
     together.decode(next, [&](int64_t, std::span<const float> logits) {
@@ -102,7 +105,8 @@ TEST_P(CudaKeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
       texts[s].push_back(next[s]);
   }
   for (size_t s = 0; s < texts.size(); ++s)
-    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), 1e-5) << "sequence " << s;
+    EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), kSame)
+        << "sequence " << s;
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaKeptSoMuch,
@@ -113,21 +117,24 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaKeptSoMuch,
 // Kept with the error of having been stored: near what it was, and exact where it never was.
 TEST_F(CudaCaches, TruncateContinuesFromAnEarlierToken) {
   const Model model = on_gpu(types_of("kt4", "kt4", 32));
-  Session fresh(model, {300});
-  const std::vector<int32_t> text(tokens_.begin(), tokens_.begin() + 300);
+  const int64_t all = test::times(300, 110);
+  Session fresh(model, {all});
+  const std::vector<int32_t> text(tokens_.begin(), tokens_.begin() + all);
   const Rows expected = all_logits(fresh, text);
-  for (const int64_t kept : {299, 250, 201, 192, 130, 97, 33, 20, 4, 3, 0}) {
-    Session session(model, {300});
+  for (const int64_t kept : {all - 1, all - 50, int64_t{97}, int64_t{64}, int64_t{33}, int64_t{20},
+                             int64_t{4}, int64_t{3}, int64_t{0}}) {
+    Session session(model, {all});
     all_logits(session, text);
     session.truncate(kept);
     const Rows rows = all_logits(session, {text.begin() + kept, text.end()});
     const Rows same(expected.begin() + kept, expected.end());
-    EXPECT_LT(divergence(same, rows), kept <= 4 || kept == 299 ? 1e-5 : 0.02) << kept;
+    const double bound = kept <= 4 || kept == all - 1 ? kSame : 0.02;
+    EXPECT_LT(divergence(same, rows), bound) << kept;
     session.truncate(kept);  // and token by token
     Rows single;
-    for (int64_t i = kept; i < 300; ++i)
+    for (int64_t i = kept; i < all; ++i)
       single.push_back(all_logits(session, {text[static_cast<size_t>(i)]}).back());
-    EXPECT_LT(divergence(same, single), kept <= 4 || kept == 299 ? 1e-5 : 0.02) << kept;
+    EXPECT_LT(divergence(same, single), bound) << kept;
   }
 }
 
@@ -156,12 +163,32 @@ TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
   chosen.submit(tokens);
   int32_t token = chosen.take()[0];
   std::vector<float> logits = all_logits(read, tokens).back();
-  for (int i = 0; i < test::times(70, 34); ++i) {
+  for (int i = 0; i < test::times(70, 6); ++i) {
     ASSERT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin()) << i;
     chosen.submit_chosen();
     logits = all_logits(read, {token}).back();
     token = chosen.take()[0];
   }
+}
+
+// A third batch whose tokens nobody takes fails behind its layers.
+TEST_F(CudaCaches, AFailedBatchIsNotGoneOnWith) {
+  const Model model = on_gpu(types_of("tq3_0", "tq3_0", 32));
+  const auto part = [&](int64_t begin, int64_t end) {
+    return std::vector<int32_t>(tokens_.begin() + begin, tokens_.begin() + end);
+  };
+  Session session(model, {700});
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  session.start_sampling(greedy, part(0, 1));
+  session.submit(part(0, 90));
+  session.submit(part(90, 100));
+  EXPECT_THROW(session.submit(part(100, 400)), Error);
+  session.take();
+  session.take();
+  EXPECT_THROW(all_logits(session, part(100, 400)), Error);
+  session.reset();
+  EXPECT_EQ(all_logits(session, part(0, 400)), logits_of(model, part(0, 400)));
 }
 
 TEST_F(CudaCaches, TakeLessMemory) {
