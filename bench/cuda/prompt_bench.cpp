@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
-#include "base/random.h"
+#include "device_timing.h"
 #include "formats/format.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/prompt.h"
@@ -19,8 +18,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr double kReadBandwidth = 4.64e12, kCopyBandwidth = 4.26e12, kTensorPeak = 700e12;
-constexpr uint64_t kColdBytes = 2200ull << 20;
+constexpr double kCopyBandwidth = 4.26e12;
 
 Buffer random_bytes(uint64_t bytes, uint64_t seed) {
   Buffer buffer(bytes);
@@ -33,16 +31,6 @@ Buffer random_bytes(uint64_t bytes, uint64_t seed) {
     check(cudaMemcpy(buffer.as<std::byte>() + at, host.data(), piece, cudaMemcpyHostToDevice),
           "copy");
   }
-  return buffer;
-}
-
-template <typename T>
-Buffer filled(uint64_t count, const std::function<T(uint64_t)>& value) {
-  std::vector<T> host(count);
-  for (uint64_t i = 0; i < count; ++i)
-    host[i] = value(i);
-  Buffer buffer(count * sizeof(T));
-  check(cudaMemcpy(buffer.as(), host.data(), buffer.bytes(), cudaMemcpyHostToDevice), "copy");
   return buffer;
 }
 

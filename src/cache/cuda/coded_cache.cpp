@@ -86,8 +86,10 @@ struct Sizes {
     offsets = product({heads, head_dim, 4});
   }
   uint64_t sum() const {
-    return checked_add(checked_add(key_tiles, value_tiles, "KV cache"),
-                       2 * (rings + sinks) + offsets, "KV cache");
+    uint64_t all = 0;
+    for (const uint64_t part : {key_tiles, value_tiles, rings, rings, sinks, sinks, offsets})
+      all = checked_add(all, part, "KV cache");
+    return all;
   }
 };
 

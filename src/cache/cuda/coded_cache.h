@@ -108,7 +108,8 @@ void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
                     const FreshRows& fresh, Stream stream);
 void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
                   Stream stream);
-// Stored units become rows of `fresh` again, and rows of the ring.
+// Stored units become rows of `to` again, and rows of the ring. The first positions are those of
+// the sinks, unless these are null: layers with a sliding window read them as they are stored.
 void load_units(const CodedView& cache, const UnitRange& units, const FreshRows& to, Stream stream);
 void restore_units(const CodedView& cache, const UnitRange& units, Stream stream);
 

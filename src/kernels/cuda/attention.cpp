@@ -31,11 +31,19 @@ uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
   return bytes;
 }
 
+// Most parts of a row, whichever kernel it is: fewer blocks per multiprocessor may mean more parts.
+int most_splits(int64_t m, int heads, int kv_heads) {
+  int most = 0;
+  for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks)
+    most = std::max(most, detail::attention_splits(m, heads, kv_heads, blocks, int64_t{1} << 40));
+  return most;
+}
+
 // Floats of the parts of all rows: per part and head its values, its largest logit and its sum.
 uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
   uint64_t most = 0;
   for (int64_t m = 1; m <= max_m; ++m) {
-    const int splits = detail::attention_splits(m, heads, kv_heads, kMostBlocks, int64_t{1} << 40);
+    const int splits = most_splits(m, heads, kv_heads);
     const auto rows = static_cast<uint64_t>(m * heads * splits);
     most = std::max(most, rows * static_cast<uint64_t>(head_dim + 2));
     if (splits == 1) break;  // from here on a row is one block's

@@ -9,7 +9,7 @@ namespace walsh::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr int kMaxSplits = 256;  // parts of a row
-inline constexpr int kMostBlocks = 5;
+inline constexpr int kLeastBlocks = 3, kMostBlocks = 5;
 inline constexpr int kTileHeads = 8;  // query heads of a cache head that a block takes together
 
 // The cache of one layer and the pages of its sequences.
@@ -38,7 +38,7 @@ CacheView cache_view(const AttentionCall& call);
 int head_tiles(int heads, int kv_heads);
 
 // Blocks that share the positions of one row and up to 8 of its heads, of a kernel of which
-// `per_processor` blocks, at most kMostBlocks, run on a multiprocessor.
+// `per_processor` blocks, kLeastBlocks to kMostBlocks, run on a multiprocessor.
 int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach);
 
 }  // namespace detail

@@ -270,7 +270,7 @@ void StepProgram::share_work() {
     if (phase.kind == StepKind::attention) {
       StepAttention& a = phase.attention;
       const int most =
-          detail::attention_splits(1, a.heads, a.kv_heads, a.head_dim, int64_t{1} << 40);
+          detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
       a.most_splits =
           std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kStepMaxSplits);
       continue;

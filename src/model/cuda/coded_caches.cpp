@@ -117,15 +117,17 @@ void CudaCodedCaches::take_back(int64_t index, int64_t position, cuda::Stream st
                             "that failed",
                             position, sequence.length));
   }
-  sequence.length = position;
   const bool restored = position < sequence.stored && position % kCacheUnit != 0;
-  sequence.stored = std::min(sequence.stored, unit_floor(position));
+  const int64_t stored = std::min(sequence.stored, unit_floor(position));
+  sequence = {0, 0, false};  // should one of the launches fail
   if (restored) {
-    const auto unit = static_cast<int>(sequence.stored / kCacheUnit);
+    const auto unit = static_cast<int>(stored / kCacheUnit);
     for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer)
       cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
   }
+  sequence.stored = stored;
   upload_kept(index, stream);
+  sequence.length = position;
 }
 
 void CudaCodedCaches::upload_kept(int64_t index, cuda::Stream stream) {

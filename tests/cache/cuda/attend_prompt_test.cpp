@@ -13,11 +13,10 @@ namespace {
 
 using test::Case;
 using test::DeviceProblem;
-using test::Form;
 using test::kBits;
+using test::kExact;
 using test::kSequence;
-using test::kUntouched;
-using test::name_of;
+using test::kWindows;
 using test::Problem;
 
 void expect_reference(const Case& c, uint64_t seed = 1) {
@@ -35,7 +34,7 @@ class GpuCodedPrompt : public testing::Test {
 };
 
 constexpr int kPositions[] = {0, 5, 31, 40, 200, 1000}, kRows[] = {1, 17, 64, 130, 300};
-constexpr int kExact[] = {0, 32, 100}, kWindows[] = {0, 60, 1000}, kGroups[] = {1, 4, 8};
+constexpr int kGroups[] = {1, 4, 8};
 
 TEST_F(GpuCodedPrompt, IsTheReferenceForEveryHeadSize) {
   size_t i = 0;
@@ -79,40 +78,11 @@ TEST_F(GpuCodedPrompt, IsTheReferenceForEveryPlace) {
   }
 }
 
-// Equal weights, and values that are 0 but for one position per column, where they say the form in
-// which it is stored: which positions are seen, how, and how often.
 TEST_F(GpuCodedPrompt, SeesEveryVisiblePositionOnce) {
-  const auto size = [](Form form) {
-    return form == Form::sink ? 256.0f : form == Form::stored ? 512.0f : 1024.0f;
-  };
-  for (const int dim : {64, 256}) {
-    for (const int i : {0, 1, 2, 3, 4, 5, 6, 7, 8}) {
-      Case c{dim};
-      c.exact = kExact[i % 3];
-      c.window = kWindows[i / 3];
-      c.position = i % 2 == 0 ? 170 : 3;
-      c.rows = 210;
-      c.kept = i % 4 < 2;
-      Problem p(c);
-      std::fill(p.q.begin(), p.q.end(), 0.0f);
-      // In steps of a prime, so that every place within a tile and a unit has its turn.
-      const auto probe = [&](int d) { return d < 6 ? d : d * 37 % c.end(); };
-      p.set_values([&](Form form, int j, int d) { return probe(d) == j ? size(form) : 0.0f; });
-      const DeviceProblem device(p);
-      device.load();
-      const auto out = device.attend();
-      for (int t = 0; t < c.rows; ++t) {
-        const int at = c.position + t;
-        const int64_t seen = c.window > 0 ? std::min<int64_t>(c.window, at + 1) : at + 1;
-        for (int d = 0; d < c.dim; ++d) {
-          const Form form = c.form(at, probe(d));
-          const double expected = form == Form::none ? 0 : size(form) / static_cast<double>(seen);
-          ASSERT_NEAR(out[static_cast<size_t>(t * p.ldo + d)], expected, 1e-5 * expected)
-              << name_of(c) << " row " << t << " position " << probe(d);
-        }
-      }
-    }
-  }
+  test::expect_each_position_once(210, [](const DeviceProblem& device) {
+    device.load();
+    return device.attend();
+  });
 }
 
 TEST_F(GpuCodedPrompt, NanQueriesStayInTheirRow) {

@@ -89,4 +89,42 @@ inline void expect_reference(const Problem& p, const std::vector<float>& out, do
   EXPECT_LT(worst, 2e-3 * size) << name_of(c);
 }
 
+inline constexpr int kExact[] = {0, 32, 100}, kWindows[] = {0, 60, 1000};
+
+// Equal weights, and values that are 0 but for one position per column, where they say the form in
+// which it is stored: which positions are seen, how, and how often. attend(device) gives the rows.
+template <typename Attend>
+void expect_each_position_once(int rows, const Attend& attend) {
+  const auto size = [](Form form) {
+    return form == Form::sink ? 256.0f : form == Form::stored ? 512.0f : 1024.0f;
+  };
+  for (const int dim : {64, 256}) {
+    for (int i = 0; i < 9; ++i) {
+      Case c{dim};
+      c.exact = kExact[i % 3];
+      c.window = kWindows[i / 3];
+      c.position = i % 2 == 0 ? 170 : 3;
+      c.rows = rows;
+      c.kept = i % 4 < 2;
+      Problem p(c);
+      std::fill(p.q.begin(), p.q.end(), 0.0f);
+      // In steps of a prime, so that every place within a tile and a unit has its turn.
+      const auto probe = [&](int d) { return d < 6 ? d : d * 37 % c.end(); };
+      p.set_values([&](Form form, int j, int d) { return probe(d) == j ? size(form) : 0.0f; });
+      p.fill_rings();
+      const auto out = attend(DeviceProblem(p));
+      for (int t = 0; t < c.rows; ++t) {
+        const int at = c.position + t;
+        const int64_t seen = c.window > 0 ? std::min<int64_t>(c.window, at + 1) : at + 1;
+        for (int d = 0; d < c.dim; ++d) {
+          const Form form = c.form(at, probe(d));
+          const double expected = form == Form::none ? 0 : size(form) / static_cast<double>(seen);
+          ASSERT_NEAR(out[static_cast<size_t>(t * p.ldo + d)], expected, 1e-5 * expected)
+              << name_of(c) << " row " << t << " position " << probe(d);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace walsh::cuda::test

@@ -344,6 +344,25 @@ TEST_F(GpuAttention, RefusesShapesThatItCannotRead) {
   EXPECT_THROW(p.run(Kernel::prompt), Error);
 }
 
+// Kernels of all caches share it; a row that is not split does not need it.
+TEST_F(GpuAttention, ScratchHoldsThePartsOfEveryBatch) {
+  constexpr int64_t kRows = 16, kReach = int64_t{1} << 40;
+  for (int kv_heads = 1; kv_heads <= 64; ++kv_heads) {
+    for (const int group : {1, 4, 9}) {
+      const int heads = kv_heads * group;
+      const uint64_t bytes = AttentionScratch::bytes(kRows, heads, kv_heads, 128);
+      for (int64_t m = 1; m <= kRows; ++m) {
+        for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks) {
+          const int splits = detail::attention_splits(m, heads, kv_heads, blocks, kReach);
+          if (splits == 1) continue;
+          ASSERT_LE(static_cast<uint64_t>(m * heads * splits * (128 + 2) * 4), bytes)
+              << heads << "/" << kv_heads << " rows " << m << " blocks " << blocks;
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuAttentionReach, IsAPowerOfTwoThatCovers) {
   EXPECT_EQ(attention_reach(1), 256);
   EXPECT_EQ(attention_reach(256), 256);
