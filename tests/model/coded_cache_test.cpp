@@ -70,27 +70,8 @@ TEST_P(KeptSoMuch, ThePartsOfATextDoNotMatter) {
 
 TEST_P(KeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
   const Model model = load(source_, GetParam().keys, GetParam().values, GetParam().window);
-  SessionOptions options;
-  options.max_positions = 400;
-  options.sequences = 4;
-  Session together(model, options);
-  std::vector<std::vector<int32_t>> texts;
-  for (const int64_t length : {3, 63, 290, 130}) {
-    texts.emplace_back(tokens_.begin() + length, tokens_.begin() + 2 * length);
-    together.forward(
-        texts.back(), [](int64_t, std::span<const float>) {},
-        static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
-  }
-  Rows rows;
-  for (int64_t step = 0; step < 70; ++step) {  // enough to store units while decoding
-    const std::vector<int32_t> next(tokens_.begin() + step, tokens_.begin() + step + 4);
-    rows.clear();
-    together.decode(next, [&](int64_t, std::span<const float> logits) {
-      rows.emplace_back(logits.begin(), logits.end());
-    });
-    for (size_t s = 0; s < texts.size(); ++s)
-      texts[s].push_back(next[s]);
-  }
+  // Enough steps to store units while decoding.
+  const auto [texts, rows] = test::decode_together(model, tokens_, 70);
   for (size_t s = 0; s < texts.size(); ++s) {
     Session alone(model, {400});
     EXPECT_EQ(rows[s], test::all_logits(alone, texts[s]).back()) << "sequence " << s;

@@ -67,6 +67,39 @@ inline Rows all_logits(Session& session, const std::vector<int32_t>& tokens) {
   return rows;
 }
 
+// Four texts out of `tokens` of different lengths, the shortest 3, that are read one by one and
+// then go on together for `steps` tokens: what they are at the end, and the last logits of each.
+struct Together {
+  std::vector<std::vector<int32_t>> texts;
+  Rows rows;
+};
+
+inline Together decode_together(const Model& model, const std::vector<int32_t>& tokens, int steps) {
+  SessionOptions options;
+  options.max_positions = 400;
+  options.sequences = 4;
+  Session session(model, options);
+  Together result;
+  auto& texts = result.texts;
+  auto& rows = result.rows;
+  for (const int64_t length : {3, 63, 290, 130}) {
+    texts.emplace_back(tokens.begin() + length, tokens.begin() + 2 * length);
+    session.forward(
+        texts.back(), [](int64_t, std::span<const float>) {},
+        static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
+  }
+  for (int step = 0; step < steps; ++step) {
+    const std::vector<int32_t> next(tokens.begin() + step, tokens.begin() + step + 4);
+    rows.clear();
+    session.decode(next, [&](int64_t, std::span<const float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+    });
+    for (size_t s = 0; s < texts.size(); ++s)
+      texts[s].push_back(next[s]);
+  }
+  return result;
+}
+
 // Mean KL divergence of the softmax of `found` from that of `expected`.
 inline double divergence(const Rows& expected, const Rows& found) {
   double sum = 0;

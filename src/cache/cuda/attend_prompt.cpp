@@ -10,9 +10,9 @@ namespace {
 bool reads(const CodedAttention& call) {
   const CodedView& cache = *call.cache;
   const int dim = cache.head_dim, block = cache.values.block;
-  return (dim == 64 || dim == 128 || dim == 256) && (block == 0 || block == 32 || block == dim) &&
-         call.heads > 0 && cache.kv_heads > 0 && call.heads % cache.kv_heads == 0 &&
-         call.ldq % 2 == 0 && call.ldo % 2 == 0 && call.window >= 0 && call.scale > 0;
+  return is_coded_head(dim) && (block == 0 || block == 32 || block == dim) && call.heads > 0 &&
+         cache.kv_heads > 0 && call.heads % cache.kv_heads == 0 && call.ldq % 2 == 0 &&
+         call.ldo % 2 == 0 && call.window >= 0 && call.scale > 0;
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScr
   const CodedView& cache = *call.cache;
   const int dim = cache.head_dim;
   if (call.heads <= 0 || call.heads % cache.kv_heads != 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || (dim != 64 && dim != 128 && dim != 256)) {
+      call.ldo % 2 != 0 || !is_coded_head(dim)) {
     throw Error(ErrorCode::internal, "GPU cache",
                 fmt::format("{} heads of {} over {}, strides {} and {}", call.heads, dim,
                             cache.kv_heads, call.ldq, call.ldo));

@@ -15,10 +15,6 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int code_bytes(int head_dim, int bits) {
-  return kCacheTile * head_dim * bits / 8;
-}
-
 uint8_t byte_of(uint16_t half, bool high) {
   return static_cast<uint8_t>(high ? half >> 8 : half & 0xff);
 }
@@ -52,7 +48,7 @@ CodedSide make_side(const CacheType& type, int head_dim) {
   side.code = group_code(type);
   side.bits = type.code.bits;
   side.groups = static_cast<int>(cache_groups(type, head_dim));
-  side.tile_bytes = code_bytes(head_dim, side.bits) + kCacheTile * side.groups * 2;
+  side.tile_bytes = tile_code_bytes(head_dim, side.bits) + kCacheTile * side.groups * 2;
   side.block = std::min(type.rotation_block, head_dim);
   side.levels = half_levels(type.code, side.code.mirrored);
   return side;
@@ -105,7 +101,7 @@ std::string why_not_coded(const CacheTypes& types, int64_t head_dim) {
   for (const CacheType* type : {types.keys, types.values}) {
     if (type->largest_scale) return "it is a baseline of the CPU";
   }
-  if (head_dim != 64 && head_dim != 128 && head_dim != 256) {
+  if (!is_coded_head(head_dim)) {
     return fmt::format("on a GPU heads must have 64, 128 or 256 values, this model's have {}",
                        head_dim);
   }

@@ -25,6 +25,16 @@ namespace walsh::cuda {
 inline constexpr int kCacheTile = 16;
 inline constexpr int kPageTiles = kPageTokens / kCacheTile;
 
+// Values of a head that the kernels know.
+constexpr bool is_coded_head(int64_t head_dim) {
+  return head_dim == 64 || head_dim == 128 || head_dim == 256;
+}
+
+// Of the codes of a tile.
+constexpr int tile_code_bytes(int head_dim, int bits) {
+  return kCacheTile * head_dim * bits / 8;
+}
+
 // Levels of a code as fp16 in two byte tables, by nibble as it is stored. With 16 levels the lower
 // byte depends on the lower 3 bits alone. Not used for 8 bits: level = byte - 128.
 struct HalfLevels {

@@ -25,13 +25,6 @@ namespace walsh::cuda {
 template <int Dim>
 inline constexpr int kTileNibbles = Dim / 16;
 
-constexpr int tile_words(int head_dim, int bits) {
-  return head_dim / 16 * bits / 4;
-}
-constexpr int tile_code_bytes(int head_dim, int bits) {
-  return tile_words(head_dim, bits) * 32 * 4;
-}
-
 // Positions up to here are read as they are stored by a query at `position`.
 __device__ __forceinline__ int stored_end(const CodedView& cache, int sequence, int position) {
   return max(cache.kept[sequence], max(0, position - cache.window) / kCacheUnit * kCacheUnit);

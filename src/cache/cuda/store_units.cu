@@ -187,7 +187,7 @@ void store(const StoreArgs& args, int64_t units, Stream stream) {
   const CodedView& cache = args.cache;
   const int dim = cache.head_dim;
   if (units <= 0) return;
-  if (dim != 64 && dim != 128 && dim != 256) {
+  if (!is_coded_head(dim)) {
     throw Error(ErrorCode::internal, "GPU cache", "heads of " + std::to_string(dim) + " values");
   }
   const LaunchShape shape{

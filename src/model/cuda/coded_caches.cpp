@@ -85,10 +85,11 @@ int64_t CudaCodedCaches::stored_end(const Sequence& sequence, int64_t position) 
   return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
 }
 
-void CudaCodedCaches::start(std::span<const Run> runs, cuda::Stream stream) {
+void CudaCodedCaches::start(std::span<const Run> runs, int64_t longest, bool decoding,
+                            cuda::Stream stream) {
   steps_.clear();
-  longest_ = 0;
-  decoding_ = true;
+  longest_ = longest;
+  decoding_ = decoding;
   int64_t row = 0, fresh = 0;
   for (const Run& run : runs) {
     const Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
@@ -98,8 +99,6 @@ void CudaCodedCaches::start(std::span<const Run> runs, cuda::Stream stream) {
     steps_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
     row += run.rows;
     fresh += end - sequence.stored;
-    longest_ = std::max(longest_, end);
-    decoding_ = decoding_ && run.rows == 1;
   }
   if (!decoding_ && fresh > fresh_rows_.capacity) {
     throw Error(ErrorCode::internal, "KV cache",
@@ -185,14 +184,16 @@ void CudaCodedCaches::keep_prompt(const cuda::CodedView& cache, const Step& step
 void CudaCodedCaches::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
                              const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
-  for (int64_t row = skip; decoding_ && row < attention.m; row += cuda::kMaxVectors) {
-    const int64_t end = std::min(attention.m, row + cuda::kMaxVectors);
-    cuda::attend_rows({attention.part(row, end), &cache}, longest_, scratch, stream);
+  if (decoding_) {
+    for (int64_t row = skip; row < attention.m; row += cuda::kMaxVectors) {
+      const int64_t end = std::min(attention.m, row + cuda::kMaxVectors);
+      cuda::attend_rows({attention.part(row, end), &cache}, longest_, scratch, stream);
+    }
+    return;
   }
   for (const Step& step : steps_) {
     const int64_t begin = std::max(step.row, skip), end = step.row + step.run.rows;
-    if (decoding_ || begin >= end) continue;
-    attend_prompt(cache, step, attention.part(begin, end), stream);
+    if (begin < end) attend_prompt(cache, step, attention.part(begin, end), stream);
   }
 }
 

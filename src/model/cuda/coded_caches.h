@@ -21,8 +21,9 @@ class CudaCodedCaches {
   static uint64_t workspace_bytes(const ModelConfig& config, const CacheTypes& types,
                                   int64_t positions, int64_t max_rows);
 
-  // Before the layers of a batch. A sequence that does not go on where it ended is taken back.
-  void start(std::span<const Run> runs, cuda::Stream stream);
+  // Before the layers of a batch whose longest sequence has `longest` positions; decoding: every
+  // run is one row. A sequence that does not go on where it ended is taken back.
+  void start(std::span<const Run> runs, int64_t longest, bool decoding, cuda::Stream stream);
   // Keys and values of the batch to the caches; `rope` and `rows` are those of all its rows.
   void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
             cuda::Stream stream) const;
@@ -58,8 +59,9 @@ class CudaCodedCaches {
   void attend_prompt(const cuda::CodedView& cache, const Step& step,
                      const cuda::AttentionRows& attention, cuda::Stream stream) const;
 
-  int64_t window_, longest_ = 0;
-  bool decoding_ = false;  // every run is one row
+  int64_t window_;
+  int64_t longest_ = 0;  // of the batch
+  bool decoding_ = false;
   std::vector<Step> steps_;
   std::vector<cuda::CodedCache> layers_;
   cuda::PageTable table_;

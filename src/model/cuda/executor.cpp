@@ -37,7 +37,7 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
   placed_.clear();
   computed_logits_ = 0;
   logits_read_ = false;
-  if (coded_) coded_->start(runs, stream_.get());
+  if (coded_) coded_->start(runs, longest_, decoding_, stream_.get());
   try {
     if (!placed) stage(tokens);
     execute(first_logit, samples, steps);
@@ -195,30 +195,30 @@ void CudaExecutor::project(int64_t index) {
            m_);
   if (collecting_ != nullptr) return;
   if (coded_) {
-    coded_->keep(index, rope_call(data), places(0), stream_.get());
+    coded_->keep(index, rope_call(data), places(), stream_.get());
   } else {
-    cuda::rope_and_store(rope_call(data), data.cache, table_, places(0), stream_.get());
+    cuda::rope_and_store(rope_call(data), data.cache, table_, places(), stream_.get());
   }
 }
 
-cuda::AttentionRows CudaExecutor::attention_rows(const Layer& layer, int64_t first,
-                                                 int64_t rows) const {
+// Of all rows of the batch.
+cuda::AttentionRows CudaExecutor::attention_rows(const Layer& layer) const {
   const ModelConfig& c = model_.config;
   cuda::AttentionRows call;
   call.heads = static_cast<int>(c.heads);
   call.window = layer.window;
   call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   call.ldq = call.ldo = c.query_width();
-  call.rows = places(first);
-  call.m = rows;
-  call.q = q_.as<float>() + first * call.ldq;
-  call.out = attended_.as<float>() + first * call.ldo;
+  call.rows = places();
+  call.m = m_;
+  call.q = q_.as<float>();
+  call.out = attended_.as<float>();
   return call;
 }
 
 cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const LayerData& data,
                                                  int64_t first, int64_t rows) const {
-  return {attention_rows(layer, first, rows), &data.cache, table_};
+  return {attention_rows(layer).part(first, first + rows), &data.cache, table_};
 }
 
 void CudaExecutor::attend_all(const Layer& layer, const LayerData& data, int64_t skip) {
@@ -248,7 +248,7 @@ void CudaExecutor::attend(int64_t index, int64_t skip) {
   const ModelConfig& c = model_.config;
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
   if (coded_) {
-    coded_->attend(index, attention_rows(layer, 0, m_), skip, attention_scratch_, stream_.get());
+    coded_->attend(index, attention_rows(layer), skip, attention_scratch_, stream_.get());
   } else {
     attend_all(layer, layers_[static_cast<size_t>(index)], skip);
   }

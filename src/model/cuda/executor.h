@@ -68,7 +68,7 @@ class CudaExecutor : public Executor {
                 std::initializer_list<CudaItem> items, int64_t m);
   void attend_all(const Layer& layer, const LayerData& data, int64_t skip);
   cuda::RopeCall rope_call(const LayerData& data) const;
-  cuda::AttentionRows attention_rows(const Layer& layer, int64_t first, int64_t rows) const;
+  cuda::AttentionRows attention_rows(const Layer& layer) const;
   cuda::AttentionCall attention_call(const Layer& layer, const LayerData& data, int64_t first,
                                      int64_t rows) const;
   void build_step();
@@ -84,7 +84,7 @@ class CudaExecutor : public Executor {
   void keep_chosen();
   int64_t history_stride() const { return cuda_history_stride(positions_); }
   int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
-  cuda::RowPlaces places(int64_t first) const { return {staged(1) + first, staged(2) + first}; }
+  cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
   cuda::InputSource source(const cuda::Buffer& x, int64_t width, int64_t row,
                            const cuda::Buffer* gain) const;
 

@@ -127,4 +127,27 @@ void expect_each_position_once(int rows, const Attend& attend) {
   }
 }
 
+// A query of row 1 and head 0 that is NaN reaches that row and head alone.
+template <typename Attend>
+void expect_nan_queries_stay(int rows, const Attend& attend) {
+  Case c{64, 1, 2};
+  c.position = 100;
+  c.rows = rows;
+  c.key_bits = c.value_bits = 3;
+  c.block = 32;
+  Problem p(c);
+  p.fill_rings();
+  const auto clean = attend(DeviceProblem(p));
+  p.q[static_cast<size_t>(p.ldq + 3)] = std::numeric_limits<float>::quiet_NaN();
+  const auto out = attend(DeviceProblem(p));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto row = i / static_cast<size_t>(p.ldo), column = i % static_cast<size_t>(p.ldo);
+    if (row == 1 && column < 64) {
+      ASSERT_TRUE(std::isnan(out[i]));
+    } else {
+      ASSERT_EQ(out[i], clean[i]);
+    }
+  }
+}
+
 }  // namespace walsh::cuda::test

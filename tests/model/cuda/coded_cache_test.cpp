@@ -83,27 +83,8 @@ TEST_P(CudaKeptSoMuch, ThePartsOfATextDoNotMatter) {
 
 TEST_P(CudaKeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
   const Model model = on_gpu(types());
-  SessionOptions options;
-  options.max_positions = 400;
-  options.sequences = 4;
-  Session together(model, options);
-  std::vector<std::vector<int32_t>> texts;
-  for (const int64_t length : {3, 63, 290, 130}) {
-    texts.emplace_back(tokens_.begin() + length, tokens_.begin() + 2 * length);
-    together.forward(
-        texts.back(), [](int64_t, std::span<const float>) {},
-        static_cast<int64_t>(texts.back().size()), static_cast<int64_t>(texts.size()) - 1);
-  }
-  Rows rows;
-  for (int64_t step = 0; step < test::times(70, 6); ++step) {  // units are stored meanwhile
-    const std::vector<int32_t> next(tokens_.begin() + step, tokens_.begin() + step + 4);
-    rows.clear();
-    together.decode(next, [&](int64_t, std::span<const float> logits) {
-      rows.emplace_back(logits.begin(), logits.end());
-    });
-    for (size_t s = 0; s < texts.size(); ++s)
-      texts[s].push_back(next[s]);
-  }
+  // Units are stored meanwhile.
+  const auto [texts, rows] = test::decode_together(model, tokens_, test::times(70, 6));
   for (size_t s = 0; s < texts.size(); ++s)
     EXPECT_LT(divergence({logits_of(model, texts[s]).back()}, {rows[s]}), kSame)
         << "sequence " << s;
