@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "io", "rotate", "formats", "quantize", "kernels", "cache", "model", "text",
+LAYERS = ["base", "io", "rotate", "formats", "arch", "quantize", "kernels", "cache", "model", "text",
           "generate", "eval", "calibrate", "allocate", "api", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 

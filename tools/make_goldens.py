@@ -89,6 +89,71 @@ def tiny_configs():
     ), {}
 
 
+    yield from gemma2_configs()
+    yield from phi3_configs()
+
+
+def gemma2_configs():
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    shape = {**SHAPE, "num_hidden_layers": 2, "hidden_activation": "gelu_pytorch_tanh"}
+    yield "gemma2-tiny", transformers.Gemma2Config(
+        **shape,
+        head_dim=32,
+        query_pre_attn_scalar=24,
+        sliding_window=13,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=8.0,
+        rope_parameters=rope,
+    ), {}
+    yield "gemma2-wide-tiny", transformers.Gemma2Config(
+        **{**shape, "num_attention_heads": 2, "num_key_value_heads": 1},
+        head_dim=256,
+        query_pre_attn_scalar=256,
+        sliding_window=64,
+        attn_logit_softcapping=50.0,
+        final_logit_softcapping=30.0,
+        rope_parameters=rope,
+    ), {}
+    yield "gemma2-plain-tiny", transformers.Gemma2Config(
+        **{**shape, "num_key_value_heads": 4},
+        head_dim=16,
+        query_pre_attn_scalar=16,
+        attention_bias=True,
+        sliding_window=32,
+        attn_logit_softcapping=None,
+        final_logit_softcapping=None,
+        tie_word_embeddings=False,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters=rope,
+    ), {}
+
+
+def phi3_configs():
+    shape = {**SHAPE, "num_hidden_layers": 2, "pad_token_id": 0}
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    yield "phi3-tiny", transformers.Phi3Config(
+        **shape, sliding_window=19, tie_word_embeddings=False, rope_parameters=rope
+    ), {}
+    yield "phi3-partial-tiny", transformers.Phi3Config(
+        **{**shape, "hidden_size": 128, "num_key_value_heads": 1},
+        tie_word_embeddings=True,
+        rope_parameters={**rope, "partial_rotary_factor": 0.75},
+    ), {}
+    pairs = 16 // 2
+    yield "phi3-long-tiny", transformers.Phi3Config(
+        **shape,
+        tie_word_embeddings=False,
+        original_max_position_embeddings=32,
+        rope_parameters=dict(
+            rope_theta=10000.0,
+            rope_type="longrope",
+            short_factor=[1.0 + 0.1 * i for i in range(pairs)],
+            long_factor=[1.5 + 0.7 * i for i in range(pairs)],
+            original_max_position_embeddings=32,
+        ),
+    ), {}
+
+
 def randomize(model, seed):
     """Weights large enough that every part of the function shows in the logits."""
     generator = torch.Generator().manual_seed(seed)
@@ -193,11 +258,15 @@ def make_real(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=pathlib.Path, default=ROOT.parent / "shared")
+    parser.add_argument("--only", help="tiny checkpoints whose names begin so, nothing else")
     args = parser.parse_args()
     torch.set_num_threads(1)
     GOLDENS.mkdir(parents=True, exist_ok=True)
     for name, config, options in tiny_configs():
-        make_tiny(name, config, **options)
+        if name.startswith(args.only or ""):
+            make_tiny(name, config, **options)
+    if args.only:
+        return
     make_real(ROOT / "models/walsh-tiny-13m")
     for name in ("walsh-ref-27m", "walsh-qwen3-16m"):
         make_real(args.shared / "models" / name)

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "arch/plan.h"
 #include "base/aligned.h"
-#include "model/tensors.h"
 #include "quantize/balance.h"
 #include "quantize/open.h"
 #include "walsh/error.h"
@@ -219,7 +219,7 @@ std::unique_ptr<WeightSource> Candidates::plain() const {
   dense.type = &dense_format(DType::f32);
   dense.rules.clear();
   const bool folded = base_.rotate == RotateAt::residual;
-  return open_source(compressors_[0]->path(), folded ? &dense : nullptr, read_plan, pool_);
+  return open_source(compressors_[0]->path(), folded ? &dense : nullptr, pool_);
 }
 
 Tensor Candidates::decoded(size_t tensor, int candidate) {

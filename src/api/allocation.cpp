@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "api/load.h"
+#include "arch/plan.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 
 namespace walsh {
@@ -15,14 +15,12 @@ namespace {
 // All compressors share one set of statistics: every recipe sees the same activations.
 OpenCompressor opener(const AllocationRequest& request, const Recipe& base, ThreadPool& pool) {
   if (request.calibration.text.empty()) {
-    return [&](const Recipe& recipe) {
-      return open_compressor(request.folder, recipe, read_plan, pool);
-    };
+    return [&](const Recipe& recipe) { return open_compressor(request.folder, recipe, pool); };
   }
   return [&, calibration = prepare_calibration(request.folder, base, request.calibration, pool)](
              Recipe recipe) {
     recipe.calibration = calibration.description;
-    auto compressor = open_compressor(request.folder, recipe, read_plan, pool);
+    auto compressor = open_compressor(request.folder, recipe, pool);
     compressor->calibrate(calibration.statistics);
     return compressor;
   };
@@ -73,7 +71,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   for (const std::string& name : request.candidates)
     options.candidates.push_back(&get_format(name));
   // Says what is wrong with the folder before anything is read.
-  open_compressor(request.folder, base, read_plan, pool);
+  open_compressor(request.folder, base, pool);
   const auto source = open_weights(request.folder, nullptr, pool);
   const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
   options.ctx = std::min(options.ctx, config.max_positions);

@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "api/load.h"
+#include "arch/plan.h"
 #include "calibrate/layer_statistics.h"
 #include "calibrate/text_windows.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 #include "walsh/error.h"
 
@@ -38,11 +38,11 @@ std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe re
   // Of something that is no checkpoint open_compressor knows best what to say.
   std::error_code unreadable;
   if (request.text.empty() || !std::filesystem::is_directory(folder, unreadable)) {
-    return open_compressor(folder, recipe, read_plan, pool);
+    return open_compressor(folder, recipe, pool);
   }
   PreparedCalibration calibration = prepare_calibration(folder, recipe, request, pool);
   recipe.calibration = calibration.description;
-  auto compressor = open_compressor(folder, recipe, read_plan, pool);
+  auto compressor = open_compressor(folder, recipe, pool);
   compressor->calibrate(std::move(calibration.statistics));
   return compressor;
 }

@@ -1,8 +1,8 @@
 #include "api/load.h"
 
+#include "arch/config.h"
+#include "arch/plan.h"
 #include "generate/generator.h"
-#include "model/config.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 #include "walsh/error.h"
 
@@ -37,7 +37,7 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool) {
-  return open_source(path, recipe, read_plan, pool);
+  return open_source(path, recipe, pool);
 }
 
 Model load_weights(WeightSource& source, const LoadOptions& options) {

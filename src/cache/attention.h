@@ -27,7 +27,7 @@ struct CacheQueries {
   const float* q;
   int64_t ldq, m;
   int heads, head_dim;
-  float scale;
+  LogitRule logits;
   const int64_t* begin;
   const int64_t* end;
 };

@@ -4,18 +4,22 @@
 
 #include <algorithm>
 
+#include "arch/plan.h"
 #include "base/checked.h"
 #include "kernels/ops.h"
-#include "model/tensors.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-constexpr int kLayerSites = 4;  // of make_plan
-
 ModelConfig config_of(const CheckpointSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
+}
+
+CheckpointSource open_source(const std::string& folder) {
+  Checkpoint checkpoint = Checkpoint::open(folder);
+  const ModelPlan plan = read_plan(checkpoint.config_json(), folder + "/config.json");
+  return CheckpointSource(std::move(checkpoint), plan.parts);
 }
 
 Model load(CheckpointSource& source, ThreadPool& pool) {
@@ -29,7 +33,7 @@ Model load(CheckpointSource& source, ThreadPool& pool) {
 LayerStatistics::LayerStatistics(const std::string& folder,
                                  std::vector<std::vector<int32_t>> windows, ThreadPool& pool,
                                  std::function<void()> check, const std::optional<Rotation>& fold)
-    : source_(Checkpoint::open(folder)),
+    : source_(open_source(folder)),
       windows_(std::move(windows)),
       pool_(pool),
       check_(std::move(check)),
@@ -52,8 +56,8 @@ LayerStatistics::LayerStatistics(const std::string& folder,
   if (!fold) return;
   plan_ = folded_plan(std::move(plan_), folder);
   fold_ = std::make_unique<ResidualFold>(plan_, *fold, source_, pool_);
-  const int64_t widest = std::max(model_.config.hidden, model_.config.query_width());
-  folded_rows_ = AlignedArray<float>(static_cast<size_t>(executor_->max_rows() * widest));
+  const int64_t width = std::max(model_.config.hidden, widest(model_.config).query);
+  folded_rows_ = AlignedArray<float>(static_cast<size_t>(executor_->max_rows() * width));
   no_gain_.assign(static_cast<size_t>(hidden), 1.0f);
 }
 
@@ -77,15 +81,27 @@ void LayerStatistics::check_tokens() const {
 }
 
 const InputMoments& LayerStatistics::moments(int site) {
-  const int64_t layer = site / kLayerSites;
-  if (site < 0 || site > kLayerSites * model_.config.layers) {
-    throw Error(ErrorCode::internal, source_.path(),
-                "nothing is measured at site " + std::to_string(site));
-  }
+  const auto [layer, index] = place_of(site);
   if (layer < layer_) restart();
   while (layer_ < layer)
     advance();
-  return measured_[static_cast<size_t>(site % kLayerSites)].moments;
+  return measured_[index].moments;
+}
+
+// The layer of a site and its number among those of the layer; the head's is one layer more.
+std::pair<int64_t, size_t> LayerStatistics::place_of(int site) const {
+  auto index = static_cast<size_t>(site);
+  int64_t layer = 0;
+  for (const LayerDesc& desc : model_.config.layers) {
+    if (index < desc.activations.size()) return {layer, index};
+    index -= desc.activations.size();
+    ++layer;
+  }
+  if (site < 0 || index > 0) {
+    throw Error(ErrorCode::internal, source_.path(),
+                "nothing is measured at site " + std::to_string(site));
+  }
+  return {layer, 0};
 }
 
 void LayerStatistics::restart() {
@@ -96,7 +112,7 @@ void LayerStatistics::restart() {
 void LayerStatistics::advance() {
   measured_.clear();  // its memory first
   ++layer_;
-  if (layer_ < model_.config.layers) {
+  if (layer_ < static_cast<int64_t>(model_.config.layers.size())) {
     run_layer(layer_);
   } else {
     run_head();
@@ -105,20 +121,21 @@ void LayerStatistics::advance() {
 
 void LayerStatistics::run_layer(int64_t index) {
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const Site* site = &plan_.sites[static_cast<size_t>(kLayerSites * index)];
-  for (const Input* input :
-       {&layer.attention_input, &layer.o_input, &layer.mlp_input, &layer.down_input}) {
-    measure(*input, site->width, site->matrices.front());
-    ++site;
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(index)];
+  for (size_t i = 0; i < desc.activations.size(); ++i) {
+    const auto reader =
+        std::find_if(desc.matrices.begin(), desc.matrices.end(),
+                     [&](const MatrixDesc& m) { return static_cast<size_t>(m.input) == i; });
+    measure(layer.inputs[i], desc.activations[i].width, reader->weight);
   }
   for_pieces(
       [&](int64_t) {
-        executor_->project(index);
-        executor_->attend(index, 0);
-        executor_->mlp(index, 0);
+        for (const ForwardOp& op : executor_->pass().layer(index))
+          executor_->execute(op);
       },
       index == 0);
-  release_layer(index);
+  for (const MatrixDesc& m : desc.matrices)
+    source_.release(m.weight);
 }
 
 void LayerStatistics::run_head() {
@@ -126,7 +143,7 @@ void LayerStatistics::run_head() {
   for_pieces([&](int64_t rows) { executor_->prepare_head(0, rows); }, false);
 }
 
-// embed() also prepares the angles of the positions, so it comes first for every layer.
+// The embedding also prepares the angles of the positions, so it comes first for every layer.
 void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps, bool first) {
   float* next = hidden_.data();
   for (const auto& window : windows_) {
@@ -136,8 +153,8 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
       const Run run{0, begin, rows};
       const auto tokens =
           std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
-      executor_->run(tokens, {&run, 1}, rows, false, [&] {
-        executor_->embed();
+      executor_->run_parts(tokens, {&run, 1}, [&] {
+        executor_->execute(executor_->pass().embed());
         for (int64_t r = 0; r < rows && !first; ++r) {
           const std::span<float> x = executor_->hidden(r);
           std::copy_n(next + r * model_.config.hidden, x.size(), x.begin());
@@ -179,19 +196,10 @@ void LayerStatistics::fold(const Measured& measured, const float* rows, int64_t 
     if (measured.input->gain.empty()) {
       std::copy_n(rows + r * stride, width, x);
     } else {
-      ops().rms_norm(executor_->hidden(r).data(), no_gain_.data(), width, model_.config.norm_eps,
-                     x);
+      ops().rms_norm(executor_->hidden(r).data(), no_gain_.data(), width, measured.input->eps, x);
     }
     measured.rotate(x);
   });
-}
-
-void LayerStatistics::release_layer(int64_t index) {
-  for (int s = 0; s < kLayerSites; ++s) {
-    const auto site = static_cast<size_t>(kLayerSites * index + s);
-    for (const std::string& name : plan_.sites[site].matrices)
-      source_.release(name);
-  }
 }
 
 }  // namespace walsh

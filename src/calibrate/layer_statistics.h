@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
@@ -37,6 +38,7 @@ class LayerStatistics : public InputStatistics {
 
  private:
   void check_tokens() const;
+  std::pair<int64_t, size_t> place_of(int site) const;
   void restart();
   // Runs the next layer, or after the last one the norm before the head.
   void advance();
@@ -47,7 +49,6 @@ class LayerStatistics : public InputStatistics {
   // Begins to measure an input [width] that `matrix` reads, alone or among others.
   void measure(const Input& input, int64_t width, const std::string& matrix);
   void add(const Input& input, const float* rows, int64_t stride, int64_t m);
-  void release_layer(int64_t layer);
 
   CheckpointSource source_;
   std::vector<std::vector<int32_t>> windows_;

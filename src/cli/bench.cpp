@@ -161,8 +161,8 @@ uint64_t multiplied_weights(const Model& model) {
   const auto size = [](const Linear& l) { return static_cast<uint64_t>(l.rows * l.cols); };
   uint64_t sum = size(model.head);
   for (const Layer& layer : model.layers) {
-    for (const Linear* linear : linears(layer))
-      sum += size(*linear);
+    for (const Linear& linear : layer.matrices)
+      sum += size(linear);
   }
   return sum;
 }

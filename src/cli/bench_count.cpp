@@ -62,8 +62,8 @@ std::string show(const std::vector<CountRow>& rows, const std::string& output) {
 // The formats of a layer's matrices, each once.
 std::string types_of(const Layer& layer) {
   std::vector<std::string_view> names;
-  for (const Linear* linear : linears(layer)) {
-    const std::string_view name = linear->format->name;
+  for (const Linear& linear : layer.matrices) {
+    const std::string_view name = linear.format->name;
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return fmt::format("{}", fmt::join(names, " "));
@@ -73,8 +73,8 @@ std::vector<CountRow> layer_rows(const Model& model) {
   std::vector<CountRow> rows;
   size_t first = 0;
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    const Layer& layer = model.layers[i];
-    CountRow row{fmt::format("layer {}", i), types_of(layer), count_layer(layer)};
+    CountRow row{fmt::format("layer {}", i), types_of(model.layers[i]),
+                 count_layer(model, static_cast<int64_t>(i))};
     if (!rows.empty() && rows.back().ops == row.ops && rows.back().type == row.type) {
       rows.back().part = fmt::format("layers {}-{}, each", first, i);
     } else {
@@ -94,8 +94,8 @@ std::string count_model(const Model& model, const std::string& output) {
   rows.insert(rows.end(), layers.begin(), layers.end());
   rows.push_back({"head", std::string(model.head.format->name), count_head(model)});
   CountRow sum{"model", std::string(model.type_name()), count_embedding(model)};
-  for (const Layer& layer : model.layers)
-    sum.ops += count_layer(layer);
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    sum.ops += count_layer(model, static_cast<int64_t>(i));
   sum.ops += count_head(model);
   rows.push_back(std::move(sum));
   return show(rows, output);

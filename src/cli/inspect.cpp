@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "io/json.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
@@ -87,7 +87,7 @@ void verify_checksums(const WalshFile& file, ProgressBar& bar) {
 void measure_errors(WalshFile& file, const Options& options, std::vector<Row>& rows,
                     ProgressBar& bar) {
   ThreadPool pool(options.machine.threads);
-  const auto checkpoint = open_source(options.source, nullptr, read_plan, pool);
+  const auto checkpoint = open_source(options.source, nullptr, pool);
   const ModelPlan plan = read_plan(checkpoint->config_json(), options.source);
   uint64_t done = 0;
   for (Row& row : rows) {

@@ -61,7 +61,7 @@ double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
   for (int pass = 0; pass < 2; ++pass) {
     rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
     rotation[pass].block = format.rotation_block;
-    rotation[pass].seed = rotation_seed(kSeed, 0, pass);
+    rotation[pass].seed = rotation_seed(kSeed, 0u, pass);
   }
   const auto read_rows = [&](int64_t begin, int64_t end, float* out) {
     std::copy(w.begin() + begin * kCols, w.begin() + end * kCols, out);

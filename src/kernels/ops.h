@@ -75,6 +75,14 @@ struct ActivationsI8 {
   int64_t groups() const { return (cols + group - 1) / group; }
 };
 
+// How products of queries and keys become logits: x = scale * product, then cap * tanh(x / cap)
+// unless cap is 0.
+struct LogitRule {
+  float scale = 1, cap = 0;
+
+  LogitRule(float scale, float cap = 0) : scale(scale), cap(cap) {}  // a scale alone is a rule
+};
+
 // How an input row becomes what a matmul reads; prepared once per distinct input.
 struct InputTransform {
   const Rotator* rotator = nullptr;  // null: not rotated
@@ -124,12 +132,17 @@ struct Ops {
   void (*rms_norm)(const float* x, const float* gain, int64_t n, float eps, float* out);
   // out[n] = silu(gate[n]) * up[n]; out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // out[n] = gelu(gate[n]) * up[n] with GateFunction::gelu_tanh; out may be gate or up.
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // x[n] = cap * tanh(x[n] / cap), cap > 0.
+  void (*soft_cap)(float* x, int64_t n, float cap);
   // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`. Every
   // instruction set gives the same bits. A group below 2^-100 has scale 0, one that is not finite
   // has scale NaN; q is 0 then.
   void (*quantize_i8)(const float* x, ActivationsI8& out, int64_t t);
-  // Rotates pairs (i, i + head_dim/2) of `heads` heads in place by cos/sin[head_dim/2].
-  void (*rope)(float* x, int heads, int head_dim, const float* cos, const float* sin);
+  // Rotates pairs (i, i + rotated/2) of `heads` heads in place by cos/sin[rotated/2]; values from
+  // `rotated` on (even, at most head_dim) stay as they are.
+  void (*rope)(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin);
   // float32 -> fp16, round to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
   void (*from_f16)(const uint16_t* x, int64_t n, float* out);
@@ -137,21 +150,21 @@ struct Ops {
   // the cache is read once for all of them. Query i stands at position `position + i` and sees
   // positions max(0, position + i + 1 - window) .. position + i (window 0: all); positions from
   // position + m on are not read. Head h reads q[i * ldq + h * head_dim + d] and writes
-  // out[i * ldo + h * head_dim + d]; out may not overlap q. `scale` multiplies the logits. head_dim
-  // is a multiple of 8; q and out need no alignment. A row's result does not depend on m or heads.
+  // out[i * ldo + h * head_dim + d]; out may not overlap q. head_dim is a multiple of 8; q and out
+  // need no alignment. A row's result does not depend on m or heads.
   // log_sums, unless null, receives the logarithm of the sum of e^logit of each row [m][heads]:
   // results over parts of the positions are put together with it.
   // scratch: float[attention_scratch(m, position + m, head_dim)], any content.
   void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
-                    int64_t m, int64_t position, int64_t window, float scale, float* out,
-                    int64_t ldo, float* log_sums, float* scratch);
+                    int64_t m, int64_t position, int64_t window, const LogitRule& logits,
+                    float* out, int64_t ldo, float* log_sums, float* scratch);
   // One block of a row of attention, whose softmax goes from block to block: the logits
-  // scale * row[i] + shift for i in [begin, end) become weights e^(logit - largest), all others
-  // of row[n] 0 (NaN, maybe, where a logit is); `largest`, -infinity at first, and `total`, the sum
-  // of the weights so far, go on. Returns what sums weighted before have to be multiplied with. n
-  // is a multiple of 16, begin < end.
-  float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
-                 float* largest, float* total);
+  // cap(scale * row[i] + shift) for i in [begin, end) become weights e^(logit - largest), all
+  // others of row[n] 0 (NaN, maybe, where a logit is); `largest`, -infinity at first, and `total`,
+  // the sum of the weights so far, go on. Returns what sums weighted before have to be multiplied
+  // with. n is a multiple of 16, begin < end.
+  float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
+                 float shift, float* largest, float* total);
   // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
   // are not negative, n is a multiple of 16.
   void (*scale_weights)(const float* weights, const uint16_t* scales, int64_t n, float* out);

@@ -1,5 +1,5 @@
-// What a device does for the forward pass: the few fused steps of a layer over a batch of tokens.
-// The order of the steps, chunks and positions are the business of Session, which knows no device.
+// A device that evaluates batches of tokens by the operations of forward.h. Chunks and positions
+// are the business of Session, which knows no device.
 #pragma once
 
 #include <cstdint>
@@ -33,21 +33,12 @@ class Executor {
   virtual int64_t logit_rows() const = 0;  // rows of one call of logits()
 
   // Evaluates a batch: the rows of `runs` one after the other, whose tokens are `tokens`; without
-  // tokens, those that the last batch chose (see sample) and of the same sequences. `steps`
-  // calls the functions below in the order of the model, sample() if `samples`, the same ones for
-  // the same number of rows and the same `first_logit`: a device may record what they do and replay
-  // it next time.
+  // tokens, those that the last batch chose (see sample) and of the same sequences. Rows before
+  // `first_logit` only go to the cache; the logits of those behind it are computed, as many as
+  // logits() takes at once. Chooses a token for each of them if `samples`.
   virtual void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-                   bool samples, FunctionRef<void()> steps) = 0;
-
-  virtual void embed() = 0;
-  // Queries, keys and values of all rows; keys and values go to the cache.
-  virtual void project(int64_t layer) = 0;
-  // x += o(attention) of the rows from `skip` on; the others are not needed any more.
-  virtual void attend(int64_t layer, int64_t skip) = 0;
-  // x += down(silu(gate) * up) of the rows from `skip` on.
-  virtual void mlp(int64_t layer, int64_t skip) = 0;
-  // Logits of `rows` <= logit_rows() rows from `row` on.
+                   bool samples) = 0;
+  // Logits of `rows` <= logit_rows() rows of the last batch from `row` on.
   virtual void logits(int64_t row, int64_t rows) = 0;
   // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
@@ -58,8 +49,6 @@ class Executor {
   // From now on `sequence` is continued so; `history` is what the repeat penalty knows. All
   // sequences have the same options but the seed.
   virtual void start_sampling(int64_t, const SamplerOptions&, std::span<const int32_t>) {}
-  // Chooses from the rows of the last logits(), of which row i belongs to sequence `first` + i.
-  virtual void sample(int64_t) {}
   // What the oldest batch chose that was not asked yet, -1 where no logit was finite; waits until
   // it is there. At most two batches may be open, so that the device need not wait for the host.
   virtual std::span<const int32_t> sampled() { return {}; }

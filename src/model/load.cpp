@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "arch/plan.h"
 #include "model/model.h"
 #include "model/placement.h"
-#include "model/tensors.h"
 
 namespace walsh {
 
@@ -13,10 +13,7 @@ namespace walsh {
 class ModelLoader {
  public:
   ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
-      : source_(source),
-        options_(options),
-        names_(model_names(config)),
-        placement_(make_placement(options.device)) {
+      : source_(source), options_(options), placement_(make_placement(options.device)) {
     model_.config = config;
     model_.device = options.device;
     model_.activations = options.activations;
@@ -30,11 +27,10 @@ class ModelLoader {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
     load_embedding();
-    for (size_t i = 0; i < names_.layers.size(); ++i)
-      load_layer(names_.layers[i], c.windows[i]);
-    model_.head_input.gain = vector(names_.final_norm, c.hidden);
-    matrix(model_.head, c.tied_head ? names_.embedding : names_.head, c.vocab, c.hidden,
-           model_.head_input);
+    for (const LayerDesc& layer : c.layers)
+      load_layer(layer);
+    load_norm(c.head_input, model_.head_input);
+    load_matrix(c.head, model_.head_input, model_.head);
     placement_->finish();
     return std::move(model_);
   }
@@ -71,6 +67,19 @@ class ModelLoader {
     return result;
   }
 
+  // The gain of a norm; nothing if there is no such norm.
+  std::vector<float> gain(const NormDesc& norm) {
+    std::vector<float> values = vector(norm.weight, norm.width);
+    for (float& value : values)
+      value += norm.gain_offset;
+    return values;
+  }
+
+  void load_norm(const ActivationDesc& activation, Input& input) {
+    input.gain = gain(activation.norm);
+    input.eps = activation.norm.eps;
+  }
+
   // A norm or a bias as float32; nothing for an empty name.
   std::vector<float> vector(const std::string& name, int64_t size) {
     std::vector<float> values;
@@ -85,7 +94,7 @@ class ModelLoader {
 
   void load_embedding() {
     const ModelConfig& c = model_.config;
-    model_.embedding = tensor(names_.embedding, c.vocab, c.hidden);
+    model_.embedding = tensor(c.embedding, c.vocab, c.hidden);
     for (int pass = 0; pass < model_.embedding.format->passes; ++pass) {
       model_.embedding_rotators_.push_back(
           rotator(model_.embedding.rotation[pass], model_.embedding_scratch()));
@@ -93,39 +102,34 @@ class ModelLoader {
     model_.device_embedding = placement_->place_embedding(model_.embedding);
   }
 
-  void load_layer(const LayerNames& names, int64_t window) {
-    const ModelConfig& c = model_.config;
+  void load_layer(const LayerDesc& desc) {
     Layer& layer = model_.layers.emplace_back();
-    layer.window = window;
-    layer.attention_input.gain = vector(names.attention_norm, c.hidden);
-    layer.q_norm = vector(names.q_norm, c.head_dim);
-    layer.k_norm = vector(names.k_norm, c.head_dim);
-    matrix(layer.q, names.q, c.query_width(), c.hidden, layer.attention_input, names.q_bias);
-    matrix(layer.k, names.k, c.kv_width(), c.hidden, layer.attention_input, names.k_bias);
-    matrix(layer.v, names.v, c.kv_width(), c.hidden, layer.attention_input, names.v_bias);
-    matrix(layer.o, names.o, c.hidden, c.query_width(), layer.o_input, names.o_bias);
-    layer.mlp_input.gain = vector(names.mlp_norm, c.hidden);
-    matrix(layer.gate, names.gate, c.intermediate, c.hidden, layer.mlp_input, names.gate_bias);
-    matrix(layer.up, names.up, c.intermediate, c.hidden, layer.mlp_input, names.up_bias);
-    matrix(layer.down, names.down, c.hidden, c.intermediate, layer.down_input, names.down_bias);
+    for (const ActivationDesc& activation : desc.activations)
+      load_norm(activation, layer.inputs.emplace_back());
+    layer.q_norm = gain(desc.attention.q_norm);
+    layer.k_norm = gain(desc.attention.k_norm);
+    layer.after_attention = gain(desc.after_attention);
+    layer.after_mlp = gain(desc.after_mlp);
+    for (const MatrixDesc& m : desc.matrices)
+      load_matrix(m, layer.inputs[static_cast<size_t>(m.input)], layer.matrices.emplace_back());
   }
 
-  void matrix(Linear& linear, const std::string& name, int64_t rows, int64_t cols, Input& input,
-              const std::string& bias = {}) {
-    Tensor stored = name == names_.embedding ? model_.embedding : tensor(name, rows, cols);
-    linear.rows = rows;
-    linear.cols = cols;
+  void load_matrix(const MatrixDesc& m, Input& input, Linear& linear) {
+    const bool tied = m.weight == model_.config.embedding;
+    Tensor stored = tied ? model_.embedding : tensor(m.weight, m.rows, m.cols);
+    linear.rows = m.rows;
+    linear.cols = m.cols;
     linear.format = stored.format;
-    linear.bias = vector(bias, rows);
-    linear.output = output_rotator(name, rows);
+    linear.bias = vector(m.bias, m.rows);
+    linear.output = output_rotator(m.weight, m.rows);
     if (stored.format->dense) {
-      linear.input[0] = add_form(input, {{nullptr, cols, cols}, 0, 0, 0});
+      linear.input[0] = add_form(input, {{nullptr, m.cols, m.cols}, 0, 0, 0});
     }
     for (int pass = 0; pass < stored.format->passes; ++pass)
       linear.input[pass] = add_form(input, coded_form(stored, pass));
     placement_->place(linear, std::move(stored));
     const bool in_use = linear.is_dense() && !model_.device.cuda;
-    if (name != names_.embedding && !in_use) source_.release(name);
+    if (!tied && !in_use) source_.release(m.weight);
   }
 
   PreparedInput coded_form(const Tensor& stored, int pass) {
@@ -203,7 +207,6 @@ class ModelLoader {
 
   WeightSource& source_;
   const LoadOptions& options_;
-  ModelNames names_;
   std::unique_ptr<Placement> placement_;
   Model model_;
   size_t done_ = 0, total_ = 0;

@@ -31,10 +31,6 @@ uint64_t Linear::bytes() const {
   return sum;
 }
 
-std::vector<const Linear*> linears(const Layer& layer) {
-  return {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down};
-}
-
 int64_t Model::embedding_scratch() const {
   return padded_cols(*embedding.format, embedding.cols);
 }
@@ -42,8 +38,14 @@ int64_t Model::embedding_scratch() const {
 void Model::embed(int64_t id, float* out, float* scratch) const {
   if (embedding.format->dense) {
     decode_rows(embedding, id, id + 1, out);
-    return;
+  } else {
+    embed_coded(id, out, scratch);
   }
+  for (int64_t c = 0; config.embedding_scale != 1 && c < embedding.cols; ++c)
+    out[c] *= config.embedding_scale;
+}
+
+void Model::embed_coded(int64_t id, float* out, float* scratch) const {
   std::fill_n(out, embedding.cols, 0.0f);
   for (int pass = 0; pass < embedding.format->passes; ++pass) {
     decode_pass_row(embedding, pass, id, scratch);
@@ -57,25 +59,25 @@ void Model::embed(int64_t id, float* out, float* scratch) const {
 uint64_t Model::model_bytes() const {
   uint64_t sum = other_bytes_ + tensor_bytes(*embedding.format, embedding.rows, embedding.cols);
   for (const Layer& layer : layers)
-    for (const Linear* linear : linears(layer))
-      sum += stored_bytes(*linear);
+    for (const Linear& linear : layer.matrices)
+      sum += stored_bytes(linear);
   return config.tied_head ? sum : sum + stored_bytes(head);
 }
 
 uint64_t Model::bytes_per_token() const {
   uint64_t sum = tensor_bytes(*embedding.format, 1, embedding.cols) + head.bytes();
   for (const Layer& layer : layers)
-    for (const Linear* linear : linears(layer))
-      sum += linear->bytes();
+    for (const Linear& linear : layer.matrices)
+      sum += linear.bytes();
   return sum;
 }
 
 double Model::bits_per_weight() const {
   double bits = 0, weights = 0;
   for (const Layer& layer : layers) {
-    for (const Linear* linear : linears(layer)) {
-      bits += 8 * static_cast<double>(stored_bytes(*linear));
-      weights += static_cast<double>(linear->rows) * static_cast<double>(linear->cols);
+    for (const Linear& linear : layer.matrices) {
+      bits += 8 * static_cast<double>(stored_bytes(linear));
+      weights += static_cast<double>(linear.rows) * static_cast<double>(linear.cols);
     }
   }
   return bits / weights;
@@ -84,8 +86,8 @@ double Model::bits_per_weight() const {
 std::string_view Model::type_name() const {
   std::map<std::string_view, int64_t> weights;
   for (const Layer& layer : layers)
-    for (const Linear* linear : linears(layer))
-      weights[linear->format->name] += linear->rows * linear->cols;
+    for (const Linear& linear : layer.matrices)
+      weights[linear.format->name] += linear.rows * linear.cols;
   const auto most = std::max_element(weights.begin(), weights.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   return most->first;

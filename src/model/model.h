@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/config.h"
 #include "base/device.h"
 #include "base/thread_pool.h"
 #include "cache/cache_type.h"
 #include "formats/weight_source.h"
 #include "kernels/ops.h"
-#include "model/config.h"
 
 namespace walsh {
 
@@ -57,14 +57,19 @@ struct PreparedInput {
 // An activation read by several matrices. Every distinct form of it is prepared once per token.
 struct Input {
   std::vector<float> gain;  // of the RMSNorm in front of it, empty if none
+  float eps = 0;            // of that norm
   std::vector<PreparedInput> forms;
 };
 
+// The weights of a layer, in the places that its description (ModelConfig::layers) gives them.
 struct Layer {
-  Input attention_input, o_input, mlp_input, down_input;
-  Linear q, k, v, o, gate, up, down;
-  std::vector<float> q_norm, k_norm;  // [head_dim] or empty
-  int64_t window = 0;                 // positions that a query sees, 0 for all
+  std::vector<Input> inputs;     // as LayerDesc::activations
+  std::vector<Linear> matrices;  // as LayerDesc::matrices
+  // Gains of its other norms; empty if there is none.
+  std::vector<float> q_norm, k_norm, after_attention, after_mlp;
+
+  const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
+  const Input& input(int index) const { return inputs[static_cast<size_t>(index)]; }
 };
 
 // The workspace that a prepared input is written to, shared by all layers.
@@ -102,8 +107,8 @@ class Model {
   Model& operator=(Model&&) = default;
 
   ThreadPool& pool() const { return *pool_; }
-  // Row `id` of the token embedding as float32, out[hidden]. `scratch` has room for
-  // embedding_scratch() floats.
+  // Row `id` of the token embedding as it enters the residual stream, out[hidden]. `scratch` has
+  // room for embedding_scratch() floats.
   void embed(int64_t id, float* out, float* scratch) const;
   int64_t embedding_scratch() const;
 
@@ -129,14 +134,12 @@ class Model {
  private:
   friend class ModelLoader;
   Model() = default;
+  void embed_coded(int64_t id, float* out, float* scratch) const;
 
   ThreadPool* pool_ = nullptr;
   std::vector<std::unique_ptr<Rotator>> rotators_;  // what the transforms point to
   std::vector<const Rotator*> embedding_rotators_;  // per pass of a coded embedding, or null
   uint64_t other_bytes_ = 0;                        // norms and biases
 };
-
-// All matrices of a layer.
-std::vector<const Linear*> linears(const Layer& layer);
 
 }  // namespace walsh

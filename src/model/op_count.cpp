@@ -118,17 +118,14 @@ OpCount count_transform(const Rotation& rotation, int64_t size) {
   return ops;
 }
 
-OpCount count_layer(const Layer& layer) {
+OpCount count_layer(const Model& model, int64_t index) {
+  const Layer& layer = model.layers[static_cast<size_t>(index)];
+  const LayerDesc& desc = model.config.layers[static_cast<size_t>(index)];
   OpCount ops;
-  for (const Input* input :
-       {&layer.attention_input, &layer.o_input, &layer.mlp_input, &layer.down_input})
-    ops += count_forms(*input);
-  for (const Linear* linear : {&layer.q, &layer.k, &layer.v})
-    ops += count_linear(*linear, layer.attention_input);
-  ops += count_linear(layer.o, layer.o_input);
-  for (const Linear* linear : {&layer.gate, &layer.up})
-    ops += count_linear(*linear, layer.mlp_input);
-  ops += count_linear(layer.down, layer.down_input);
+  for (const Input& input : layer.inputs)
+    ops += count_forms(input);
+  for (size_t i = 0; i < layer.matrices.size(); ++i)
+    ops += count_linear(layer.matrices[i], layer.input(desc.matrices[i].input));
   return ops;
 }
 

@@ -33,7 +33,7 @@ OpCount count_product(const Format& format, int64_t rows, int64_t cols, int plan
 OpCount count_transform(const Rotation& rotation, int64_t size);
 
 // All forms of an activation, all matrices that read it included.
-OpCount count_layer(const Layer& layer);
+OpCount count_layer(const Model& model, int64_t layer);
 OpCount count_head(const Model& model);
 // Looking a token up: the inverse rotations of a coded embedding.
 OpCount count_embedding(const Model& model);

@@ -108,8 +108,8 @@ void Session::submit(std::span<const int32_t> tokens, int64_t sequence) {
     const bool last = begin + m == count;
     int64_t& position = positions_[static_cast<size_t>(sequence)];
     runs_[0] = {sequence, position, m};
-    steps(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)), {runs_.data(), 1}, m,
-          last ? m - 1 : m, last);
+    executor_->run(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)),
+                   {runs_.data(), 1}, last ? m - 1 : m, last);
     position += m;
   }
   chosen_runs_ = 1;
@@ -124,7 +124,7 @@ void Session::submit_decode(std::span<const int32_t> tokens) {
   }
   place_decode(0, count);
   chosen_runs_ = count;
-  steps(tokens, {runs_.data(), static_cast<size_t>(count)}, count, 0, true);
+  executor_->run(tokens, {runs_.data(), static_cast<size_t>(count)}, 0, true);
 }
 
 void Session::submit_chosen() {
@@ -135,7 +135,7 @@ void Session::submit_chosen() {
     run.position = positions_[static_cast<size_t>(run.sequence)]++;
     run.rows = 1;
   }
-  steps({}, {runs_.data(), static_cast<size_t>(chosen_runs_)}, chosen_runs_, 0, true);
+  executor_->run({}, {runs_.data(), static_cast<size_t>(chosen_runs_)}, 0, true);
 }
 
 std::span<const int32_t> Session::take() {
@@ -162,27 +162,6 @@ int64_t Session::position(int64_t sequence) const {
   return positions_[static_cast<size_t>(sequence)];
 }
 
-// The forward pass. Logits of the rows from `first_row` on, as many as fit at once; a token chosen
-// from each if `sample`.
-void Session::steps(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t m,
-                    int64_t first_row, bool sample) {
-  const int64_t layers = model_.config.layers;
-  executor_->run(tokens, runs, first_row, sample, [&] {
-    executor_->embed();
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      // The last layer need not be finished for rows whose logits nobody wants.
-      const int64_t skip = layer == layers - 1 ? first_row : 0;
-      executor_->project(layer);
-      if (skip == m) continue;
-      executor_->attend(layer, skip);
-      executor_->mlp(layer, skip);
-    }
-    if (first_row < m)
-      executor_->logits(first_row, std::min(executor_->logit_rows(), m - first_row));
-    if (sample) executor_->sample(runs[0].sequence);
-  });
-}
-
 // `first_index` is the index of the batch's first token among those of the caller, who wants logits
 // from index `first_logit` on.
 void Session::batch(std::span<const int32_t> tokens, std::span<const Run> runs, LogitSink sink,
@@ -190,7 +169,7 @@ void Session::batch(std::span<const int32_t> tokens, std::span<const Run> runs, 
   const auto m = static_cast<int64_t>(tokens.size());
   const int64_t first_row = std::clamp(first_logit - first_index, int64_t{0}, m);
   const int64_t step = executor_->logit_rows();
-  steps(tokens, runs, m, first_row, false);
+  executor_->run(tokens, runs, first_row, false);
   for (int64_t row = first_row; row < m; row += step) {
     const int64_t n = std::min(step, m - row);
     if (row > first_row) executor_->logits(row, n);

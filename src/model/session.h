@@ -1,4 +1,4 @@
-// Sequences being evaluated: positions, chunks and the one forward pass over a device's steps.
+// Sequences being evaluated: positions and chunks.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,6 @@ class Session {
 
  private:
   void check(std::span<const int32_t> tokens, int64_t more, int64_t sequence) const;
-  void steps(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t m,
-             int64_t first_row, bool sample);
   void batch(std::span<const int32_t> tokens, std::span<const Run> runs, LogitSink sink,
              int64_t first_index, int64_t first_logit);
   void check_decode(std::span<const int32_t> tokens) const;

@@ -163,23 +163,23 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
     : shape_(shape), config_json_(config_of(shape)), seed_(seed) {
   const ModelConfig config = parse_config(config_json_, path());
   const ModelPlan plan = make_plan(config);
-  std::map<std::string, int> sites;
-  for (size_t i = 0; i < plan.sites.size(); ++i)
-    for (const std::string& name : plan.sites[i].matrices)
-      sites[name] = static_cast<int>(i);
-  const int extra_site = static_cast<int>(plan.sites.size());
+  std::map<std::string, std::string> activations;  // that matrices of the layers read
+  for (const Site& site : plan.sites)
+    for (const std::string& name : site.matrices)
+      activations[name] = site.name;
   for (const TensorShape& tensor : model_tensors(config)) {
-    const auto site = sites.find(tensor.name);
+    const auto activation = activations.find(tensor.name);
     const Format* format = &dense_format(DType::f32);
     if (tensor.name == plan.embedding) {
       format = types.embed_type;
     } else if (tensor.name == plan.head) {
       format = types.head_type;
-    } else if (site != sites.end()) {
+    } else if (activation != activations.end()) {
       format = types.type;
     }
     if (format == nullptr) throw Error(ErrorCode::usage, path(), "no type given for a tensor");
-    tensors_[tensor.name] = {tensor, format, site != sites.end() ? site->second : extra_site,
+    tensors_[tensor.name] = {tensor, format,
+                             activation != activations.end() ? activation->second : tensor.name,
                              seed + names_.size()};
     names_.push_back(tensor.name);
   }
@@ -237,7 +237,7 @@ Tensor SyntheticSource::load(const std::string& name) {
     Rotation& rotation = tensor.rotation[pass];
     rotation.kind = format.rotation_block > 0 ? RotationKind::hadamard : RotationKind::none;
     if (format.rotation_block > 0) rotation.block = format.rotation_block;
-    rotation.seed = rotation_seed(seed_, entry.site, pass);
+    rotation.seed = rotation_seed(seed_, entry.activation, pass);
   }
   return tensor;
 }

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/plan.h"
 #include "formats/weight_source.h"
-#include "model/tensors.h"
 
 namespace walsh {
 
@@ -41,7 +41,7 @@ class SyntheticSource : public WeightSource {
   struct Entry {
     TensorShape shape;
     const Format* format;
-    int site;  // whose seed its rotation has
+    std::string activation;  // whose seed its rotation has
     uint64_t seed;
   };
 

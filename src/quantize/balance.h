@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "formats/tensor.h"
-#include "rotate/plan.h"
 
 namespace walsh {
 

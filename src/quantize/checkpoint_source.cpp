@@ -4,23 +4,38 @@
 
 namespace walsh {
 
-CheckpointSource::CheckpointSource(Checkpoint checkpoint)
-    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {}
+CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts)
+    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {
+  for (const TensorPart& part : parts) {
+    parts_[part.name] = part;
+    split_[part.source].push_back(part.name);
+  }
+}
 
 bool CheckpointSource::contains(const std::string& name) const {
-  return checkpoint_->find(name) != nullptr;
+  const auto part = parts_.find(name);
+  return checkpoint_->find(part == parts_.end() ? name : part->second.source) != nullptr;
 }
 
 std::vector<std::string> CheckpointSource::names() const {
   std::vector<std::string> result;
-  for (const TensorInfo& info : checkpoint_->tensors())
-    result.push_back(info.name);
+  for (const TensorInfo& info : checkpoint_->tensors()) {
+    const auto split = split_.find(info.name);
+    if (split == split_.end()) {
+      result.push_back(info.name);
+    } else {
+      result.insert(result.end(), split->second.begin(), split->second.end());
+    }
+  }
   return result;
 }
 
+// Of the tensor in which `name` is stored.
 const TensorInfo& CheckpointSource::find(const std::string& name) const {
-  if (const TensorInfo* info = checkpoint_->find(name)) return *info;
-  throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+  const auto part = parts_.find(name);
+  const std::string& stored = part == parts_.end() ? name : part->second.source;
+  if (const TensorInfo* info = checkpoint_->find(stored)) return *info;
+  throw Error(ErrorCode::bad_input, path() + ": tensor " + stored,
               "the checkpoint lacks this tensor");
 }
 
@@ -28,8 +43,7 @@ const Format& CheckpointSource::format_of(const std::string& name) const {
   return dense_format(find(name).dtype());
 }
 
-Tensor CheckpointSource::load(const std::string& name) {
-  const TensorInfo& info = find(name);
+Tensor CheckpointSource::whole(const TensorInfo& info) const {
   const auto& shape = info.shape;
   if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
     throw Error(ErrorCode::bad_input, info.where(),
@@ -46,8 +60,29 @@ Tensor CheckpointSource::load(const std::string& name) {
   return tensor;
 }
 
+Tensor CheckpointSource::load(const std::string& name) {
+  const TensorInfo& info = find(name);
+  Tensor tensor = whole(info);
+  const auto found = parts_.find(name);
+  if (found == parts_.end()) return tensor;
+  const TensorPart& part = found->second;
+  const TensorPart& last = parts_.at(split_.at(part.source).back());
+  if (tensor.rows != last.first_row + last.rows) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "found " + std::to_string(tensor.rows) + " rows, expected " +
+                    std::to_string(last.first_row + last.rows));
+  }
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(tensor.rows);
+  tensor.data = tensor.data.subspan(static_cast<size_t>(part.first_row) * row_bytes,
+                                    static_cast<size_t>(part.rows) * row_bytes);
+  tensor.rows = part.rows;
+  return tensor;
+}
+
 void CheckpointSource::release(const std::string& name) {
-  if (const TensorInfo* info = checkpoint_->find(name)) checkpoint_->drop(*info);
+  const auto part = parts_.find(name);
+  const TensorInfo* info = checkpoint_->find(part == parts_.end() ? name : part->second.source);
+  if (info != nullptr) checkpoint_->drop(*info);
 }
 
 }  // namespace walsh

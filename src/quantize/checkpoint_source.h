@@ -3,6 +3,9 @@
 
 #include <memory>
 
+#include <map>
+
+#include "arch/config.h"
 #include "formats/weight_source.h"
 #include "io/checkpoint.h"
 
@@ -10,7 +13,9 @@ namespace walsh {
 
 class CheckpointSource : public WeightSource {
  public:
-  explicit CheckpointSource(Checkpoint checkpoint);
+  // `parts`: tensors of the model that the checkpoint stores as rows of larger ones, which are not
+  // seen themselves.
+  explicit CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts = {});
 
   std::string path() const override { return checkpoint_->folder(); }
   std::string_view config_json() const override { return checkpoint_->config_json(); }
@@ -30,8 +35,11 @@ class CheckpointSource : public WeightSource {
 
  private:
   const TensorInfo& find(const std::string& name) const;
+  Tensor whole(const TensorInfo& info) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
+  std::map<std::string, TensorPart> parts_;                // by the name of the part
+  std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
 };
 
 }  // namespace walsh

@@ -47,7 +47,7 @@ void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64
 }
 
 Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
-    : source_(std::move(checkpoint)),
+    : source_(std::move(checkpoint), plan.parts),
       plan_(recipe.rotate == RotateAt::residual ? folded_plan(std::move(plan), source_.path())
                                                 : std::move(plan)),
       sites_(all_sites(plan_)),
@@ -152,14 +152,16 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
     }
     t.format = &format_at(*t.format, recipe_.encode.effort);
     for (int pass = 0; pass < t.format->passes; ++pass) {
-      t.rotation[pass] = rotation_for(recipe_, *t.format, site, pass);
+      t.rotation[pass] =
+          rotation_for(recipe_, *t.format, sites_[static_cast<size_t>(site)].name, pass);
     }
     // A residual pass needs a rotation of its own: what the first one leaves is not Gaussian in
     // the first one's basis.
     if (fold_ && fold_->input_rotated(name)) t.rotation[0] = kNoRotation;
     const bool both = recipe_.rotate == RotateAt::both && linear && t.format->rotation_block != 0;
     if (both && t.rows % kRotatedRows == 0) {
-      t.output_rotation = rotation_of_outputs(fold_rotation(recipe_), site);
+      t.output_rotation =
+          rotation_of_outputs(fold_rotation(recipe_), sites_[static_cast<size_t>(site)].name);
     }
   }
   index_[name] = tensors_.size();

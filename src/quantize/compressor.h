@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "io/checksum.h"
 #include "quantize/calibration.h"
@@ -15,7 +16,6 @@
 #include "quantize/cuda/encoder.h"
 #include "quantize/fold.h"
 #include "quantize/recipe.h"
-#include "rotate/plan.h"
 
 namespace walsh {
 

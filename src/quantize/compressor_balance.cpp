@@ -65,6 +65,8 @@ std::vector<float> Compressor::gain(const Site& site) {
   const Tensor norm = source_.load(site.norm);
   std::vector<float> gain(static_cast<size_t>(norm.cols));
   decode_rows(norm, 0, 1, gain.data());
+  for (float& g : gain)
+    g += plan_.gain_offset;
   return gain;
 }
 
@@ -103,7 +105,7 @@ Tensor Compressor::folded_gain(const TensorPlan& plan) {
   const std::vector<float>& s = scales(plan.folded_site);
   auto buffer = std::make_shared<AlignedArray<float>>(folded.size());
   for (size_t c = 0; c < folded.size(); ++c)
-    (*buffer)[c] = folded[c] / s[c];
+    (*buffer)[c] = folded[c] / s[c] - plan_.gain_offset;
   Tensor tensor;
   tensor.format = plan.format;
   tensor.rows = plan.rows;

@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t kChunkRows = 64;    // rows per work item
 constexpr int64_t kStripCols = 16;    // columns per work item: one cache line of a row
 constexpr int64_t kRotatorUnit = 32;  // what row lengths of a Rotator are a multiple of
-constexpr int kResidualSite = -1, kOutputSite = -2;  // activation sites count from 0
+// What the seeds of these bases come from, beside the names of activations.
+constexpr std::string_view kResidualName = "residual stream", kOutputName = "outputs";
 constexpr const char* kOverflow = "value that overflows when folded";
 
 struct OwnedTensor {
@@ -89,19 +90,20 @@ class BlockTransform {
 
 // Of vectors of `width` values; each key-value head has a matrix of its own, which all query heads
 // that read it share.
-BlockTransform make_transform(const ResidualPlan& plan, const Rotation& fold, Basis basis, int site,
-                              int64_t width) {
+BlockTransform make_transform(const ResidualPlan& plan, const Rotation& fold, Basis basis,
+                              const std::string& heads, int64_t width) {
   BlockTransform result;
   Rotation rotation = fold;
   if (basis == Basis::residual) {
     if (width != plan.hidden) refuse_width(width, std::to_string(plan.hidden));
-    rotation.seed = rotation_seed(fold.seed, kResidualSite, 0);
+    rotation.seed = rotation_seed(fold.seed, kResidualName, 0);
     result.add(rotation, width, 1);
   } else if (basis == Basis::heads) {
     const int64_t unit = plan.kv_heads * plan.head_dim;
     if (width % unit != 0) refuse_width(width, "a multiple of " + std::to_string(unit));
     for (int64_t head = 0; head < plan.kv_heads; ++head) {
-      rotation.seed = rotation_seed(rotation_seed(fold.seed, site, 0), static_cast<int>(head), 0);
+      rotation.seed =
+          rotation_seed(rotation_seed(fold.seed, heads, 0), static_cast<uint32_t>(head), 0);
       result.add(rotation, plan.head_dim, width / unit);
     }
   }
@@ -177,7 +179,11 @@ std::string folded_config(std::string_view config_json, const std::string& where
 
 ResidualFold::ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,
                            ThreadPool& pool)
-    : plan_(plan.residual), rotation_(fold), checkpoint_(checkpoint), pool_(pool) {
+    : plan_(plan.residual),
+      gain_offset_(plan.gain_offset),
+      rotation_(fold),
+      checkpoint_(checkpoint),
+      pool_(pool) {
   for (const FoldedTensor& folded : plan_.tensors)
     tensors_[folded.name] = &folded;
 }
@@ -197,7 +203,7 @@ std::function<void(float* x)> ResidualFold::input_rotation(const std::string& na
   const auto it = tensors_.find(name);
   if (it == tensors_.end() || it->second->cols == Basis::own) return {};
   const FoldedTensor& folded = *it->second;
-  return [r = make_transform(plan_, rotation_, folded.cols, folded.site, width)](float* x) {
+  return [r = make_transform(plan_, rotation_, folded.cols, folded.heads, width)](float* x) {
     r.apply(x);
   };
 }
@@ -212,8 +218,8 @@ Tensor ResidualFold::load(const std::string& name) const {
   if (it == tensors_.end()) {
     Tensor source = checkpoint_.load(name);
     if (!contains(name)) return source;
-    OwnedTensor ones = allocate(source.rows, source.cols);
-    std::fill_n(ones.values, source.rows * source.cols, 1.0f);
+    OwnedTensor ones = allocate(source.rows, source.cols);  // as norms store a gain of one
+    std::fill_n(ones.values, source.rows * source.cols, 1 - gain_offset_);
     return ones.tensor;
   }
   try {
@@ -234,13 +240,15 @@ std::vector<float> ResidualFold::gain(const FoldedTensor& folded, int64_t cols) 
   }
   std::vector<float> values(static_cast<size_t>(cols));
   decode_rows(norm, 0, 1, values.data());
+  for (float& value : values)
+    value += gain_offset_;
   return values;
 }
 
 Tensor ResidualFold::fold(const FoldedTensor& folded) const {
   const Tensor source = checkpoint_.load(folded.source);
   const auto transform = [&](Basis basis, int64_t width) {
-    return make_transform(plan_, rotation_, basis, folded.site, width);
+    return make_transform(plan_, rotation_, basis, folded.heads, width);
   };
   const BlockTransform of_row = transform(folded.cols, source.cols);
   const BlockTransform of_column = transform(folded.rows, source.rows);
@@ -259,9 +267,9 @@ Tensor rotate_outputs(const Tensor& matrix, const Rotation& rotation, ThreadPool
   return result.tensor;
 }
 
-Rotation rotation_of_outputs(const Rotation& fold, int site) {
+Rotation rotation_of_outputs(const Rotation& fold, std::string_view activation) {
   Rotation rotation = fold;
-  rotation.seed = rotation_seed(rotation_seed(fold.seed, kOutputSite, 0), site, 0);
+  rotation.seed = rotation_seed(rotation_seed(fold.seed, kOutputName, 0), activation, 0);
   return rotation;
 }
 

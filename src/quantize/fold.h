@@ -18,9 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "formats/weight_source.h"
-#include "rotate/plan.h"
 
 namespace walsh {
 
@@ -59,6 +59,7 @@ class ResidualFold {
   Tensor fold(const FoldedTensor& folded) const;
 
   const ResidualPlan& plan_;
+  float gain_offset_;  // of the norms (ModelPlan)
   Rotation rotation_;
   WeightSource& checkpoint_;
   ThreadPool& pool_;
@@ -68,7 +69,7 @@ class ResidualFold {
 // Two-sided rotation: R W in f32, for a matrix whose output is rotated back at run time. Throws
 // bad_input with an empty `where` as ResidualFold::load.
 Tensor rotate_outputs(const Tensor& matrix, const Rotation& rotation, ThreadPool& pool);
-// The rotation of the outputs of the matrices that read a site; `fold` as for ResidualFold.
-Rotation rotation_of_outputs(const Rotation& fold, int site);
+// The rotation of the outputs of the matrices that read an activation; `fold` as for ResidualFold.
+Rotation rotation_of_outputs(const Rotation& fold, std::string_view activation);
 
 }  // namespace walsh

@@ -9,7 +9,7 @@
 namespace walsh {
 
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
-                                            const PlanReader& read_plan, ThreadPool& pool) {
+                                            ThreadPool& pool) {
   std::error_code unreadable;  // then opening it says why
   if (std::filesystem::is_regular_file(path, unreadable)) {
     throw Error(ErrorCode::usage, path,
@@ -22,15 +22,17 @@ std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recip
 }
 
 std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
-                                          const PlanReader& read_plan, ThreadPool& pool) {
+                                          ThreadPool& pool) {
   if (recipe) {
-    auto compressor = open_compressor(path, *recipe, read_plan, pool);
+    auto compressor = open_compressor(path, *recipe, pool);
     compressor->settle_formats();
     return compressor;
   }
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable)) {
-    return std::make_unique<CheckpointSource>(Checkpoint::open(path));
+    Checkpoint checkpoint = Checkpoint::open(path);
+    const ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
+    return std::make_unique<CheckpointSource>(std::move(checkpoint), plan.parts);
   }
   return WalshFile::open(path);
 }

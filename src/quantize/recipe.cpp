@@ -90,9 +90,10 @@ const Format& format_at(const Format& format, Effort effort) {
   return shortened ? fast_trellis_profile(format) : format;
 }
 
-Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass) {
+Rotation rotation_for(const Recipe& recipe, const Format& format, std::string_view activation,
+                      int pass) {
   Rotation r;
-  r.seed = rotation_seed(recipe.seed, site, pass);
+  r.seed = rotation_seed(recipe.seed, activation, pass);
   r.signs = recipe.signs;
   r.kind = format.rotation_block == 0 ? RotationKind::none : recipe.rotation;
   if (r.kind == RotationKind::none) return {RotationKind::none, 32, 0, false};

@@ -65,8 +65,9 @@ void check_recipe(const Recipe& recipe);
 // two state bits less.
 const Format& format_at(const Format& format, Effort effort);
 
-// The rotation of pass `pass` of a tensor of `format` that reads site number `site`.
-Rotation rotation_for(const Recipe& recipe, const Format& format, int site, int pass);
+// The rotation of pass `pass` of a tensor of `format` that reads the activation of this name.
+Rotation rotation_for(const Recipe& recipe, const Format& format, std::string_view activation,
+                      int pass);
 
 std::string_view rotate_at_name(RotateAt place);
 

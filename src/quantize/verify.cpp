@@ -48,7 +48,7 @@ Tensor scaled_original(Tensor original, const WalshFile& file, const ModelPlan& 
 }
 
 std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const std::string& norm,
-                             const std::string& tensor) {
+                             float gain_offset, const std::string& tensor) {
   if (norm.empty()) {
     const auto scales = file.column_scales(tensor);
     return {scales.begin(), scales.end()};
@@ -60,7 +60,8 @@ std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const st
                 "its size differs from the checkpoint's");
   }
   for (size_t c = 0; c < scales.size(); ++c) {
-    scales[c] = scales[c] == folded[c] ? 1.0f : scales[c] / folded[c];
+    scales[c] =
+        scales[c] == folded[c] ? 1.0f : (gain_offset + scales[c]) / (gain_offset + folded[c]);
   }
   return scales;
 }
@@ -81,7 +82,8 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
   const Rotation outputs = file.output_rotation(tensor);
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
   const std::string scaled_norm = folded ? "" : feeding_norm(plan, tensor);
-  const std::vector<float> scales = scales_of(file, checkpoint, scaled_norm, tensor);
+  const std::vector<float> scales =
+      scales_of(file, checkpoint, scaled_norm, plan.gain_offset, tensor);
   const int64_t chunks = (stored.rows + kChunkRows - 1) / kChunkRows;
   std::vector<double> errors(static_cast<size_t>(chunks)), norms(static_cast<size_t>(chunks));
   pool.for_each(chunks, [&](int64_t chunk) {

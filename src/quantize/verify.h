@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "formats/weight_source.h"
 #include "quantize/walsh_file.h"
-#include "rotate/plan.h"
 
 namespace walsh {
 

@@ -80,10 +80,17 @@ float rotation_sign(uint32_t seed, uint64_t column) {
   return hash >> 31 != 0 ? -1.0f : 1.0f;
 }
 
-// fmix32 is a bijection, so one seed never repeats among fewer than 2^31 sites.
-uint32_t rotation_seed(uint32_t seed, int site, int pass) {
-  const uint32_t number = 2 * static_cast<uint32_t>(site) + static_cast<uint32_t>(pass);
-  return fmix32(fmix32(seed) + number + 1);
+// fmix32 is a bijection, so one seed never repeats among fewer than 2^31 numbers.
+uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass) {
+  return fmix32(fmix32(seed) + 2 * number + static_cast<uint32_t>(pass) + 1);
+}
+
+// Names are hashed by FNV-1a.
+uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass) {
+  uint32_t hash = 0x811c9dc5;
+  for (const char c : activation)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
+  return rotation_seed(seed, hash, pass);
 }
 
 struct Rotator::Impl {

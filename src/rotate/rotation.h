@@ -39,8 +39,11 @@ std::vector<Segment> rotation_segments(int64_t k, int block);
 // -1 or +1 for a column: bit 31 of fmix32(column * 0x9E3779B9 + seed).
 float rotation_sign(uint32_t seed, uint64_t column);
 
-// Seed of pass `pass` (0, or 1 for a residual) of the tensors that read activation site `site`.
-uint32_t rotation_seed(uint32_t seed, int site, int pass);
+// Seed of pass `pass` (0, or 1 for a residual) of the tensors that read the activation of this
+// name.
+uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass);
+// The same for things that are numbered.
+uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass);
 
 // A rotation prepared for rows of one length. The same input gives the same bits on every
 // instruction set (the order of additions is fixed by the butterfly).

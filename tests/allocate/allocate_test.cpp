@@ -33,7 +33,7 @@ class AllocateTest : public testing::Test {
     return allocate(model_.opener(pool_), base, options, load);
   }
   uint64_t written_bytes(const Recipe& recipe) {
-    const auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+    const auto compressor = open_compressor(model_.path(), recipe, pool_);
     const std::string file = model_.path() + "/out.gguf";
     quantize_to_file(*compressor, file, {});
     return std::filesystem::file_size(file);
@@ -98,7 +98,7 @@ TEST_F(AllocateTest, GivesWhatCannotBeSeenTheFewestBits) {
 
 TEST_F(AllocateTest, TheRecipeIsWhatWasMeasured) {
   const Allocation a = run(bits(3.3));
-  const auto compressor = open_compressor(model_.path(), a.chosen().recipe, read_plan, pool_);
+  const auto compressor = open_compressor(model_.path(), a.chosen().recipe, pool_);
   for (const TensorAllocation& t : a.tensors)
     EXPECT_EQ(&compressor->format_of(t.name), t.format) << t.name;
   EXPECT_NEAR(predict(*compressor).bits_per_weight(), a.chosen().bits_per_weight, 1e-12);
@@ -133,7 +133,7 @@ TEST_F(AllocateTest, LeavesTensorsAloneThatRulesName) {
   base.rules = {parse_override("re:down_proj=tq4"), parse_ignore("re:layers.0.*q_proj")};
   const Allocation a = run(bits(4.2), base);
   EXPECT_EQ(a.tensors.size(), 17u);
-  const auto compressor = open_compressor(model_.path(), a.chosen().recipe, read_plan, pool_);
+  const auto compressor = open_compressor(model_.path(), a.chosen().recipe, pool_);
   EXPECT_EQ(compressor->format_of("model.layers.1.mlp.down_proj.weight").name, "tq4");
   EXPECT_EQ(compressor->format_of("model.layers.0.self_attn.q_proj.weight").name, "bf16");
   EXPECT_LE(a.chosen().bits_per_weight, 4.2);
@@ -190,7 +190,7 @@ TEST_F(AllocateTest, ProgressSeesEveryStageAndMayStop) {
 }
 
 TEST_F(AllocateTest, TheModelWritesTheSameTextAgain) {
-  const auto source = open_source(model_.path(), nullptr, read_plan, pool_);
+  const auto source = open_source(model_.path(), nullptr, pool_);
   LoadOptions load;
   load.pool = &pool_;
   const Model model =

@@ -62,7 +62,7 @@ TEST_F(CandidatesTest, CalibratedBalancingIsUndoneOnBothSides) {
         std::make_shared<LayerStatistics>(model_.path(), windows, pool_, check, fold);
     const OpenCompressor open = [&](Recipe recipe) {
       recipe.calibration = CalibrationText{"0", 512, 64};
-      auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+      auto compressor = open_compressor(model_.path(), recipe, pool_);
       compressor->calibrate(statistics);
       return compressor;
     };
@@ -79,7 +79,7 @@ TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {
   const Recipe recipe = candidates.recipe(assignment);
   EXPECT_EQ(recipe.type->name, "tq3");
   ASSERT_EQ(recipe.rules.size(), 2u) << "the embedding is always named";
-  const auto compressor = open_compressor(model_.path(), recipe, read_plan, pool_);
+  const auto compressor = open_compressor(model_.path(), recipe, pool_);
   for (size_t t = 0; t < assignment.size(); ++t)
     EXPECT_EQ(&compressor->format_of(candidates.tensors()[t].name),
               &candidates.format(t, assignment[t]));

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "allocate/candidates.h"
+#include "arch/plan.h"
 #include "base/random.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 
 namespace walsh::test {
@@ -52,9 +52,7 @@ class TinyModel {
   }
 
   OpenCompressor opener(ThreadPool& pool) const {
-    return [this, &pool](const Recipe& recipe) {
-      return open_compressor(path(), recipe, read_plan, pool);
-    };
+    return [this, &pool](const Recipe& recipe) { return open_compressor(path(), recipe, pool); };
   }
 
   // Random tokens of its vocabulary.

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <map>
 
+#include "arch/plan.h"
 #include "base/random.h"
 #include "calibrate/text_windows.h"
 #include "model/model_support.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 #include "walsh/error.h"
 
@@ -52,12 +52,9 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     index[&input] = moments.size();
     moments.emplace_back(width);
   };
-  for (const Layer& layer : model.layers) {
-    site(layer.attention_input, c.hidden);
-    site(layer.o_input, c.query_width());
-    site(layer.mlp_input, c.hidden);
-    site(layer.down_input, c.intermediate);
-  }
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (size_t i = 0; i < model.layers[layer].inputs.size(); ++i)
+      site(model.layers[layer].inputs[i], c.layers[layer].activations[i].width);
   site(model.head_input, c.hidden);
   CpuExecutor executor(model, static_cast<int64_t>(windows.front().size()), SessionOptions{});
   executor.observe([&](const Input& input, const float* rows, int64_t stride, int64_t m) {
@@ -67,13 +64,10 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     const auto rows = static_cast<int64_t>(window.size());
     EXPECT_LE(rows, executor.max_rows());
     const Run run{0, 0, rows};
-    executor.run(window, {&run, 1}, rows, false, [&] {
-      executor.embed();
-      for (int64_t layer = 0; layer < c.layers; ++layer) {
-        executor.project(layer);
-        executor.attend(layer, 0);
-        executor.mlp(layer, 0);
-      }
+    executor.run_parts(window, {&run, 1}, [&] {
+      executor.execute(executor.pass().embed());
+      for (const ForwardOp& op : executor.pass().layers())
+        executor.execute(op);
       executor.prepare_head(0, rows);
     });
   }
@@ -106,7 +100,7 @@ TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
     recipe.type = &get_format("f32");
     recipe.embed_type = recipe.head_type = recipe.type;
     recipe.rotate = RotateAt::residual;
-    const auto source = open_source(folder, &recipe, read_plan, pool);
+    const auto source = open_source(folder, &recipe, pool);
     const Model model = Model::load(*source, parse_config(source->config_json(), folder),
                                     {&pool, ActivationMode::automatic, {}});
     const Windows windows = random_windows(model.config, 3, 40);
@@ -147,8 +141,9 @@ TEST(LayerStatistics, AreSecondMomentsOfTheNormalizedEmbeddingsAtTheFirstSite) {
       double squares = 0;
       for (const float v : row)
         squares += double{v} * double{v};
-      const double scale = 1 / std::sqrt(squares / static_cast<double>(n) + double{c.norm_eps});
-      const std::vector<float>& gain = model.layers[0].attention_input.gain;
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(n) +
+                                         double{c.layers[0].activations[0].norm.eps});
+      const std::vector<float>& gain = model.layers[0].inputs[0].gain;
       for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j < n; ++j) {
           expected[i * n + j] +=

@@ -120,7 +120,7 @@ TEST(Rope, RotatesPairsHalfAHeadApart) {
     for (const Isa isa : supported_isas()) {
       AlignedArray<float> y(x.size());
       std::copy(x.begin(), x.end(), y.begin());
-      ops(isa).rope(y.data(), heads, head_dim, cos.data(), sin.data());
+      ops(isa).rope(y.data(), heads, head_dim, head_dim, cos.data(), sin.data());
       for (int h = 0; h < heads; ++h) {
         for (int i = 0; i < half; ++i) {
           const auto a = static_cast<size_t>(h * head_dim + i), b = a + static_cast<size_t>(half);

@@ -165,14 +165,11 @@ TEST_F(CodedCaches, ResetLeavesNothingBehind) {
     CpuExecutor fresh(model, 300, {}), used(model, 300, {});
     const auto logits = [&](CpuExecutor& executor, int64_t count, float spoilt) {
       const walsh::Run run{0, 0, count};
-      executor.run(std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}, 0, false, [&] {
-        executor.embed();
+      executor.run_parts(std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}, [&] {
+        executor.execute(executor.pass().embed());
         std::ranges::fill(executor.hidden(count / 2), spoilt);
-        for (int64_t layer = 0; layer < 2; ++layer) {
-          executor.project(layer);
-          executor.attend(layer, 0);
-          executor.mlp(layer, 0);
-        }
+        for (const ForwardOp& op : executor.pass().layers())
+          executor.execute(op);
         executor.logits(count - 1, 1);
       });
       const auto row = executor.logit_row(0);
@@ -189,13 +186,14 @@ TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   CpuExecutor executor(model, 400, {});
   const auto run = [&](int64_t position, int64_t rows, bool fails) {
     const walsh::Run one{0, position, rows};
-    executor.run(std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}, 0, false,
-                 [&] {
-                   executor.embed();
-                   executor.project(0);
-                   if (fails) throw Error(ErrorCode::limit, "test", "no memory");
-                   executor.project(1);
-                 });
+    executor.run_parts(std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}, [&] {
+      executor.execute(executor.pass().embed());
+      for (const int64_t layer : {0, 1}) {
+        if (fails && layer == 1) throw Error(ErrorCode::limit, "test", "no memory");
+        for (const ForwardOp& op : executor.pass().layer(layer).first(2))  // up to the cache
+          executor.execute(op);
+      }
+    });
   };
   run(0, 256, false);
   run(256, 40, false);

@@ -189,8 +189,8 @@ TEST(CodedModelParts, MatricesOfOneInputMayDifferInFormat) {
         << other;
     ThreadPool pool(1);
     const Model model = load(mixed, pool, ActivationMode::automatic);
-    EXPECT_GE(model.layers[0].attention_input.forms.size(), 2u) << other;
-    EXPECT_EQ(model.layers[0].mlp_input.forms.size(), 1u) << "gate and up share one";
+    EXPECT_GE(model.layers[0].inputs[0].forms.size(), 2u) << other;
+    EXPECT_EQ(model.layers[0].inputs[2].forms.size(), 1u) << "gate and up share one";
     EXPECT_EQ(model.type_name(), "tq3");
   }
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arch/plan.h"
 #include "model/op_count.h"
-#include "model/tensors.h"
 #include "model_support.h"
 #include "quantize/open.h"
 
@@ -23,7 +23,7 @@ Recipe folded(const std::string& type, int block = 0) {
 }
 
 Model load(const std::string& folder, const Recipe* recipe, ThreadPool& pool) {
-  const auto source = open_source(folder, recipe, read_plan, pool);
+  const auto source = open_source(folder, recipe, pool);
   const ModelConfig config = parse_config(source->config_json(), folder);
   return Model::load(*source, config, {&pool, ActivationMode::automatic, {}});
 }
@@ -118,10 +118,10 @@ TEST_P(FoldedModel, OutputsAreRotatedBackBeforeTheirBias) {
   const Model model = load(folder_, &recipe, pool_);
   EXPECT_LT(relative_error(logits_of(model, tokens), expected), 0.05);
   uint64_t rotated = 0;
-  for (const Linear* linear : linears(model.layers[0]))
-    rotated += linear->rows % 32 == 0;
+  for (const Linear& linear : model.layers[0].matrices)
+    rotated += linear.rows % 32 == 0;
   EXPECT_GT(rotated, 2u);
-  EXPECT_EQ(count_layer(model.layers[0]).transforms, 2 * 4 + rotated) << "two passes";
+  EXPECT_EQ(count_layer(model, 0).transforms, 2 * 4 + rotated) << "two passes";
 }
 
 TEST_P(FoldedModel, RotatesOneActivationPerLayerInsteadOfFour) {
@@ -129,7 +129,7 @@ TEST_P(FoldedModel, RotatesOneActivationPerLayerInsteadOfFour) {
   Recipe plain = recipe;
   plain.rotate = RotateAt::input;
   const Model with = load(folder_, &recipe, pool_), without = load(folder_, &plain, pool_);
-  const OpCount a = count_layer(with.layers[0]), b = count_layer(without.layers[0]);
+  const OpCount a = count_layer(with, 0), b = count_layer(without, 0);
   EXPECT_EQ(a.transforms, 1u);
   EXPECT_EQ(b.transforms, 4u);
   EXPECT_LT(a.multiplications, b.multiplications);

@@ -72,11 +72,11 @@ TEST(OpCount, ALayerIsTheSumOfItsMatricesAndInputs) {
   const Model model = Model::load(source, parse_config(source.config_json(), "test"), options);
   const ModelConfig& c = model.config;
   OpCount expected;
-  for (const Linear* linear : linears(model.layers[0]))
-    expected += count_product(tq3, linear->rows, linear->cols, 1);
-  for (const int64_t width : {c.hidden, c.query_width(), c.hidden, c.intermediate})
-    expected += count_transform({RotationKind::hadamard, 128, 0, true}, padded_cols(tq3, width));
-  const OpCount layer = count_layer(model.layers[0]);
+  for (const Linear& linear : model.layers[0].matrices)
+    expected += count_product(tq3, linear.rows, linear.cols, 1);
+  for (const ActivationDesc& a : c.layers[0].activations)
+    expected += count_transform({RotationKind::hadamard, 128, 0, true}, padded_cols(tq3, a.width));
+  const OpCount layer = count_layer(model, 0);
   EXPECT_EQ(layer, expected);
   EXPECT_EQ(layer.transforms, 4u);
   EXPECT_EQ(count_head(model).transforms, 1u);

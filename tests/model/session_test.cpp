@@ -138,7 +138,8 @@ TEST_F(SmallSession, SequencesDecodedTogetherEqualEachAlone) {
   options.sequences = sequences;
   Session together(model_, options);
   for (int64_t s = 0; s < sequences; ++s)
-    together.forward(texts[static_cast<size_t>(s)], [](int64_t, std::span<const float>) {}, 0, s);
+    together.forward(
+        texts[static_cast<size_t>(s)], [](int64_t, std::span<const float>) {}, 0, s);
   const std::vector<int32_t> next = {7, 8, 6};
   std::vector<std::vector<float>> rows;
   together.decode(next, [&](int64_t index, std::span<const float> logits) {
@@ -183,14 +184,20 @@ TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
     Session after(model, {64});
     return worst_difference(test::all_logits(after, tokens), expected);
   };
-  EXPECT_GT(changed("mistral-tiny", [](Model& m) { m.layers[1].window = 17; }), 0.01);
-  EXPECT_GT(changed("qwen2-window-tiny", [](Model& m) { m.layers[0].window = 11; }), 0.01);
-  EXPECT_GT(changed("llama31-tiny", [](Model& m) { m.config.rope.factor = 1; }), 0.01);
-  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.config.rope.factor = 1; }), 0.01);
-  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].o.bias.clear(); }), 0.01);
-  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].down.bias.clear(); }), 0.01);
-  EXPECT_GT(changed("qwen2-tiny", [](Model& m) { m.layers[2].k.bias.clear(); }), 0.001);
-  EXPECT_GT(changed("qwen3-tiny", [](Model& m) { m.layers[0].q_norm.clear(); }), 0.01);
+  EXPECT_GT(changed("mistral-tiny", [](Model& m) { m.config.layers[1].attention.window = 17; }),
+            0.01);
+  EXPECT_GT(
+      changed("qwen2-window-tiny", [](Model& m) { m.config.layers[0].attention.window = 11; }),
+      0.01);
+  EXPECT_GT(changed("llama31-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].matrices[3].bias.clear(); }),
+            0.01);
+  EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].matrices[6].bias.clear(); }),
+            0.01);
+  EXPECT_GT(changed("qwen2-tiny", [](Model& m) { m.layers[2].matrices[1].bias.clear(); }), 0.001);
+  EXPECT_GT(changed("qwen3-tiny", [](Model& m) { m.config.layers[0].attention.q_norm = {}; }),
+            0.01);
 }
 
 }  // namespace

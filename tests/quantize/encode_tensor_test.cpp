@@ -171,7 +171,7 @@ TEST(EncodeTensor, refusesARotationThatOverflows) {
   // Values chosen to add up: the signs of the rotation times the largest float.
   Matrix m{1, 128, std::vector<float>(128)};
   for (size_t i = 0; i < 128; ++i)
-    m.values[i] = std::numeric_limits<float>::max() * rotation_sign(rotation_seed(42, 0, 0), i);
+    m.values[i] = std::numeric_limits<float>::max() * rotation_sign(rotation_seed(42, 0u, 0), i);
   EXPECT_EQ(refusal(get_format("tq3"), m).substr(0, 25), "value too large to rotate");
 }
 

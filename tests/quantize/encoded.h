@@ -38,7 +38,7 @@ inline Encoded encode(const Format& format, const Matrix& m, const EncodeOptions
   for (int pass = 0; pass < 2; ++pass) {
     rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
     rotation[pass].block = format.rotation_block;
-    rotation[pass].seed = rotation_seed(42, 0, pass);
+    rotation[pass].seed = rotation_seed(42, 0u, pass);
   }
   ThreadPool pool(threads);
   const auto read_rows = [&](int64_t begin, int64_t end, float* out) {

@@ -35,7 +35,7 @@ Rotation rotation_of(const Format& format, int pass) {
   Rotation rotation;
   rotation.kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
   rotation.block = format.rotation_block == 0 ? 32 : format.rotation_block;
-  rotation.seed = rotation_seed(42, 0, pass);
+  rotation.seed = rotation_seed(42, 0u, pass);
   return rotation;
 }
 

@@ -21,7 +21,7 @@ namespace walsh {
 namespace {
 
 constexpr int kHidden = TinyCheckpoint::kHidden, kFfn = TinyCheckpoint::kFfn;
-constexpr int kHeadDim = 16, kKvHeads = 3, kGroup = 2, kOutputSite = 1;
+constexpr int kHeadDim = 16, kKvHeads = 3, kGroup = 2;
 constexpr int kQueryWidth = kHeadDim * kKvHeads * kGroup;
 
 using Vector = std::vector<double>;
@@ -81,7 +81,7 @@ class FoldTest : public testing::Test {
     r.head = "head";
     r.norms = {"norm1", "norm2", "final"};
     const auto entry = [&](const char* name, const char* norm) {
-      r.tensors.push_back({name, name, norm, Basis::own, Basis::residual, kOutputSite});
+      r.tensors.push_back({name, name, norm, Basis::own, Basis::residual, "o"});
     };
     entry("embed", "");
     entry("o_bias", "");
@@ -95,10 +95,10 @@ class FoldTest : public testing::Test {
       p.head = "";
       p.ignored = {"head"};
     }
-    r.tensors.push_back({"v", "v", "norm1", Basis::heads, Basis::residual, kOutputSite});
-    r.tensors.push_back({"v_bias", "v_bias", "", Basis::own, Basis::heads, kOutputSite});
-    r.tensors.push_back({"o", "o", "", Basis::residual, Basis::heads, kOutputSite});
-    r.tensors.push_back({"down", "down", "", Basis::residual, Basis::own, kOutputSite});
+    r.tensors.push_back({"v", "v", "norm1", Basis::heads, Basis::residual, "o"});
+    r.tensors.push_back({"v_bias", "v_bias", "", Basis::own, Basis::heads, "o"});
+    r.tensors.push_back({"o", "o", "", Basis::residual, Basis::heads, "o"});
+    r.tensors.push_back({"down", "down", "", Basis::residual, Basis::own, "o"});
     return p;
   }
 

@@ -383,16 +383,17 @@ TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
 }
 
 TEST_F(PipelineTest, OpenSourceTellsFilesFromFolders) {
-  const PlanReader plan = [&](std::string_view, std::string_view) { return tiny_.plan(); };
+  const std::string folder = std::string(WALSH_TEST_DATA) + "/models/qwen3-tiny";
+  const std::string q = "model.layers.0.self_attn.q_proj.weight", file = tiny_.file("out.gguf");
   const Recipe recipe = recipe_of("tq3");
-  quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});
-  EXPECT_EQ(open_source(tiny_.path(), nullptr, plan, pool_)->load("q").format->name, "f32");
-  EXPECT_EQ(open_source(tiny_.path(), &recipe, plan, pool_)->load("q").format->name, "tq3");
-  const auto file = open_source(tiny_.file("out.gguf"), nullptr, plan, pool_);
-  EXPECT_EQ(file->load("q").format->name, "tq3");
-  EXPECT_EQ(parse_json(file->config_json(), "x")["model_type"], "tiny");
-  EXPECT_THROW(open_source(tiny_.file("out.gguf"), &recipe, plan, pool_), Error);
-  EXPECT_THROW(open_source(tiny_.file("absent"), nullptr, plan, pool_), Error);
+  quantize_to_file(*open_compressor(folder, recipe, pool_), file, {});
+  EXPECT_EQ(open_source(folder, nullptr, pool_)->load(q).format->name, "bf16");
+  EXPECT_EQ(open_source(folder, &recipe, pool_)->load(q).format->name, "tq3");
+  const auto written = open_source(file, nullptr, pool_);
+  EXPECT_EQ(written->load(q).format->name, "tq3");
+  EXPECT_EQ(parse_json(written->config_json(), "x")["model_type"], "qwen3");
+  EXPECT_THROW(open_source(file, &recipe, pool_), Error);
+  EXPECT_THROW(open_source(tiny_.file("absent"), nullptr, pool_), Error);
 }
 
 }  // namespace

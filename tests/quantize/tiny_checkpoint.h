@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "arch/plan.h"
 #include "base/random.h"
-#include "rotate/plan.h"
 
 namespace walsh {
 

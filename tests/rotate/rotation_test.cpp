@@ -83,14 +83,16 @@ TEST(RotationSigns, dependOnSeedAndAreBalanced) {
 
 TEST(RotationSeeds, aPureFunctionWithoutRepeats) {
   std::set<uint32_t> seen;
-  for (int site = 0; site < 2000; ++site) {
+  for (int layer = 0; layer < 2000; ++layer) {
     for (int pass = 0; pass < 2; ++pass) {
-      seen.insert(rotation_seed(42, site, pass));
-      EXPECT_EQ(rotation_seed(42, site, pass), rotation_seed(42, site, pass));
+      const std::string name = "layers." + std::to_string(layer) + ".attention";
+      seen.insert(rotation_seed(42, name, pass));
+      EXPECT_EQ(rotation_seed(42, name, pass), rotation_seed(42, name, pass));
     }
   }
   EXPECT_EQ(seen.size(), 4000u);
-  EXPECT_NE(rotation_seed(42, 0, 0), rotation_seed(43, 0, 0));
+  EXPECT_NE(rotation_seed(42, "a", 0), rotation_seed(43, "a", 0));
+  EXPECT_NE(rotation_seed(42, 0u, 0), rotation_seed(42, 1u, 0));
 }
 
 TEST(RotationSegments, coverARowInDescendingPowersOfTwo) {

@@ -16,12 +16,20 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   simd::silu_mul<Lanes>(gate, up, n, out);
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  simd::gelu_mul<Lanes>(gate, up, n, out);
+}
+
+void soft_cap(float* x, int64_t n, float cap) {
+  simd::soft_cap<Lanes>(x, n, cap);
+}
+
 void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
   simd::quantize_i8<Lanes>(x, out, t);
 }
 
-void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
-  simd::rope<Lanes>(x, heads, head_dim, cos, sin);
+void rope(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin) {
+  simd::rope<Lanes>(x, heads, head_dim, rotated, cos, sin);
 }
 
 void to_f16(const float* x, int64_t n, uint16_t* out) {

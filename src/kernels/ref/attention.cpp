@@ -10,17 +10,21 @@
 namespace walsh::ref {
 namespace {
 
+float capped(float logit, float cap) {
+  return cap == 0 ? logit : cap * std::tanh(logit / cap);
+}
+
 // One query against the rows [0, count) of keys and values; weights: scratch[count]. Returns the
 // logarithm of the sum of e^logit.
 float attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_t count,
-             int head_dim, float scale, float* out, float* weights) {
+             int head_dim, const LogitRule& logits, float* out, float* weights) {
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < count; ++j) {
     double dot = 0;
     for (int d = 0; d < head_dim; ++d) {
       dot += double{q[d]} * double{f16_to_f32(keys[j * head_dim + d])};
     }
-    weights[j] = static_cast<float>(dot * double{scale});
+    weights[j] = capped(static_cast<float>(dot * double{logits.scale}), logits.cap);
     largest = std::max(largest, weights[j]);
   }
   double total = 0;
@@ -41,7 +45,7 @@ float attend(const float* q, const uint16_t* keys, const uint16_t* values, int64
 }  // namespace
 
 void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
-               int64_t position, int64_t window, float scale, float* out, int64_t ldo,
+               int64_t position, int64_t window, const LogitRule& logits, float* out, int64_t ldo,
                float* log_sums, float* scratch) {
   for (int64_t i = 0; i < m; ++i) {
     const int64_t end = position + i + 1;
@@ -50,17 +54,17 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
     for (int h = 0; h < heads; ++h) {
       const float log_sum =
           attend(q + i * ldq + h * kv.head_dim, kv.keys + offset, kv.values + offset, end - begin,
-                 kv.head_dim, scale, out + i * ldo + h * kv.head_dim, scratch);
+                 kv.head_dim, logits, out + i * ldo + h * kv.head_dim, scratch);
       if (log_sums != nullptr) log_sums[i * heads + h] = log_sum;
     }
   }
 }
 
-float weigh(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits, float shift,
             float* largest, float* total) {
   const float before = *largest;
   for (int64_t i = begin; i < end; ++i) {
-    row[i] = std::fma(row[i], scale, shift);
+    row[i] = capped(std::fma(row[i], logits.scale, shift), logits.cap);
     *largest = std::max(*largest, row[i]);
   }
   for (int64_t i = 0; i < n; ++i)

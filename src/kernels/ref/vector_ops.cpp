@@ -52,6 +52,20 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  constexpr float kSlope = 0.7978845608f;  // sqrt(2 / pi)
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = gate[i];
+    const float inner = kSlope * (x + 0.044715f * x * x * x);
+    out[i] = 0.5f * x * (1.0f + std::tanh(inner)) * up[i];
+  }
+}
+
+void soft_cap(float* x, int64_t n, float cap) {
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = cap * std::tanh(x[i] / cap);
+}
+
 // Groups below 2^-100 count as zero, so that the inverse scale stays finite; a group holding an
 // infinity or NaN gets scale NaN, which makes every product of it NaN.
 void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
@@ -86,8 +100,8 @@ void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
 
 // The halves of a head are the real and imaginary parts (the convention of Hugging Face
 // checkpoints), not neighbouring elements as in the paper (Su et al. 2021).
-void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
-  const int half = head_dim / 2;
+void rope(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin) {
+  const int half = rotated / 2;
   for (int h = 0; h < heads; ++h, x += head_dim) {
     for (int i = 0; i < half; ++i) {
       const float a = x[i], b = x[i + half];

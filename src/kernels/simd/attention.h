@@ -21,7 +21,7 @@ struct AttentionCall {
   const uint16_t* values;
   const float* q;
   int64_t ldq, position, window;
-  float scale;
+  LogitRule logits;
 
   float* block_keys;    // [head_dim][kKeys]
   float* block_values;  // [kKeys][padded]
@@ -95,14 +95,16 @@ void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, flo
   }
 }
 
-// Ops::weigh.
-template <typename V>
-float weigh(float* row, int64_t n, int64_t begin, int64_t end, float scale, float shift,
-            float* largest, float* total) {
+// Ops::weigh, with or without a cap.
+template <typename V, bool kCapped>
+float weigh_by(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
+               float shift, float* largest, float* total) {
   const auto hidden = V::set(-std::numeric_limits<float>::infinity());
   auto top = hidden;
   for (int64_t j = 0; j < n; j += V::kWidth) {
-    auto logit = V::fma(V::load(row + j), V::set(scale), V::set(shift));
+    auto logit = V::fma(V::load(row + j), V::set(logits.scale), V::set(shift));
+    if constexpr (kCapped)
+      logit = V::mul(V::set(logits.cap), tangent<V>(V::mul(logit, V::set(1 / logits.cap))));
     if (j < begin || j + V::kWidth > end) {
       logit = V::keep(logit, std::clamp<int64_t>(begin - j, 0, V::kWidth),
                       std::clamp<int64_t>(end - j, 0, V::kWidth), hidden);
@@ -128,6 +130,13 @@ float weigh(float* row, int64_t n, int64_t begin, int64_t end, float scale, floa
   return shrink;
 }
 
+template <typename V>
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits, float shift,
+            float* largest, float* total) {
+  return logits.cap != 0 ? weigh_by<V, true>(row, n, begin, end, logits, shift, largest, total)
+                         : weigh_by<V, false>(row, n, begin, end, logits, shift, largest, total);
+}
+
 // Ops::scale_weights.
 template <typename V>
 void scale_weights(const float* weights, const uint16_t* scales, int64_t n, float* out) {
@@ -141,9 +150,9 @@ void scale_weights(const float* weights, const uint16_t* scales, int64_t n, floa
 // One row of one block: its logits become weights, its earlier sums are rescaled if the largest
 // logit grew.
 template <typename V>
-void weigh_row(float* row, int64_t begin, int64_t end, float scale, float* largest, float* total,
-               float* sums, int64_t padded) {
-  const float shrink = weigh<V>(row, AttentionBlocks::kKeys, begin, end, scale, 0, largest, total);
+void weigh_row(float* row, int64_t begin, int64_t end, const LogitRule& logits, float* largest,
+               float* total, float* sums, int64_t padded) {
+  const float shrink = weigh<V>(row, AttentionBlocks::kKeys, begin, end, logits, 0, largest, total);
   if (shrink == 1) return;
   for (int64_t d = 0; d < padded; d += V::kWidth)
     V::store(sums + d, V::mul(V::load(sums + d), V::set(shrink)));
@@ -176,7 +185,7 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
       std::fill(logits, logits + kKeys, 0.0f);
       continue;
     }
-    weigh_row<V>(logits, from, to, call.scale, call.largest + slot + r, call.totals + slot + r,
+    weigh_row<V>(logits, from, to, call.logits, call.largest + slot + r, call.totals + slot + r,
                  sums + r * padded, padded);
   }
   product<V>(rows, factors, values, ldv, begin, end, sums, padded, padded, true);
@@ -212,14 +221,14 @@ void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
 
 template <typename V>
 void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
-               int64_t position, int64_t window, float scale, float* out, int64_t ldo,
+               int64_t position, int64_t window, const LogitRule& logits, float* out, int64_t ldo,
                float* log_sums, float* scratch) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
   const int64_t padded = AttentionBlocks::padded(kv.head_dim);
   const int64_t offset = kv_head * kv.capacity * kv.head_dim;
   AttentionCall call{kv.head_dim, heads,   kv.keys + offset, kv.values + offset,
                      q,           ldq,     position,         window,
-                     scale,       scratch, nullptr,          nullptr,
+                     logits,      scratch, nullptr,          nullptr,
                      nullptr,     nullptr, nullptr};
   call.block_values = call.block_keys + kv.head_dim * kKeys;
   call.weights = call.block_values + kKeys * padded;

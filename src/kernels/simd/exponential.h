@@ -1,4 +1,4 @@
-// e^x for vectors, within 2 units in the last place.
+// e^x for vectors, within 2 units in the last place, and the hyperbolic tangent from it.
 #pragma once
 
 namespace walsh::simd {
@@ -18,6 +18,13 @@ inline typename V::Reg exponential(typename V::Reg x) {
     p = V::fma(p, r, V::set(c));
   }
   return V::zero_below(x, lowest, V::scale_by_power(p, n));
+}
+
+// tanh(x) = 1 - 2 / (e^2x + 1), within 2^-22.
+template <typename V>
+inline typename V::Reg tangent(typename V::Reg x) {
+  const auto one = V::set(1.0f);
+  return V::sub(one, V::div(V::set(2.0f), V::add(exponential<V>(V::add(x, x)), one)));
 }
 
 }  // namespace walsh::simd

@@ -50,11 +50,38 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
+// gelu(x) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3), cut as in silu_mul.
+template <typename V>
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  const auto apply = [](typename V::Reg g, typename V::Reg u) {
+    constexpr float kSlope = -2 * 0.7978845608f;
+    const auto cubic = V::fma(V::mul(V::set(0.044715f), V::mul(g, g)), g, g);
+    const auto e = exponential<V>(V::mul(V::set(kSlope), cubic));
+    return V::mul(V::div(g, V::add(V::set(1.0f), e)), u);
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    V::store(out + i, apply(V::load(gate + i), V::load(up + i)));
+  if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
+}
+
+template <typename V>
+void soft_cap(float* x, int64_t n, float cap) {
+  constexpr int64_t kWidth = V::kWidth;
+  const auto limit = V::set(cap), inverse = V::set(1 / cap);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    V::store(x + i, V::mul(limit, tangent<V>(V::mul(V::load(x + i), inverse))));
+  if (i < n)
+    V::store(x + i, V::mul(limit, tangent<V>(V::mul(V::load(x + i, n - i), inverse))), n - i);
+}
+
 // Multiplications and additions are rounded one by one, as in ref: the results are equal.
 template <typename V>
-void rope(float* x, int heads, int head_dim, const float* cos, const float* sin) {
+void rope(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin) {
   constexpr int64_t kWidth = V::kWidth;
-  const int64_t half = head_dim / 2;
+  const int64_t half = rotated / 2;
   for (int h = 0; h < heads; ++h, x += head_dim) {
     int64_t i = 0;
     for (; i + kWidth <= half; i += kWidth) {

@@ -32,15 +32,15 @@ CodedCache::CodedCache(const Model& model, int64_t positions, int64_t max_rows,
       ops_(ops()),
       key_type_(*model.cache.keys),
       value_type_(*model.cache.values),
-      head_dim_(model.config.head_dim),
-      kv_heads_(model.config.kv_heads),
-      group_(model.config.heads / model.config.kv_heads),
+      head_dim_(widest(model.config).head_dim),
+      kv_heads_(widest(model.config).kv_heads),
+      group_(widest(model.config).heads / kv_heads_),
       window_(std::clamp<int64_t>(model.cache.window, 0, positions)),
       tail_rows_(exact_rows() + kTailSpare),
       // A run finds no room in a tail only if it is longer than what tails have to spare.
       fresh_rows_(std::min(options.sequences, max_rows / (kTailSpare + 1)) * exact_rows() +
                   max_rows),
-      scale_(1.0f / std::sqrt(static_cast<float>(head_dim_))),
+      layers_(static_cast<int64_t>(model.config.layers.size())),
       key_rotator_(make_rotator(key_type_, head_dim_)),
       value_rotator_(make_rotator(value_type_, head_dim_)) {
   bytes_ = planned_bytes(positions, options);
@@ -67,13 +67,13 @@ uint64_t CodedCache::planned_bytes(int64_t positions, const SessionOptions& opti
   const uint64_t row = static_cast<uint64_t>(head_dim_) * 2 * sizeof(uint16_t);
   const uint64_t head = times(block, round_up(positions, kCacheBlock) / kCacheBlock) +
                         times(row, tail_rows_ + kSinks) + times(sizeof(float), head_dim_);
-  return times(times(times(head, kv_heads_), model_.config.layers), options.sequences) +
+  return times(times(times(head, kv_heads_), layers_), options.sequences) +
          times(times(row, fresh_rows_), kv_heads_) +
          times(times(row, kSinks + exact_rows()), model_.pool().size());
 }
 
 void CodedCache::allocate(int64_t positions, const SessionOptions& options) {
-  const int64_t heads = model_.config.layers * kv_heads_;
+  const int64_t heads = layers_ * kv_heads_;
   sequences_.resize(static_cast<size_t>(options.sequences));
   for (Sequence& sequence : sequences_) {
     for (int64_t h = 0; h < heads; ++h) {
@@ -123,12 +123,12 @@ CodedCache::Head& CodedCache::head_of(const Step& step, int64_t layer, int64_t h
 }
 
 CodedCache::HalfRows CodedCache::tail_of(int64_t sequence, int64_t layer, int64_t head) {
-  const int64_t at = ((sequence * model_.config.layers + layer) * kv_heads_ + head) * tail_rows_;
+  const int64_t at = ((sequence * layers_ + layer) * kv_heads_ + head) * tail_rows_;
   return {tail_keys_.data() + at * head_dim_, tail_values_.data() + at * head_dim_};
 }
 
 CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, int64_t layer, int64_t head) {
-  const int64_t at = ((sequence * model_.config.layers + layer) * kv_heads_ + head) * kSinks;
+  const int64_t at = ((sequence * layers_ + layer) * kv_heads_ + head) * kSinks;
   return {sink_keys_.data() + at * head_dim_, sink_values_.data() + at * head_dim_};
 }
 
@@ -193,7 +193,7 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   // The rows of the last unit are fp16 again, with the error of having been stored.
   sequence.stored = sequence.tail = unit_floor(position);
   if (position == sequence.stored) return;
-  for (int64_t layer = 0; layer < model_.config.layers; ++layer)
+  for (int64_t layer = 0; layer < layers_; ++layer)
     for (int64_t head = 0; head < kv_heads_; ++head)
       restore_tail(index, layer, head, position - sequence.stored);
 }

@@ -27,8 +27,7 @@ class CodedCache : public KvCache {
   void finish() override;
   void abandon() override;
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
-  void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
-              float* scratch) override;
+  void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
   // fp16 keys and values of one head, [rows][head_dim] each.
@@ -95,15 +94,16 @@ class CodedCache : public KvCache {
   void encode(const Step& step, int64_t layer, int64_t head, int64_t unit, const HalfRows& rows,
               Scratch& scratch);
   std::vector<float> mean_key(const uint16_t* keys) const;
-  void attend_exact(int64_t layer, int64_t window, const QueryRows& queries, const Alike& alike,
-                    Scratch& scratch, float* attention_scratch);
+  const AttentionDesc& attention_of(int64_t layer) const;
+  void attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike, Scratch& scratch,
+                    float* attention_scratch);
   void add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch);
 
   const Model& model_;
   const Ops& ops_;
   const CacheType &key_type_, &value_type_;
   int64_t head_dim_, kv_heads_, group_, window_, tail_rows_, fresh_rows_;
-  float scale_;
+  int64_t layers_;
   uint64_t bytes_ = 0;
   std::unique_ptr<Rotator> key_rotator_, value_rotator_;  // null: not rotated
   std::vector<Sequence> sequences_;

@@ -6,8 +6,13 @@
 
 namespace walsh {
 
-void CodedCache::attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
+const AttentionDesc& CodedCache::attention_of(int64_t layer) const {
+  return model_.config.layers[static_cast<size_t>(layer)].attention;
+}
+
+void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
                         float* attention_scratch) {
+  const int64_t window = attention_of(layer).window;
   Scratch& scratch = scratch_[static_cast<size_t>(thread)];
   const Step& step = steps_[queries.run];
   const int64_t position = step.run.position + queries.row, stored = sequence_of(step).stored;
@@ -21,13 +26,15 @@ void CodedCache::attend(int64_t layer, int64_t window, const QueryRows& queries,
       scratch.begin[static_cast<size_t>(i)] = std::min(begin, end);
       scratch.end[static_cast<size_t>(i)] = end;
     }
-    attend_exact(layer, window, queries, {first, i - first, end}, scratch, attention_scratch);
+    attend_exact(layer, queries, {first, i - first, end}, scratch, attention_scratch);
   }
   if (any_stored) add_stored(layer, queries, scratch);
 }
 
-void CodedCache::attend_exact(int64_t layer, int64_t window, const QueryRows& queries,
-                              const Alike& alike, Scratch& scratch, float* attention_scratch) {
+void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike,
+                              Scratch& scratch, float* attention_scratch) {
+  const AttentionDesc& a = attention_of(layer);
+  const int64_t window = a.window;
   const Step& step = steps_[queries.run];
   const int64_t position = step.run.position + queries.row + alike.first;
   const HalfRows rows = rows_of(step, layer, queries.head);
@@ -47,12 +54,13 @@ void CodedCache::attend_exact(int64_t layer, int64_t window, const QueryRows& qu
     view.values = join(from.values, view.values, scratch.values.data());
   }
   ops_.attention(view, 0, static_cast<int>(group_), queries.q + alike.first * queries.ldq,
-                 queries.ldq, alike.count, position - alike.end + sinks, window, scale_,
-                 queries.out + alike.first * queries.ldo, queries.ldo,
+                 queries.ldq, alike.count, position - alike.end + sinks, window,
+                 {a.scale, a.logit_cap}, queries.out + alike.first * queries.ldo, queries.ldo,
                  scratch.exact_sums.data() + alike.first * group_, attention_scratch);
 }
 
 void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch) {
+  const AttentionDesc& a = attention_of(layer);
   const Head& from = head_of(steps_[queries.run], layer, queries.head);
   const CacheHead head = {&from.keys, &from.values, key_rotator_.get(), value_rotator_.get(),
                           key_type_.coded ? from.key_offset.data() : nullptr};
@@ -61,7 +69,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
                                queries.m,
                                static_cast<int>(group_),
                                static_cast<int>(head_dim_),
-                               scale_,
+                               {a.scale, a.logit_cap},
                                scratch.begin.data(),
                                scratch.end.data()};
   const int64_t width = group_ * head_dim_;

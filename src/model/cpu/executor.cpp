@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "model/rope.h"
 
 namespace walsh {
 namespace {
@@ -52,37 +51,37 @@ CpuExecutor::CpuExecutor(const Model& model, int64_t positions, const SessionOpt
       max_rows_(std::min(kMaxRows, std::max(positions, options.sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
-      x_stride_(round_up(model.config.hidden, kRowAlignment)),
-      q_stride_(round_up(model.config.query_width(), kRowAlignment)),
-      kv_stride_(round_up(model.config.kv_width(), kRowAlignment)),
-      mlp_stride_(round_up(model.config.intermediate, kRowAlignment)),
-      logits_stride_(round_up(model.config.vocab, kRowAlignment)),
-      cache_(make_kv_cache(model, positions, max_rows_, options)),
-      frequencies_(rope_frequencies(model.config.rope, model.config.head_dim)) {
+      pass_(model.config),
+      cache_(make_kv_cache(model, positions, max_rows_, options)) {
   allocate(positions, options.max_bytes - cache_->bytes());
 }
 
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
-  const int64_t floats_per_row = 2 * (x_stride_ + q_stride_ + kv_stride_ + mlp_stride_);
-  check_limit(workspace_bytes(model_.buffers, max_rows_) +
-                  sizeof(float) *
-                      (rows_of(max_rows_, floats_per_row) + rows_of(logit_rows_, logits_stride_)),
-              max_bytes);
-  for (AlignedArray<float>* rows : {&x_, &branch_})
-    *rows = AlignedArray<float>(rows_of(max_rows_, x_stride_));
-  for (AlignedArray<float>* rows : {&q_, &attended_})
-    *rows = AlignedArray<float>(rows_of(max_rows_, q_stride_));
-  for (AlignedArray<float>* rows : {&k_, &v_})
-    *rows = AlignedArray<float>(rows_of(max_rows_, kv_stride_));
-  for (AlignedArray<float>* rows : {&gate_, &up_})
-    *rows = AlignedArray<float>(rows_of(max_rows_, mlp_stride_));
-  logits_ = AlignedArray<float>(rows_of(logit_rows_, logits_stride_));
-  for (AlignedArray<float>* rows : {&cos_, &sin_})
-    *rows = AlignedArray<float>(rows_of(max_rows_, model_.config.head_dim / 2));
-
-  int64_t scratch =
-      std::max(model_.embedding_scratch(),
-               attention_scratch(max_rows_, positions, static_cast<int>(model_.config.head_dim)));
+  const ModelConfig& c = model_.config;
+  const LayerWidths w = widest(c);
+  // In the order of Rows.
+  const int64_t widths[] = {c.hidden, c.hidden, w.query, w.kv,   w.kv,
+                            w.query,  w.mlp,    w.mlp,   c.vocab};
+  uint64_t floats = 0;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    rows_[i].width = widths[i];
+    rows_[i].stride = round_up(widths[i], kRowAlignment);
+    floats +=
+        rows_of(static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_, rows_[i].stride);
+  }
+  check_limit(workspace_bytes(model_.buffers, max_rows_) + sizeof(float) * floats, max_bytes);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const int64_t count = static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
+    rows_[i].values = AlignedArray<float>(rows_of(count, rows_[i].stride));
+  }
+  for (const RopeConfig& config : c.ropes) {
+    Rope& rope = ropes_.emplace_back();
+    rope.table = rope_table(config, w.head_dim, positions);
+    rope.cos = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
+    rope.sin = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
+  }
+  int64_t scratch = std::max(model_.embedding_scratch(),
+                             attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
   for (const BufferShape& shape : model_.buffers) {
     Workspace workspace;
     if (shape.planes > 0) {
@@ -112,8 +111,8 @@ void CpuExecutor::for_rows(int64_t m, Body&& body) {
   });
 }
 
-void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t, bool,
-                      FunctionRef<void()> steps) {
+void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
+                            FunctionRef<void()> body) {
   tokens_ = tokens;
   runs_ = runs;
   m_ = 0;
@@ -122,7 +121,7 @@ void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs
       positions_[static_cast<size_t>(m_++)] = run.position + i;
   cache_->start(runs);
   try {
-    steps();
+    body();
   } catch (...) {
     cache_->abandon();
     throw;
@@ -130,77 +129,135 @@ void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs
   cache_->finish();
 }
 
+void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
+                      int64_t first_logit, bool) {
+  run_parts(tokens, runs, [&] {
+    execute(pass_.embed());
+    for (const ForwardOp& op : pass_.layers()) {
+      const int64_t skip = pass_.only_wanted_rows(op) ? first_logit : 0;
+      if (skip < m_) execute(op, skip);
+    }
+    if (first_logit < m_) logits(first_logit, std::min(logit_rows_, m_ - first_logit));
+  });
+}
+
+void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
+  switch (op.kind) {
+    case ForwardOp::Kind::embed:
+      return embed();
+    case ForwardOp::Kind::multiply:
+      return multiply(op, skip);
+    case ForwardOp::Kind::place_heads:
+      return place_heads(op.layer);
+    case ForwardOp::Kind::attend:
+      return attend(op.layer, skip);
+    case ForwardOp::Kind::add_branch:
+      return add_branch(op, skip);
+  }
+}
+
+// Rows of the embedding, and the angles of their positions.
 void CpuExecutor::embed() {
-  const int64_t half = model_.config.head_dim / 2;
   for_rows(m_, [&](int64_t row, float* scratch) {
-    model_.embed(tokens_[static_cast<size_t>(row)], x_.data() + row * x_stride_, scratch);
+    model_.embed(tokens_[static_cast<size_t>(row)], rows(Rows::stream).row(row), scratch);
     // Angles in float32, as the reference implementations have them.
     const auto position = static_cast<float>(positions_[static_cast<size_t>(row)]);
-    for (int64_t i = 0; i < half; ++i) {
-      const float angle = position * frequencies_[static_cast<size_t>(i)];
-      cos_[static_cast<size_t>(row * half + i)] = std::cos(angle);
-      sin_[static_cast<size_t>(row * half + i)] = std::sin(angle);
+    for (Rope& rope : ropes_) {
+      for (int64_t i = 0; i < rope.pairs(); ++i) {
+        const float angle = position * rope.table.frequencies[static_cast<size_t>(i)];
+        const auto at = static_cast<size_t>(row * rope.pairs() + i);
+        rope.cos[at] = std::cos(angle) * rope.table.magnitude;
+        rope.sin[at] = std::sin(angle) * rope.table.magnitude;
+      }
     }
   });
 }
 
-void CpuExecutor::project(int64_t index) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  prepare(layer.attention_input, x_.data(), x_stride_, m_);
-  multiply({{&layer.q, &layer.attention_input, q_.data(), q_stride_},
-            {&layer.k, &layer.attention_input, k_.data(), kv_stride_},
-            {&layer.v, &layer.attention_input, v_.data(), kv_stride_}},
-           m_);
-  place_heads(layer);
-  cache_->store(index, k_.data(), v_.data(), kv_stride_);
+const AttentionDesc& CpuExecutor::attention_of(int64_t layer) const {
+  return model_.config.layers[static_cast<size_t>(layer)].attention;
 }
 
-void CpuExecutor::attend(int64_t index, int64_t skip) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
+// Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
+// the residual stream and what goes to the cache keep their places.
+void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const Input& input = layer.input(op.input);
+  const int64_t m = m_ - skip;
+  if (op.from == Rows::gate) {
+    prepare_gated(desc, input, m);
+  } else {
+    RowBuffer& from = rows(op.from);
+    prepare(input, from.row(op.from == Rows::stream ? skip : 0), from.stride, m);
+  }
+  std::vector<Product> products;
+  for (const ForwardOp::Product& product : op.products) {
+    RowBuffer& to = rows(op.add ? Rows::branch : product.to);
+    products.push_back({&layer.matrix(product.matrix), &input, to.row(0), to.stride});
+  }
+  multiply(products, m);
+  if (op.add) add_rows(rows(Rows::branch).row(0), 1, m, rows(Rows::stream).row(skip));
+}
+
+// The input of down: function(gate) * up.
+void CpuExecutor::prepare_gated(const LayerDesc& desc, const Input& input, int64_t m) {
+  const auto gate_mul =
+      desc.mlp.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
+  for_rows(m, [&](int64_t row, float* scratch) {
+    float* gate = rows(Rows::gate).row(row);
+    gate_mul(gate, rows(Rows::up).row(row), desc.mlp.width, gate);
+    prepare_row(input, gate, row, scratch);
+  });
+  tell(input, m);
+}
+
+void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
+  const std::vector<float>& gain = op.after_attention ? layer.after_attention : layer.after_mlp;
+  RowBuffer& branch = rows(Rows::branch);
+  if (norm.present()) {
+    for_rows(m_ - skip, [&](int64_t row, float*) {
+      ops_.rms_norm(branch.row(row), gain.data(), norm.width, norm.eps, branch.row(row));
+    });
+  }
+  add_rows(branch.row(0), desc.branch_scale, m_ - skip, rows(Rows::stream).row(skip));
+}
+
+void CpuExecutor::attend(int64_t layer, int64_t skip) {
   int64_t first = 0;
   for (size_t run = 0; run < runs_.size(); ++run) {
-    if (first + runs_[run].rows > skip) attend_run(index, run, first, skip);
+    if (first + runs_[run].rows > skip) attend_run(layer, run, first, skip);
     first += runs_[run].rows;
   }
-  prepare(layer.o_input, attended_.data(), q_stride_, m_ - skip);
-  multiply({{&layer.o, &layer.o_input, branch_.data(), x_stride_}}, m_ - skip);
-  add_rows(branch_.data(), m_ - skip, x_.data() + skip * x_stride_);
-}
-
-void CpuExecutor::mlp(int64_t index, int64_t skip) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const int64_t width = model_.config.intermediate;
-  const int64_t m = m_ - skip;
-  float* x = x_.data() + skip * x_stride_;
-  prepare(layer.mlp_input, x, x_stride_, m);
-  multiply({{&layer.gate, &layer.mlp_input, gate_.data(), mlp_stride_},
-            {&layer.up, &layer.mlp_input, up_.data(), mlp_stride_}},
-           m);
-  for_rows(m, [&](int64_t row, float* scratch) {
-    float* gate = gate_.data() + row * mlp_stride_;
-    ops_.silu_mul(gate, up_.data() + row * mlp_stride_, width, gate);
-    prepare_row(layer.down_input, gate, row, scratch);
-  });
-  tell(layer.down_input, m);
-  multiply({{&layer.down, &layer.down_input, branch_.data(), x_stride_}}, m);
-  add_rows(branch_.data(), m, x);
 }
 
 std::span<float> CpuExecutor::hidden(int64_t row) {
-  return {x_.data() + row * x_stride_, static_cast<size_t>(model_.config.hidden)};
+  return {rows(Rows::stream).row(row), static_cast<size_t>(model_.config.hidden)};
 }
 
-void CpuExecutor::prepare_head(int64_t row, int64_t rows) {
-  prepare(model_.head_input, x_.data() + row * x_stride_, x_stride_, rows);
+void CpuExecutor::prepare_head(int64_t row, int64_t count) {
+  RowBuffer& stream = rows(Rows::stream);
+  prepare(model_.head_input, stream.row(row), stream.stride, count);
 }
 
-void CpuExecutor::logits(int64_t row, int64_t rows) {
-  prepare_head(row, rows);
-  multiply({{&model_.head, &model_.head_input, logits_.data(), logits_stride_}}, rows);
+void CpuExecutor::logits(int64_t row, int64_t count) {
+  const ModelConfig& c = model_.config;
+  RowBuffer& out = rows(Rows::logits);
+  prepare_head(row, count);
+  const Product head{&model_.head, &model_.head_input, out.row(0), out.stride};
+  multiply({&head, 1}, count);
+  if (c.logit_scale == 1 && c.logit_cap == 0) return;
+  for_rows(count, [&](int64_t r, float*) {
+    for (int64_t i = 0; i < c.vocab; ++i)
+      out.row(r)[i] *= c.logit_scale;
+    if (c.logit_cap != 0) ops_.soft_cap(out.row(r), c.vocab, c.logit_cap);
+  });
 }
 
 std::span<const float> CpuExecutor::logit_row(int64_t index) {
-  return {logits_.data() + index * logits_stride_, static_cast<size_t>(model_.config.vocab)};
+  return {rows(Rows::logits).row(index), static_cast<size_t>(model_.config.vocab)};
 }
 
 void CpuExecutor::prepare(const Input& input, const float* x, int64_t ldx, int64_t m) {
@@ -221,20 +278,19 @@ void CpuExecutor::tell(const Input& input, int64_t m) const {
 
 void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, float* scratch) {
   const float* gain = input.gain.empty() ? nullptr : input.gain.data();
-  const float eps = model_.config.norm_eps;
   for (const PreparedInput& form : input.forms) {
     Workspace& to = workspaces_[static_cast<size_t>(form.buffer)];
     if (form.planes > 0) {
-      prepare_input(ops_, form.transform, x, gain, eps, scratch, &to.quantized, row);
+      prepare_input(ops_, form.transform, x, gain, input.eps, scratch, &to.quantized, row);
     } else {
-      prepare_input(ops_, form.transform, x, gain, eps, to.rows.data() + row * to.stride, nullptr,
-                    row);
+      prepare_input(ops_, form.transform, x, gain, input.eps, to.rows.data() + row * to.stride,
+                    nullptr, row);
     }
   }
 }
 
 // The products of one dispatch, their panels numbered through.
-void CpuExecutor::multiply(std::initializer_list<Product> products, int64_t m) {
+void CpuExecutor::multiply(std::span<const Product> products, int64_t m) {
   int64_t units = 0;
   for (const Product& product : products)
     units += units_of(*product.linear);
@@ -307,59 +363,61 @@ void CpuExecutor::rotate_back(const Product& product, int64_t m) {
   });
 }
 
-// Norms and rotates queries and keys.
-void CpuExecutor::place_heads(const Layer& layer) {
-  const ModelConfig& c = model_.config;
-  const int head_dim = static_cast<int>(c.head_dim);
-  const auto normalize = [&](float* x, int64_t heads, const std::vector<float>& gain) {
-    if (gain.empty()) return;
-    for (int64_t h = 0; h < heads; ++h)
-      ops_.rms_norm(x + h * head_dim, gain.data(), head_dim, c.norm_eps, x + h * head_dim);
+// Norms and rotates queries and keys; keys and values go to the cache.
+void CpuExecutor::place_heads(int64_t index) {
+  const Layer& layer = model_.layers[static_cast<size_t>(index)];
+  const AttentionDesc& a = attention_of(index);
+  const int head_dim = static_cast<int>(a.head_dim);
+  const auto place = [&](float* x, int64_t heads, const NormDesc& norm,
+                         const std::vector<float>& gain, int64_t row) {
+    for (int64_t h = 0; h < heads && norm.present(); ++h)
+      ops_.rms_norm(x + h * head_dim, gain.data(), head_dim, norm.eps, x + h * head_dim);
+    if (a.rope < 0) return;
+    const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
+    const int64_t at = row * rope.pairs();
+    ops_.rope(x, static_cast<int>(heads), head_dim, static_cast<int>(2 * rope.pairs()),
+              rope.cos.data() + at, rope.sin.data() + at);
   };
+  RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
   for_rows(m_, [&](int64_t row, float*) {
-    float* q = q_.data() + row * q_stride_;
-    float* k = k_.data() + row * kv_stride_;
-    const float* cos = cos_.data() + row * (head_dim / 2);
-    const float* sin = sin_.data() + row * (head_dim / 2);
-    normalize(q, c.heads, layer.q_norm);
-    normalize(k, c.kv_heads, layer.k_norm);
-    ops_.rope(q, static_cast<int>(c.heads), head_dim, cos, sin);
-    ops_.rope(k, static_cast<int>(c.kv_heads), head_dim, cos, sin);
+    place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
+    place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
   });
+  cache_->store(index, k.row(0), rows(Rows::value).row(0), k.stride);
 }
 
-// Queries of run `index`, which begins at row `first` of the batch, to the rows of attended_, of
+// Queries of run `index`, which begins at row `first` of the batch, to the rows of `attended`, of
 // which the first is row `skip` of the batch.
 void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t skip) {
-  const ModelConfig& c = model_.config;
-  const int64_t group = c.heads / c.kv_heads;
+  const AttentionDesc& a = attention_of(layer);
+  const int64_t group = a.heads / a.kv_heads;
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  const int64_t window = model_.layers[static_cast<size_t>(layer)].window;
-  model_.pool().for_each(blocks * c.kv_heads, [&](int64_t i, int thread) {
-    const int64_t head = i % c.kv_heads;
-    const int64_t row = begin + i / c.kv_heads * queries;
-    const int64_t column = head * group * c.head_dim;
-    const QueryRows rows = {index,
-                            row - first,
-                            std::min(queries, end - row),
-                            head,
-                            q_.data() + row * q_stride_ + column,
-                            q_stride_,
-                            attended_.data() + (row - skip) * q_stride_ + column,
-                            q_stride_};
-    cache_->attend(layer, window, rows, thread, scratch_[static_cast<size_t>(thread)].data());
+  RowBuffer &q = rows(Rows::query), &out = rows(Rows::attended);
+  model_.pool().for_each(blocks * a.kv_heads, [&](int64_t i, int thread) {
+    const int64_t head = i % a.kv_heads;
+    const int64_t row = begin + i / a.kv_heads * queries;
+    const int64_t column = head * group * a.head_dim;
+    const QueryRows block = {index,
+                             row - first,
+                             std::min(queries, end - row),
+                             head,
+                             q.row(row) + column,
+                             q.stride,
+                             out.row(row - skip) + column,
+                             out.stride};
+    cache_->attend(layer, block, thread, scratch_[static_cast<size_t>(thread)].data());
   });
 }
 
-void CpuExecutor::add_rows(const float* branch, int64_t m, float* x) {
-  const int64_t width = model_.config.hidden;
+void CpuExecutor::add_rows(const float* branch, float scale, int64_t m, float* x) {
+  const int64_t width = model_.config.hidden, stride = rows(Rows::stream).stride;
   for_rows(m, [&](int64_t row, float*) {
-    const float* from = branch + row * x_stride_;
-    float* to = x + row * x_stride_;
+    const float* from = branch + row * stride;
+    float* to = x + row * stride;
     for (int64_t i = 0; i < width; ++i)
-      to[i] += from[i];
+      to[i] += scale * from[i];
   });
 }
 

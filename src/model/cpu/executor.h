@@ -1,8 +1,8 @@
-// The steps of the forward pass on the CPU.
+// The operations of the forward pass on the CPU.
 #pragma once
 
+#include <array>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "model/cpu/kv_cache.h"
 #include "model/executor.h"
+#include "model/forward.h"
 
 namespace walsh {
 
@@ -25,16 +26,18 @@ class CpuExecutor : public Executor {
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
   void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           bool samples, FunctionRef<void()> steps) override;
-  void embed() override;
-  void project(int64_t layer) override;
-  void attend(int64_t layer, int64_t skip) override;
-  void mlp(int64_t layer, int64_t skip) override;
+           bool samples) override;
   void logits(int64_t row, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
-  // The residual stream of a row of the batch, [hidden], to be read or replaced between the steps.
+  // A batch of which single operations are executed: what `body` does between start and end.
+  void run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
+                 FunctionRef<void()> body);
+  // One operation over the rows of the batch from `skip` on.
+  void execute(const ForwardOp& op, int64_t skip = 0);
+  const ForwardPass& pass() const { return pass_; }
+  // The residual stream of a row of the batch, [hidden], to be read or replaced between operations.
   std::span<float> hidden(int64_t row);
   // What logits() does before its product.
   void prepare_head(int64_t row, int64_t rows);
@@ -53,20 +56,34 @@ class CpuExecutor : public Executor {
     float* y;
     int64_t ldy;
   };
+  // Values of every row of a batch, each row 64-byte aligned.
+  struct RowBuffer {
+    int64_t width = 0, stride = 0;
+    AlignedArray<float> values;  // [max_rows][stride]
+
+    float* row(int64_t index) { return values.data() + index * stride; }
+  };
+  RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
   void allocate(int64_t positions, uint64_t max_bytes);
+  void embed();
+  void multiply(const ForwardOp& op, int64_t skip);
+  void add_branch(const ForwardOp& op, int64_t skip);
+  void attend(int64_t layer, int64_t skip);
+  void prepare_gated(const LayerDesc& desc, const Input& input, int64_t m);
+  const AttentionDesc& attention_of(int64_t layer) const;
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
   void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
-  void multiply(std::initializer_list<Product> products, int64_t m);
+  void multiply(std::span<const Product> products, int64_t m);
   void multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m);
   // Of the rows [row_begin, row_end) and the tokens [begin, end).
   void add_bias(const Product& product, int64_t row_begin, int64_t row_end, int64_t begin,
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Product& product, int64_t m);
-  void place_heads(const Layer& layer);
+  void place_heads(int64_t layer);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
-  void add_rows(const float* branch, int64_t m, float* x);
+  void add_rows(const float* branch, float scale, int64_t m, float* x);
   template <typename Body>
   void for_rows(int64_t m, Body&& body);
 
@@ -80,13 +97,18 @@ class CpuExecutor : public Executor {
   std::span<const Run> runs_;
   std::vector<int64_t> positions_;     // per row
   std::vector<Workspace> workspaces_;  // as Model::buffers
-  // [max_rows] rows, each row 64-byte aligned
-  AlignedArray<float> x_, branch_, q_, k_, v_, attended_, gate_, up_, logits_;
-  int64_t x_stride_, q_stride_, kv_stride_, mlp_stride_, logits_stride_;
+  ForwardPass pass_;
+  std::array<RowBuffer, 9> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
   std::vector<AlignedArray<float>> scratch_;  // per thread
-  std::vector<float> frequencies_;            // of rope, [head_dim / 2]
-  AlignedArray<float> cos_, sin_;             // [max_rows][head_dim / 2], of the current batch
+  // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
+  struct Rope {
+    RopeTable table;
+    AlignedArray<float> cos, sin;  // [max_rows][frequencies]
+
+    int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
+  };
+  std::vector<Rope> ropes_;
 };
 
 }  // namespace walsh

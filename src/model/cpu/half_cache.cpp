@@ -12,7 +12,9 @@ namespace {
 size_t checked_elements(const ModelConfig& c, int64_t capacity, const SessionOptions& options) {
   const char* where = "KV cache";
   uint64_t elements = static_cast<uint64_t>(capacity);
-  for (int64_t factor : {options.sequences, c.layers, c.kv_heads, c.head_dim})
+  const LayerWidths w = widest(c);
+  for (int64_t factor :
+       {options.sequences, static_cast<int64_t>(c.layers.size()), w.kv_heads, w.head_dim})
     elements = checked_mul(elements, static_cast<uint64_t>(factor), where);
   const uint64_t bytes = checked_mul(elements, 2 * sizeof(uint16_t), where);
   if (bytes > options.max_bytes) {
@@ -29,6 +31,9 @@ HalfCache::HalfCache(const Model& model, int64_t positions, const SessionOptions
     : model_(model),
       ops_(ops()),
       capacity_(positions),
+      layers_(static_cast<int64_t>(model.config.layers.size())),
+      kv_heads_(widest(model.config).kv_heads),
+      head_dim_(widest(model.config).head_dim),
       keys_(checked_elements(model.config, positions, options)),
       values_(keys_.size()) {}
 
@@ -37,18 +42,16 @@ uint64_t HalfCache::bytes() const {
 }
 
 size_t HalfCache::offset(int64_t sequence, int64_t layer, int64_t head, int64_t position) const {
-  const ModelConfig& c = model_.config;
-  const int64_t row = ((sequence * c.layers + layer) * c.kv_heads + head) * capacity_ + position;
-  return static_cast<size_t>(row * c.head_dim);
+  const int64_t row = ((sequence * layers_ + layer) * kv_heads_ + head) * capacity_ + position;
+  return static_cast<size_t>(row * head_dim_);
 }
 
 void HalfCache::store_row(int64_t layer, int64_t sequence, int64_t position, const float* keys,
                           const float* values) {
-  const int64_t head_dim = model_.config.head_dim;
-  for (int64_t h = 0; h < model_.config.kv_heads; ++h) {
+  for (int64_t h = 0; h < kv_heads_; ++h) {
     const size_t to = offset(sequence, layer, h, position);
-    ops_.to_f16(keys + h * head_dim, head_dim, keys_.data() + to);
-    ops_.to_f16(values + h * head_dim, head_dim, values_.data() + to);
+    ops_.to_f16(keys + h * head_dim_, head_dim_, keys_.data() + to);
+    ops_.to_f16(values + h * head_dim_, head_dim_, values_.data() + to);
   }
 }
 
@@ -70,17 +73,15 @@ void HalfCache::store(int64_t layer, const float* keys, const float* values, int
   }
 }
 
-void HalfCache::attend(int64_t layer, int64_t window, const QueryRows& queries, int,
-                       float* scratch) {
-  const ModelConfig& c = model_.config;
+void HalfCache::attend(int64_t layer, const QueryRows& queries, int, float* scratch) {
+  const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const Run& run = runs_[queries.run];
   const size_t at = offset(run.sequence, layer, queries.head, 0);
   const KvView view = {keys_.data() + at, values_.data() + at, capacity_, 1,
-                       static_cast<int>(c.head_dim)};
-  ops_.attention(view, 0, static_cast<int>(c.heads / c.kv_heads), queries.q, queries.ldq, queries.m,
-                 run.position + queries.row, window,
-                 1.0f / std::sqrt(static_cast<float>(c.head_dim)), queries.out, queries.ldo,
-                 nullptr, scratch);
+                       static_cast<int>(head_dim_)};
+  ops_.attention(view, 0, static_cast<int>(a.heads / a.kv_heads), queries.q, queries.ldq, queries.m,
+                 run.position + queries.row, a.window, {a.scale, a.logit_cap}, queries.out,
+                 queries.ldo, nullptr, scratch);
 }
 
 }  // namespace walsh

@@ -17,8 +17,7 @@ class HalfCache : public KvCache {
   void finish() override {}
   void abandon() override {}
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
-  void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
-              float* scratch) override;
+  void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
   size_t offset(int64_t sequence, int64_t layer, int64_t head, int64_t position) const;
@@ -27,7 +26,7 @@ class HalfCache : public KvCache {
 
   const Model& model_;
   const Ops& ops_;
-  int64_t capacity_;
+  int64_t capacity_, layers_, kv_heads_, head_dim_;
   std::span<const Run> runs_;
   AlignedArray<uint16_t> keys_, values_;  // [sequences][layers][kv_heads][capacity][head_dim]
 };

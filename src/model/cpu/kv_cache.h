@@ -42,8 +42,7 @@ class KvCache {
   // Rotary keys and values of all rows of the batch, [row][stride], before its queries.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
   // For any number of threads at once. scratch: of Ops::attention.
-  virtual void attend(int64_t layer, int64_t window, const QueryRows& queries, int thread,
-                      float* scratch) = 0;
+  virtual void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) = 0;
 };
 
 // As the model's cache types say, for `positions` positions of each sequence and batches of

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
+#include "arch/rope.h"
 #include "base/checked.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/memory_plan.h"
-#include "model/rope.h"
 
 namespace walsh {
 namespace {

@@ -7,13 +7,13 @@
 #include <set>
 #include <tuple>
 
+#include "arch/plan.h"
 #include "base/checked.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/matrix.h"
 #include "model/cuda/coded_caches.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/sites.h"
-#include "model/tensors.h"
 
 namespace walsh {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "arch/config.h"
 #include "formats/weight_source.h"
-#include "model/config.h"
 #include "model/cuda/sites.h"
 #include "model/model.h"
 

@@ -101,7 +101,7 @@ void expect_rows(const CacheTypes& types, int dim, int heads, int kv_heads, int6
     const auto place = [&](float* x, int count, const std::vector<float>& gain) {
       for (int h = 0; norms && h < count; ++h)
         cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
-      cpu.rope(x, count, dim, cos.data() + position * half, sin.data() + position * half);
+      cpu.rope(x, count, dim, dim, cos.data() + position * half, sin.data() + position * half);
       for (int h = 0; h < count; ++h)
         turn_key(x + h * dim);
     };

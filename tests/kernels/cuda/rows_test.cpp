@@ -83,7 +83,7 @@ void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
     const auto turn = [&](float* x, int count, const std::vector<float>& gain) {
       for (int h = 0; norms && h < count; ++h)
         cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
-      cpu.rope(x, count, dim, cos.data() + position * half, sin.data() + position * half);
+      cpu.rope(x, count, dim, dim, cos.data() + position * half, sin.data() + position * half);
     };
     turn(q.data() + t * ldq, heads, q_norm);
     turn(k.data() + t * ldk, kv_heads, k_norm);

@@ -179,7 +179,8 @@ TEST_F(CudaCaches, TakeLessMemory) {
     return static_cast<double>(
         CudaCodedCaches::bytes(config, types_of(type, type, 32), positions, 1));
   };
-  const double half = static_cast<double>(positions * config.layers * config.kv_width() * 4);
+  const double half = static_cast<double>(positions * static_cast<int64_t>(config.layers.size()) *
+                                          widest(config).kv * 4);
   EXPECT_NEAR(bytes("tq3_0") / half, 3.5 / 16, 1e-3);
   EXPECT_NEAR(bytes("kt2") / half, 2.25 / 16, 1e-3);  // heads of 64: a scale is a quarter bit
 }

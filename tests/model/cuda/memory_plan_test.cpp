@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "arch/plan.h"
 #include "model/synthetic.h"
-#include "model/tensors.h"
 
 namespace walsh {
 namespace {
@@ -26,13 +26,14 @@ void expect_refused(const SyntheticSource& source, const std::string& tensor,
 
 TEST(MemoryPlan, TrellisAndProductFormatsAreRefusedByTensorAndName) {
   const Format& dense = get_format("f16");
-  const ModelNames names = model_names(
-      parse_config(SyntheticSource("tiny", {&dense, &dense, &dense}).config_json(), "tiny"));
+  const ModelConfig config =
+      parse_config(SyntheticSource("tiny", {&dense, &dense, &dense}).config_json(), "tiny");
   for (const Format& format : all_formats()) {
     if (format.kind != CodeKind::trellis && format.kind != CodeKind::product) continue;
-    expect_refused(SyntheticSource("tiny", {&format, &dense, &dense}), names.layers[0].q, format);
-    expect_refused(SyntheticSource("tiny", {&dense, &format, &dense}), names.embedding, format);
-    expect_refused(SyntheticSource("tiny", {&dense, &dense, &format}), names.head, format);
+    expect_refused(SyntheticSource("tiny", {&format, &dense, &dense}),
+                   config.layers[0].matrices[0].weight, format);
+    expect_refused(SyntheticSource("tiny", {&dense, &format, &dense}), config.embedding, format);
+    expect_refused(SyntheticSource("tiny", {&dense, &dense, &format}), config.head.weight, format);
   }
 }
 

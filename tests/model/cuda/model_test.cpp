@@ -8,9 +8,9 @@
 #include <map>
 #include <thread>
 
+#include "arch/plan.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
-#include "model/tensors.h"
 #include "quantize/open.h"
 #include "quantize/pipeline.h"
 #include "short_run.h"
@@ -252,9 +252,9 @@ TEST_P(CudaModelCompressed, WhileLoadingEqualsTheFile) {
   recipe.type = &get_format(GetParam());
   recipe.embed_type = &get_format("q8_0");
   recipe.encode.effort = Effort::fast;
-  quantize_to_file(*open_compressor(folder, recipe, read_plan, pool_), file, {});
-  const auto online = open_compressor(folder, recipe, read_plan, pool_);
-  const auto written = open_source(file, nullptr, read_plan, pool_);
+  quantize_to_file(*open_compressor(folder, recipe, pool_), file, {});
+  const auto online = open_compressor(folder, recipe, pool_);
+  const auto written = open_source(file, nullptr, pool_);
   EXPECT_EQ(logits_of(load(*online, gpu_), tokens), logits_of(load(*written, gpu_), tokens));
   std::filesystem::remove(file);
 }

@@ -55,7 +55,7 @@ Case make_case(const Format& format, Effort effort = Effort::full) {
     c.rotation[pass].kind =
         format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
     if (format.rotation_block != 0) c.rotation[pass].block = format.rotation_block;
-    c.rotation[pass].seed = rotation_seed(42, 3, pass);
+    c.rotation[pass].seed = rotation_seed(42, 3u, pass);
   }
   return c;
 }

@@ -1,39 +1,24 @@
-// Which edges of a model are rotated: the activations ("sites") that linear weights read. A model
-// family fills the plan in; the quantizer needs nothing else to know about the architecture.
+// Which edges of a model are rotated: the activations ("sites") that linear weights read. It
+// follows from the description of the model; the quantizer needs nothing else of the architecture.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "arch/config.h"
+
 namespace walsh {
-
-// The matrix whose outputs become an activation, each multiplied by a factor that it does not
-// depend on (v before o: a weighted mean over positions; up before down: the gate), so that the
-// channels can be scaled by scaling its rows. Channel c comes from row
-//   c / (dim * repeat) * dim + c % dim.
-struct Feeder {
-  std::string matrix, bias;  // empty: there is none
-  int64_t dim = 1, repeat = 1;
-
-  int64_t row(int64_t channel) const { return channel / (dim * repeat) * dim + channel % dim; }
-};
 
 // One activation and the weights [rows, width] that read it. They share rotation seed and channel
 // balancing.
 struct Site {
-  std::string name;                   // e.g. "model.layers.0.self_attn.input"
+  std::string name;                   // e.g. "layers.0.attention"; decides the rotation's seed
   int64_t width = 0;                  // K of every matrix
   std::string norm;                   // weight of the RMSNorm that feeds it, empty if none
   std::vector<std::string> matrices;  // tensor names, in file order
   Feeder feeder = {};
-};
-
-// In which basis the rows (outputs) or columns (inputs) of a folded tensor stand.
-enum class Basis : uint8_t {
-  own,       // the checkpoint's
-  residual,  // the one orthogonal matrix of the residual stream
-  heads      // one orthogonal matrix per key-value head
 };
 
 // A tensor of the model whose residual stream is rotated: W' = R_rows W diag(gain) R_cols^T.
@@ -42,7 +27,7 @@ struct FoldedTensor {
   std::string source;  // in the checkpoint
   std::string gain;    // weight of the RMSNorm that multiplies the columns, empty if none
   Basis rows = Basis::own, cols = Basis::own;
-  int site = -1;  // of the activation whose heads Basis::heads means
+  std::string heads = {};  // name of the activation whose heads Basis::heads means
 };
 
 // How a rotation is folded into the residual stream (quantize/fold.h): everything that reads or
@@ -51,7 +36,7 @@ struct ResidualPlan {
   std::string refusal = "this architecture does not describe its residual stream";  // empty: can be
   int64_t hidden = 0, head_dim = 0, kv_heads = 0;
   std::string head;                // name of the output head, which is never tied when folded
-  std::vector<std::string> norms;  // whose gains are folded: ones in the folded model
+  std::vector<std::string> norms;  // whose gains are folded: 1 in the folded model
   std::vector<FoldedTensor> tensors;
 };
 
@@ -59,12 +44,18 @@ struct ModelPlan {
   std::string embedding;    // token embedding [vocab, hidden]
   std::string head;         // output head [vocab, hidden]; empty when tied to the embedding
   std::string final_norm;   // norm before the head
-  std::vector<Site> sites;  // in layer order; the index is the site number of its seed
+  float gain_offset = 0;    // what is added to the stored gain of every norm (NormDesc)
+  std::vector<Site> sites;  // in layer order
   std::vector<std::string> vectors;  // all remaining tensors (norms, biases): kept as they are
   // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
+  std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor
 };
+
+ModelPlan make_plan(const ModelConfig& config);
+// The same from config.json's text. Throws as parse_config.
+ModelPlan read_plan(std::string_view config_json, std::string_view where);
 
 }  // namespace walsh

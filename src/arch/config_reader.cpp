@@ -1,4 +1,4 @@
-#include "model/config_reader.h"
+#include "arch/config_reader.h"
 
 #include <fmt/format.h>
 
@@ -18,6 +18,7 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "attn_implementation",
     "bad_words_ids",
     "begin_suppress_tokens",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "decoder_start_token_id",
     "diversity_penalty",

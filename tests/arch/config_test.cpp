@@ -1,4 +1,4 @@
-#include "model/config.h"
+#include "arch/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "model/rope.h"
+#include "arch/rope.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -39,6 +39,17 @@ ModelConfig parse(const Json& json) {
   return parse_config(json.dump(), "config.json");
 }
 
+std::vector<int64_t> windows(const ModelConfig& config) {
+  std::vector<int64_t> list;
+  for (const LayerDesc& layer : config.layers)
+    list.push_back(layer.attention.window);
+  return list;
+}
+
+bool has_bias(const ModelConfig& config, int matrix) {
+  return !config.layers.front().matrix(matrix).bias.empty();
+}
+
 void expect_refused(const Json& json, const std::string& part) {
   try {
     parse(json);
@@ -53,15 +64,22 @@ void expect_refused(const Json& json, const std::string& part) {
 TEST(Config, ReadsALlamaModel) {
   const ModelConfig c = parse(llama());
   EXPECT_EQ(c.family, "llama");
-  EXPECT_EQ(c.layers, 4);
-  EXPECT_EQ(c.head_dim, 16);
-  EXPECT_EQ(c.query_width(), 64);
-  EXPECT_EQ(c.kv_width(), 32);
-  EXPECT_FLOAT_EQ(c.norm_eps, 1e-5f);
+  ASSERT_EQ(c.layers.size(), 4u);
+  const AttentionDesc& a = c.layers.front().attention;
+  EXPECT_EQ(a.head_dim, 16);
+  EXPECT_EQ(a.query_width(), 64);
+  EXPECT_EQ(a.kv_width(), 32);
+  EXPECT_FLOAT_EQ(a.scale, 0.25f);
+  EXPECT_EQ(a.logit_cap, 0);
+  EXPECT_FLOAT_EQ(c.head_input.norm.eps, 1e-5f);
   EXPECT_TRUE(c.tied_head);
-  EXPECT_FALSE(c.qkv_bias || c.o_bias || c.mlp_bias || c.qk_norm);
-  EXPECT_EQ(c.rope, (RopeConfig{RopeKind::standard, 500000}));
-  EXPECT_THAT(c.windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(c.head.weight, c.embedding);
+  for (const LayerDesc& layer : c.layers)
+    for (const MatrixDesc& m : layer.matrices)
+      EXPECT_EQ(m.bias, "");
+  EXPECT_FALSE(a.q_norm.present() || a.k_norm.present());
+  EXPECT_THAT(c.ropes, ElementsAre(RopeConfig{RopeKind::standard, 500000}));
+  EXPECT_THAT(windows(c), ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(c.bos, ElementsAre(1));
   EXPECT_THAT(c.eos, ElementsAre(2, 3));
 }
@@ -72,9 +90,9 @@ TEST(Config, AbsentOptionalKeysHaveTheDefaultsOfTransformers) {
                           "tie_word_embeddings", "rope_parameters", "hidden_act"})
     json.erase(key);
   const ModelConfig c = parse(json);
-  EXPECT_EQ(c.kv_heads, c.heads);
+  EXPECT_EQ(c.layers.front().attention.kv_heads, 4);
   EXPECT_FALSE(c.tied_head);
-  EXPECT_EQ(c.rope, RopeConfig{});
+  EXPECT_EQ(c.ropes.front(), RopeConfig{});
   EXPECT_TRUE(c.bos.empty() && c.eos.empty());
 }
 
@@ -84,29 +102,30 @@ TEST(Config, LlamaBiasesAndExplicitHeadDim) {
   json["mlp_bias"] = true;
   json["head_dim"] = 24;
   const ModelConfig c = parse(json);
-  EXPECT_TRUE(c.qkv_bias && c.o_bias && c.mlp_bias);
-  EXPECT_EQ(c.query_width(), 96);
+  for (const MatrixDesc& m : c.layers.front().matrices)
+    EXPECT_NE(m.bias, "") << m.weight;
+  EXPECT_EQ(c.layers.front().attention.query_width(), 96);
 }
 
 TEST(Config, MistralWindowCoversAllLayersUnlessItIsNull) {
   Json json = of_family("mistral", "MistralForCausalLM");
-  EXPECT_THAT(parse(json).windows, Each(4096)) << "the default of transformers";
+  EXPECT_THAT(windows(parse(json)), Each(4096)) << "the default of transformers";
   json["sliding_window"] = 16;
-  EXPECT_THAT(parse(json).windows, Each(16));
+  EXPECT_THAT(windows(parse(json)), Each(16));
   json["sliding_window"] = nullptr;
-  EXPECT_THAT(parse(json).windows, Each(0));
+  EXPECT_THAT(windows(parse(json)), Each(0));
 }
 
 TEST(Config, QwenWindowsFollowMaxWindowLayersOrLayerTypes) {
   Json json = of_family("qwen2", "Qwen2ForCausalLM");
   json["sliding_window"] = 32;
   json["max_window_layers"] = 3;
-  EXPECT_THAT(parse(json).windows, Each(0)) << "use_sliding_window is false";
+  EXPECT_THAT(windows(parse(json)), Each(0)) << "use_sliding_window is false";
   json["use_sliding_window"] = true;
-  EXPECT_THAT(parse(json).windows, ElementsAre(0, 0, 0, 32));
+  EXPECT_THAT(windows(parse(json)), ElementsAre(0, 0, 0, 32));
   json["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
                          "sliding_attention"};
-  EXPECT_THAT(parse(json).windows, ElementsAre(32, 0, 0, 32));
+  EXPECT_THAT(windows(parse(json)), ElementsAre(32, 0, 0, 32));
   json["use_sliding_window"] = false;
   expect_refused(json, "layer_types");
   json["use_sliding_window"] = true;
@@ -116,12 +135,15 @@ TEST(Config, QwenWindowsFollowMaxWindowLayersOrLayerTypes) {
 
 TEST(Config, Qwen2HasQkvBiasAndQwen3HasQkNorm) {
   const ModelConfig qwen2 = parse(of_family("qwen2", "Qwen2ForCausalLM"));
-  EXPECT_TRUE(qwen2.qkv_bias);
-  EXPECT_FALSE(qwen2.o_bias || qwen2.qk_norm);
+  const AttentionDesc& a = qwen2.layers.front().attention;
+  EXPECT_TRUE(has_bias(qwen2, a.q) && has_bias(qwen2, a.k) && has_bias(qwen2, a.v));
+  EXPECT_FALSE(has_bias(qwen2, a.o) || a.q_norm.present());
   const ModelConfig qwen3 = parse(of_family("qwen3", "Qwen3ForCausalLM"));
-  EXPECT_TRUE(qwen3.qk_norm);
-  EXPECT_FALSE(qwen3.qkv_bias);
-  EXPECT_EQ(qwen3.head_dim, 128) << "the default of transformers, not hidden / heads";
+  const AttentionDesc& b = qwen3.layers.front().attention;
+  EXPECT_EQ(b.q_norm.weight, "model.layers.0.self_attn.q_norm.weight");
+  EXPECT_EQ(b.k_norm.width, 128);
+  EXPECT_FALSE(has_bias(qwen3, b.q));
+  EXPECT_EQ(b.head_dim, 128) << "the default of transformers, not hidden / heads";
 }
 
 TEST(Config, RopeOfBothStyles) {
@@ -129,16 +151,16 @@ TEST(Config, RopeOfBothStyles) {
   json.erase("rope_parameters");
   json["rope_theta"] = 10000;
   json["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
-  EXPECT_EQ(parse(json).rope, (RopeConfig{RopeKind::linear, 10000, 4}));
+  EXPECT_EQ(parse(json).ropes.front(), (RopeConfig{RopeKind::linear, 10000, 4}));
   json["rope_scaling"] = {{"rope_type", "llama3"},
                           {"factor", 8.0},
                           {"low_freq_factor", 1.0},
                           {"high_freq_factor", 4.0},
                           {"original_max_position_embeddings", 8192}};
   const RopeConfig llama3 = {RopeKind::llama3, 10000, 8, 1, 4, 8192};
-  EXPECT_EQ(parse(json).rope, llama3);
+  EXPECT_EQ(parse(json).ropes.front(), llama3);
   json["rope_parameters"] = json["rope_scaling"];
-  EXPECT_EQ(parse(json).rope, llama3) << "both styles, saying the same";
+  EXPECT_EQ(parse(json).ropes.front(), llama3) << "both styles, saying the same";
   json["rope_parameters"]["factor"] = 4.0;
   expect_refused(json, "contradicts");
 }
@@ -147,13 +169,13 @@ TEST(Config, RopePerKindOfLayerMustBeTheSame) {
   Json json = llama();
   const Json one = {{"rope_type", "default"}, {"rope_theta", 7000.0}};
   json["rope_parameters"] = {{"full_attention", one}, {"sliding_attention", one}};
-  EXPECT_EQ(parse(json).rope.theta, 7000);
+  EXPECT_EQ(parse(json).ropes.front().theta, 7000);
   json["rope_parameters"]["sliding_attention"]["rope_theta"] = 8000.0;
   expect_refused(json, "per kind of layer");
 }
 
 TEST(Config, UnsupportedRopeIsRefusedByName) {
-  for (const char* kind : {"yarn", "dynamic", "longrope", "su", "mrope"}) {
+  for (const char* kind : {"yarn", "dynamic", "mrope"}) {
     Json json = llama();
     json["rope_parameters"]["rope_type"] = kind;
     expect_refused(json, "rope_type");
@@ -248,20 +270,98 @@ TEST(Config, TextThatIsNotAnObjectIsRefused) {
 }
 
 TEST(Rope, FrequenciesByHand) {
-  const auto standard = rope_frequencies({RopeKind::standard, 10000}, 8);
+  const auto standard = rope_table({RopeKind::standard, 10000}, 8, 1).frequencies;
   EXPECT_THAT(standard, testing::Pointwise(testing::FloatEq(), {1.0f, 0.1f, 0.01f, 0.001f}));
-  const auto linear = rope_frequencies({RopeKind::linear, 10000, 4}, 8);
+  const auto linear = rope_table({RopeKind::linear, 10000, 4}, 8, 1).frequencies;
   EXPECT_THAT(linear, testing::Pointwise(testing::FloatEq(), {0.25f, 0.025f, 0.0025f, 0.00025f}));
 }
 
 TEST(Rope, Llama3KeepsShortWavelengthsAndDividesLongOnes) {
   // Wavelengths 6.28, 62.8, 628, 6283 against the bounds 1000 / 4 and 1000 / 1.
-  const auto f = rope_frequencies({RopeKind::llama3, 10000, 8, 1, 4, 1000}, 8);
+  const auto f = rope_table({RopeKind::llama3, 10000, 8, 1, 4, 1000}, 8, 1).frequencies;
   EXPECT_FLOAT_EQ(f[0], 1.0f);
   EXPECT_FLOAT_EQ(f[1], 0.1f);
   const double blend = (1000 / (2 * M_PI / 0.01) - 1) / 3;
   EXPECT_FLOAT_EQ(f[2], static_cast<float>((1 - blend) * 0.01 / 8 + blend * 0.01));
   EXPECT_FLOAT_EQ(f[3], 0.001f / 8);
+}
+
+TEST(Rope, LongRopeDividesByTheFactorsOfTheContextThatIsMeant) {
+  RopeConfig rope = {RopeKind::longrope, 10000};
+  rope.original_max_positions = 64;
+  rope.short_factor = {1, 2};
+  rope.long_factor = {4, 8};
+  rope.attention_factor = 1.25;
+  rope.share = 0.5;
+  EXPECT_THAT(rope_table(rope, 8, 64).frequencies, ElementsAre(1.0f, 0.005f)) << "half of a head";
+  EXPECT_THAT(rope_table(rope, 8, 65).frequencies, ElementsAre(0.25f, 0.00125f));
+  EXPECT_EQ(rope_table(rope, 8, 65).magnitude, 1.25f);
+}
+
+Json phi3() {
+  Json json = of_family("phi3", "Phi3ForCausalLM");
+  json.erase("rope_parameters");
+  json["max_position_embeddings"] = 256;
+  json["original_max_position_embeddings"] = 64;
+  json["partial_rotary_factor"] = 0.5;
+  json["rope_scaling"] = {{"type", "longrope"},
+                          {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                          {"long_factor", {1.0, 2.0, 3.0, 4.0}}};
+  return json;
+}
+
+TEST(Config, Phi3HasItsMatricesBelowEachOther) {
+  const ModelConfig c = parse(phi3());
+  ASSERT_EQ(c.parts.size(), 4u * 5);
+  EXPECT_EQ(c.parts[1].name, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(c.parts[1].source, "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_EQ(c.parts[1].first_row, 64);
+  EXPECT_EQ(c.parts[1].rows, 32);
+  EXPECT_EQ(c.parts[4].source, "model.layers.0.mlp.gate_up_proj.weight");
+  EXPECT_EQ(c.parts[4].first_row, 96);
+  const RopeConfig& rope = c.ropes.front();
+  EXPECT_EQ(rope.share, 0.5);
+  EXPECT_FLOAT_EQ(static_cast<float>(rope.attention_factor),
+                  static_cast<float>(std::sqrt(1 + std::log(4.0) / std::log(64.0))));
+}
+
+TEST(Config, LongRopeFactorsMustFit) {
+  Json json = phi3();
+  json["rope_scaling"]["short_factor"].erase(0);
+  expect_refused(json, "long_factor");
+  json["rope_scaling"]["long_factor"].erase(0);
+  expect_refused(json, "3 factors, expected 4");
+  json = phi3();
+  json["rope_scaling"]["long_factor"][2] = 0;
+  expect_refused(json, "long_factor");
+  json = phi3();
+  json.erase("original_max_position_embeddings");
+  expect_refused(json, "original_max_position_embeddings");
+}
+
+TEST(Config, Gemma2HasNormsOnBothSidesAndCaps) {
+  Json json = of_family("gemma2", "Gemma2ForCausalLM");
+  json.erase("hidden_act");
+  json["hidden_activation"] = "gelu_pytorch_tanh";
+  json["query_pre_attn_scalar"] = 64;
+  json["sliding_window"] = 8;
+  const ModelConfig c = parse(json);
+  const LayerDesc& layer = c.layers.front();
+  EXPECT_EQ(layer.after_attention.weight, "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(layer.after_mlp.weight, "model.layers.0.post_feedforward_layernorm.weight");
+  EXPECT_EQ(layer.activations[2].norm.weight, "model.layers.0.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(layer.activations[2].norm.gain_offset, 1);
+  EXPECT_EQ(layer.mlp.function, GateFunction::gelu_tanh);
+  EXPECT_FLOAT_EQ(layer.attention.scale, 0.125f);
+  EXPECT_EQ(layer.attention.head_dim, 256) << "the default of transformers";
+  EXPECT_EQ(layer.attention.logit_cap, 50);
+  EXPECT_EQ(c.logit_cap, 30);
+  EXPECT_EQ(c.embedding_scale, 8);
+  EXPECT_THAT(windows(c), ElementsAre(8, 0, 8, 0));
+  json["attn_logit_softcapping"] = nullptr;
+  EXPECT_EQ(parse(json).layers.front().attention.logit_cap, 0);
+  json["hidden_activation"] = "relu";
+  expect_refused(json, "hidden_activation");
 }
 
 }  // namespace

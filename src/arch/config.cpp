@@ -1,12 +1,11 @@
-#include "model/config.h"
+#include "arch/config.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "model/config_reader.h"
-#include "model/family.h"
-#include "model/rope.h"
+#include "arch/config_reader.h"
+#include "arch/family.h"
 
 namespace walsh {
 namespace {
@@ -73,18 +72,24 @@ std::vector<int32_t> read_ids(ConfigReader& reader, const char* key, int64_t voc
   return ids;
 }
 
-void read_shape(ConfigReader& reader, ModelConfig& config) {
-  config.layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
+// Every layer alike.
+DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
+  DecoderTraits traits;
+  const int64_t layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
   config.hidden = reader.integer("hidden_size", 1, kMaxWidth);
-  config.intermediate = reader.integer("intermediate_size", 1, kMaxWidth);
-  config.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
-  config.kv_heads = reader.integer_or("num_key_value_heads", config.heads, 1, kMaxHeads);
-  config.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
   config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
   config.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
-  config.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
-  config.windows.assign(static_cast<size_t>(config.layers), 0);
+  traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
+  LayerTraits layer;
+  layer.intermediate = reader.integer("intermediate_size", 1, kMaxWidth);
+  layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
+  layer.kv_heads = reader.integer_or("num_key_value_heads", layer.heads, 1, kMaxHeads);
+  layer.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
+  if (layer.head_dim == 0 && config.hidden % layer.heads == 0)
+    layer.head_dim = config.hidden / layer.heads;
+  traits.layers.assign(static_cast<size_t>(layers), layer);
+  return traits;
 }
 
 // Known keys that change the function, with the only value that this forward pass has.
@@ -94,8 +99,8 @@ void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "attention_sinks",
                           "quantization_config", "compression_config"})
     reader.only(key, nullptr);
-  for (const char* key : {"partial_rotary_factor", "attention_multiplier", "residual_multiplier",
-                          "embedding_multiplier", "logits_scaling"})
+  for (const char* key :
+       {"attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"})
     reader.only(key, 1.0);
   for (const char* key :
        {"is_encoder_decoder", "add_cross_attention", "rope_interleaved", "mlp_bias",
@@ -109,20 +114,27 @@ void refuse_unsupported(ConfigReader& reader) {
   reader.only("sliding_window", nullptr);
 }
 
-void check_consistency(const ModelConfig& c, const std::string& where) {
+void check_layer(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
   const auto fail = [&](const std::string& reason) {
-    throw Error(ErrorCode::bad_input, where, reason);
+    throw Error(ErrorCode::bad_input, reader.where(), reason);
   };
-  if (c.heads % c.kv_heads != 0) {
-    fail(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", c.heads,
-                     c.kv_heads));
+  if (layer.head_dim == 0)
+    reader.refuse("hidden_size", "not a multiple of num_attention_heads, and no head_dim");
+  if (layer.heads % layer.kv_heads != 0) {
+    fail(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}",
+                     layer.heads, layer.kv_heads));
   }
-  if (c.head_dim % kHeadDimUnit != 0) {
-    fail(fmt::format("head_dim is {}: expected a multiple of {}", c.head_dim, kHeadDimUnit));
-  }
-  if (c.query_width() > kMaxWidth) {
-    fail(fmt::format("{} heads of {} exceed the supported width {}", c.heads, c.head_dim,
+  if (layer.head_dim % kHeadDimUnit != 0)
+    fail(fmt::format("head_dim is {}: expected a multiple of {}", layer.head_dim, kHeadDimUnit));
+  if (layer.heads * layer.head_dim > kMaxWidth) {
+    fail(fmt::format("{} heads of {} exceed the supported width {}", layer.heads, layer.head_dim,
                      kMaxWidth));
+  }
+  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
+  if (rotated < 2 || rotated % 2 != 0)
+    fail(fmt::format("rope of {} values of a head: expected an even number", rotated));
+  if (!rope.short_factor.empty() && static_cast<int64_t>(rope.short_factor.size()) != rotated / 2) {
+    fail(fmt::format("rope has {} factors, expected {}", rope.short_factor.size(), rotated / 2));
   }
 }
 
@@ -134,21 +146,65 @@ ModelConfig parse_config(std::string_view json, std::string_view where) {
   ModelConfig config;
   const Family& family = choose_family(reader);
   config.family = family.model_type;
-  read_shape(reader, config);
-  if (config.head_dim == 0) {
-    if (config.hidden % config.heads != 0) {
-      reader.refuse("hidden_size", "not a multiple of num_attention_heads, and no head_dim");
-    }
-    config.head_dim = config.hidden / config.heads;
-  }
-  family.read(reader, config);
-  config.rope = read_rope(reader);
+  DecoderTraits traits = read_shape(reader, config);
+  config.ropes = {read_rope(reader)};
+  family.read(reader, traits, config);
   config.bos = read_ids(reader, "bos_token_id", config.vocab);
   config.eos = read_ids(reader, "eos_token_id", config.vocab);
   refuse_unsupported(reader);
   reader.finish();
-  check_consistency(config, reader.where());
+  if (config.ropes.front().share != 1 && !traits.partial_rope) {
+    throw Error(ErrorCode::bad_input, reader.where(),
+                "partial_rotary_factor: not supported for " + config.family);
+  }
+  for (const LayerTraits& layer : traits.layers)
+    check_layer(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
+  build_layers(traits, config);
   return config;
+}
+
+std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
+  std::vector<const NormDesc*> norms;
+  const auto add = [&](const NormDesc& norm) {
+    if (norm.present()) norms.push_back(&norm);
+  };
+  for (const ActivationDesc& activation : layer.activations)
+    add(activation.norm);
+  add(layer.attention.q_norm);
+  add(layer.attention.k_norm);
+  add(layer.after_attention);
+  add(layer.after_mlp);
+  return norms;
+}
+
+std::vector<TensorShape> model_tensors(const ModelConfig& c) {
+  std::vector<TensorShape> list;
+  list.push_back({c.embedding, c.vocab, c.hidden});
+  for (const LayerDesc& layer : c.layers) {
+    for (const NormDesc* norm : layer_norms(layer))
+      list.push_back({norm->weight, 1, norm->width});
+    for (const MatrixDesc& m : layer.matrices) {
+      list.push_back({m.weight, m.rows, m.cols});
+      if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
+    }
+  }
+  list.push_back({c.head_input.norm.weight, 1, c.hidden});
+  if (!c.tied_head) list.push_back({c.head.weight, c.head.rows, c.head.cols});
+  return list;
+}
+
+LayerWidths widest(const ModelConfig& config) {
+  LayerWidths w;
+  for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    w.query = std::max(w.query, a.query_width());
+    w.kv = std::max(w.kv, a.kv_width());
+    w.mlp = std::max(w.mlp, layer.mlp.width);
+    w.head_dim = std::max(w.head_dim, a.head_dim);
+    w.heads = std::max(w.heads, a.heads);
+    w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+  }
+  return w;
 }
 
 }  // namespace walsh

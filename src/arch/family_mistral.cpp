@@ -1,7 +1,5 @@
 // Mistral: Llama with one sliding window for all layers.
-#include <algorithm>
-
-#include "model/family.h"
+#include "arch/family.h"
 
 namespace walsh {
 namespace {
@@ -10,14 +8,15 @@ namespace {
 // that there is no window.
 constexpr int64_t kDefaultWindow = 4096;
 
-void read(ConfigReader& reader, ModelConfig& config) {
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
   const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
-  std::fill(config.windows.begin(), config.windows.end(), window);
+  for (LayerTraits& layer : traits.layers)
+    layer.window = window;
 }
 
 }  // namespace
 
-const Family kMistral = {"mistral", "MistralForCausalLM", read, &kLlamaNames};
+const Family kMistral = {"mistral", "MistralForCausalLM", read};
 
 }  // namespace walsh

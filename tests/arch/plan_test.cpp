@@ -1,11 +1,12 @@
-#include "model/tensors.h"
+#include "arch/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "model_support.h"
+#include "io/checkpoint.h"
+#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -13,9 +14,13 @@ namespace {
 using testing::ElementsAre;
 using testing::IsSupersetOf;
 
+std::string folder_of(const std::string& tiny) {
+  return std::string(WALSH_TEST_DATA) + "/models/" + tiny;
+}
+
 ModelConfig config_of(const std::string& tiny) {
-  const std::string path = test::tiny_model(tiny) + "/config.json";
-  return parse_config(test::read_file(path), path);
+  const Checkpoint checkpoint = Checkpoint::open(folder_of(tiny));
+  return parse_config(checkpoint.config_json(), tiny);
 }
 
 TEST(Plan, SitesOfALayerInOrderOfComputation) {
@@ -52,7 +57,7 @@ TEST(Plan, CoversExactlyTheTensorsOfRealCheckpoints) {
     if (!plan.head.empty()) planned.insert(plan.head);
     for (const Site& site : plan.sites)
       planned.insert(site.matrices.begin(), site.matrices.end());
-    const Checkpoint checkpoint = Checkpoint::open(test::tiny_model(name));
+    const Checkpoint checkpoint = Checkpoint::open(folder_of(name));
     std::multiset<std::string> present;
     for (const TensorInfo& info : checkpoint.tensors())
       present.insert(info.name);
@@ -61,10 +66,11 @@ TEST(Plan, CoversExactlyTheTensorsOfRealCheckpoints) {
   }
 }
 
-TEST(Plan, UnknownFamilyIsRefused) {
-  ModelConfig config = config_of("qwen2-tiny");
-  config.family = "gemma";
-  EXPECT_THROW(make_plan(config), Error);
+TEST(Plan, NormsBehindBlocksDoNotLetAFoldedRotationThrough) {
+  ModelConfig config = config_of("qwen3-tiny");
+  EXPECT_EQ(make_plan(config).residual.refusal, "");
+  config.layers[1].after_mlp = {"norm", config.hidden, 1e-5f, 0};
+  EXPECT_NE(make_plan(config).residual.refusal.find("norms behind"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+#include "arch/family.h"
+
+#include <array>
+
+namespace walsh {
+
+std::span<const Family> families() {
+  static const std::array<Family, 6> table = {kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3};
+  return table;
+}
+
+const Family* find_family(std::string_view model_type) {
+  for (const Family& family : families()) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits) {
+  const Json* types = reader.value("layer_types");
+  if (types == nullptr) return false;
+  if (!types->is_array() || types->size() != traits.layers.size())
+    reader.refuse("layer_types", "expected one entry per layer");
+  for (size_t i = 0; i < types->size(); ++i) {
+    if ((*types)[i] == "sliding_attention" && window != 0) {
+      traits.layers[i].window = window;
+    } else if ((*types)[i] != "full_attention") {
+      reader.refuse("layer_types",
+                    "expected 'full_attention', or 'sliding_attention' with a sliding window");
+    }
+  }
+  return true;
+}
+
+}  // namespace walsh

@@ -1,0 +1,16 @@
+// Llama 1, 2, 3, 3.1 and later: optional biases, no sliding window.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  traits.mlp_bias = reader.boolean_or("mlp_bias", false);
+}
+
+}  // namespace
+
+const Family kLlama = {"llama", "LlamaForCausalLM", read};
+
+}  // namespace walsh

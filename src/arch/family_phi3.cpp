@@ -1,0 +1,21 @@
+// Phi 3, 3.5 and 4: Llama with q, k and v, and gate and up, in one tensor each; part of a head may
+// go without rope, and long contexts have other frequencies.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.names.qkv = "self_attn.qkv_proj";
+  traits.partial_rope = true;
+  traits.names.gate_up = "mlp.gate_up_proj";
+  const int64_t window = reader.integer_or("sliding_window", 0, 1, int64_t{1} << 31);
+  for (LayerTraits& layer : traits.layers)
+    layer.window = window;
+}
+
+}  // namespace
+
+const Family kPhi3 = {"phi3", "Phi3ForCausalLM", read};
+
+}  // namespace walsh

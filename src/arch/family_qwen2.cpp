@@ -1,0 +1,31 @@
+// Qwen 2 and 2.5: biases on q, k and v; some layers may have a sliding window.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultMaxWindowLayers = 28;
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.qkv_bias = true;
+  read_qwen_windows(reader, traits);
+}
+
+}  // namespace
+
+void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits) {
+  const bool enabled = reader.boolean_or("use_sliding_window", false);
+  int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
+  int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  if (!enabled) window = 0;
+  const int64_t first =
+      reader.integer_or("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);
+  if (read_layer_types(reader, window, traits)) return;
+  for (size_t i = static_cast<size_t>(first); i < traits.layers.size(); ++i)
+    traits.layers[i].window = window;
+}
+
+const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", read};
+
+}  // namespace walsh

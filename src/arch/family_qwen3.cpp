@@ -1,0 +1,22 @@
+// Qwen 3: RMSNorm on every query and key head, head_dim apart from hidden size.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+// transformers' default, which is not hidden / heads.
+constexpr int64_t kDefaultHeadDim = 128;
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.qk_norm = true;
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  for (LayerTraits& layer : traits.layers)
+    if (reader.value("head_dim") == nullptr) layer.head_dim = kDefaultHeadDim;
+  read_qwen_windows(reader, traits);
+}
+
+}  // namespace
+
+const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", read};
+
+}  // namespace walsh

@@ -1,0 +1,106 @@
+#include "arch/plan.h"
+
+#include <algorithm>
+
+namespace walsh {
+namespace {
+
+void add_name(const std::string& name, std::vector<std::string>& list) {
+  if (!name.empty()) list.push_back(name);
+}
+
+void add_sites(const LayerDesc& layer, std::vector<Site>& sites) {
+  const size_t first = sites.size();
+  for (const ActivationDesc& a : layer.activations)
+    sites.push_back({a.name, a.width, a.norm.weight, {}, a.feeder});
+  for (const MatrixDesc& m : layer.matrices)
+    sites[first + static_cast<size_t>(m.input)].matrices.push_back(m.weight);
+}
+
+// Whatever is neither a matrix nor the norm in front of an activation.
+void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
+  for (const NormDesc* norm : layer_norms(layer))
+    vectors.push_back(norm->weight);
+  for (const MatrixDesc& m : layer.matrices)
+    add_name(m.bias, vectors);
+}
+
+// Why no rotation can be folded into the residual stream; empty if it can.
+std::string residual_refusal(const ModelConfig& c) {
+  // Blocks of the rotation reach down to 32 columns, and a padded residual stream would change its
+  // norm.
+  constexpr int64_t kSmallestBlock = 32;
+  if (c.hidden % kSmallestBlock != 0)
+    return "the hidden size " + std::to_string(c.hidden) + " is not a multiple of 32";
+  for (const LayerDesc& layer : c.layers) {
+    if (layer.after_attention.present() || layer.after_mlp.present())
+      return "its blocks have norms behind them, whose gains a rotation does not pass";
+  }
+  return "";
+}
+
+void add_folded(const LayerDesc& layer, ResidualPlan& plan) {
+  std::string heads;  // the activation whose basis is that of heads
+  for (const ActivationDesc& a : layer.activations) {
+    if (a.basis == Basis::heads) heads = a.name;
+    if (a.basis == Basis::residual) add_name(a.norm.weight, plan.norms);
+  }
+  for (const MatrixDesc& m : layer.matrices) {
+    const ActivationDesc& input = layer.input_of(m);
+    const std::string gain = input.basis == Basis::residual ? input.norm.weight : "";
+    if (m.outputs == Basis::own && input.basis == Basis::own) continue;
+    plan.tensors.push_back({m.weight, m.weight, gain, m.outputs, input.basis, heads});
+    if (!m.bias.empty() && m.outputs != Basis::own)
+      plan.tensors.push_back({m.bias, m.bias, "", Basis::own, m.outputs, heads});
+  }
+}
+
+ResidualPlan residual_plan(const ModelConfig& c) {
+  ResidualPlan plan;
+  plan.refusal = residual_refusal(c);
+  plan.hidden = c.hidden;
+  plan.head_dim = c.layers.front().attention.head_dim;
+  plan.kv_heads = c.layers.front().attention.kv_heads;
+  for (const LayerDesc& layer : c.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (a.head_dim != plan.head_dim || a.kv_heads != plan.kv_heads)
+      plan.refusal = "its layers have heads of different kinds";
+  }
+  plan.head = c.head_name;
+  plan.tensors.push_back({c.embedding, c.embedding, "", Basis::own, Basis::residual});
+  plan.tensors.push_back(
+      {c.head_name, c.head.weight, c.head_input.norm.weight, Basis::own, Basis::residual});
+  for (const LayerDesc& layer : c.layers)
+    add_folded(layer, plan);
+  plan.norms.push_back(c.head_input.norm.weight);
+  return plan;
+}
+
+}  // namespace
+
+ModelPlan make_plan(const ModelConfig& c) {
+  ModelPlan plan;
+  plan.embedding = c.embedding;
+  plan.final_norm = c.head_input.norm.weight;
+  plan.gain_offset = c.head_input.norm.gain_offset;
+  plan.ignored = c.ignored;
+  if (c.tied_head) {
+    plan.ignored.push_back(c.head_name);
+  } else {
+    plan.head = c.head.weight;
+  }
+  for (const LayerDesc& layer : c.layers) {
+    add_sites(layer, plan.sites);
+    add_vectors(layer, plan.vectors);
+  }
+  plan.vectors.push_back(plan.final_norm);
+  plan.residual = residual_plan(c);
+  plan.parts = c.parts;
+  return plan;
+}
+
+ModelPlan read_plan(std::string_view config_json, std::string_view where) {
+  return make_plan(parse_config(config_json, where));
+}
+
+}  // namespace walsh

@@ -1,0 +1,76 @@
+// The order of the forward pass, in one place: a list of operations on named rows, made from the
+// description of the layers. A device executes it operation by operation, records it, or compiles
+// it; calibration runs parts of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "arch/config.h"
+
+namespace walsh {
+
+// What a device keeps for every row of a batch (a token), as float32.
+enum class Rows : uint8_t {
+  stream,    // [hidden], the residual stream
+  branch,    // [hidden], what a block will add to it
+  query,     // [heads * head_dim]
+  key,       // [kv_heads * head_dim]
+  value,     // [kv_heads * head_dim]
+  attended,  // [heads * head_dim]
+  gate,      // [mlp width]
+  up,        // [mlp width]
+  logits     // [vocab]
+};
+
+struct ForwardOp {
+  enum class Kind : uint8_t {
+    embed,        // stream = rows of the embedding
+    multiply,     // to = matrix(input) for each product; the input is made from the rows `from`:
+                  // the norm in front of it if there is one; function(gate) * up if from == gate
+    place_heads,  // norms and rope of query and key; key and value go to the cache
+    attend,       // attended = attention of query to the cache
+    add_branch,   // stream += scale * norm(branch); without the norm if there is none
+  };
+  struct Product {
+    int matrix = 0;  // of the layer, or 0: the head
+    Rows to = Rows::stream;
+  };
+
+  Kind kind = Kind::embed;
+  int layer = -1;  // -1: embedding and head
+  // multiply:
+  int input = 0;  // of the layer, or 0: that of the head
+  Rows from = Rows::stream;
+  bool add = false;  // to is added to
+  std::vector<Product> products = {};
+  // add_branch:
+  bool after_attention = false;  // of the two norms behind a block, the first
+};
+
+// All operations of a layer, in their order.
+std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer);
+ForwardOp embed_operation();
+ForwardOp head_operation();
+
+// Whole passes: embed, the layers, the head.
+class ForwardPass {
+ public:
+  explicit ForwardPass(const ModelConfig& config);
+
+  const ForwardOp& embed() const { return embed_; }
+  std::span<const ForwardOp> layer(int64_t index) const;
+  std::span<const ForwardOp> layers() const { return operations_; }
+  const ForwardOp& head() const { return head_; }
+  // Whether rows whose logits nobody wants need not take part in an operation any more: all of the
+  // last layer but what goes to the cache.
+  bool only_wanted_rows(const ForwardOp& op) const;
+
+ private:
+  ForwardOp embed_, head_;
+  std::vector<ForwardOp> operations_;
+  std::vector<size_t> first_;  // of each layer in operations_, then their number
+};
+
+}  // namespace walsh
