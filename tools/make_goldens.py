@@ -102,9 +102,9 @@ def gemma2_configs():
         query_pre_attn_scalar=24,
         sliding_window=13,
         attn_logit_softcapping=5.0,
-        final_logit_softcapping=8.0,
+        final_logit_softcapping=20.0,
         rope_parameters=rope,
-    ), {}
+    ), dict(embedding=0.05, gain=0.0)
     yield "gemma2-wide-tiny", transformers.Gemma2Config(
         **{**shape, "num_attention_heads": 2, "num_key_value_heads": 1},
         head_dim=256,
@@ -113,7 +113,7 @@ def gemma2_configs():
         attn_logit_softcapping=50.0,
         final_logit_softcapping=30.0,
         rope_parameters=rope,
-    ), {}
+    ), dict(embedding=0.05, gain=0.0)
     yield "gemma2-plain-tiny", transformers.Gemma2Config(
         **{**shape, "num_key_value_heads": 4},
         head_dim=16,
@@ -125,7 +125,7 @@ def gemma2_configs():
         tie_word_embeddings=False,
         layer_types=["full_attention", "sliding_attention"],
         rope_parameters=rope,
-    ), {}
+    ), dict(embedding=0.05, gain=0.0)
 
 
 def phi3_configs():
@@ -154,21 +154,21 @@ def phi3_configs():
     ), {}
 
 
-def randomize(model, seed):
+def randomize(model, seed, embedding=0.25, gain=1.0):
     """Weights large enough that every part of the function shows in the logits."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
             if "norm" in name:
-                p.copy_(1.0 + 0.3 * noise)
+                p.copy_(gain + 0.3 * noise)
             elif name.endswith("bias"):
                 p.copy_(0.3 * noise)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
-                p.copy_(0.25 * noise)
+                p.copy_(embedding * noise)
             else:
-                gain = 1.0 if "down_proj" not in name else 1.5
-                p.copy_(gain * noise / p.shape[1] ** 0.5)
+                scale = 1.0 if "down_proj" not in name else 1.5
+                p.copy_(scale * noise / p.shape[1] ** 0.5)
 
 
 def evaluate(model, prompt, give_up=False):
@@ -213,13 +213,15 @@ def write_golden(name, prompt, greedy, logits):
     (GOLDENS / f"{name}.json").write_text("{\n" + lines + "\n}\n")
 
 
-def make_tiny(name, config, prompt=64, dtype=torch.bfloat16, shard="1GB", old_rope=None):
+def make_tiny(
+    name, config, prompt=64, dtype=torch.bfloat16, shard="1GB", old_rope=None, embedding=0.25, gain=1.0
+):
     config._attn_implementation = "eager"
     folder = MODELS / name
     for seed in range(1000):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
-        randomize(model, seed)
+        randomize(model, seed, embedding, gain)
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(p.to(dtype))

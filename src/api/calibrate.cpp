@@ -16,7 +16,7 @@ namespace walsh {
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
   const std::string text = read_text_file(request.text, kMaxTextBytes);
-  const CheckpointSource source(Checkpoint::open(folder));
+  const CheckpointSource source = CheckpointSource::open(folder);
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = std::min(kCalibrationWindow, config.max_positions);

@@ -16,12 +16,6 @@ ModelConfig config_of(const CheckpointSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
 }
 
-CheckpointSource open_source(const std::string& folder) {
-  Checkpoint checkpoint = Checkpoint::open(folder);
-  const ModelPlan plan = read_plan(checkpoint.config_json(), folder + "/config.json");
-  return CheckpointSource(std::move(checkpoint), plan.parts);
-}
-
 Model load(CheckpointSource& source, ThreadPool& pool) {
   LoadOptions options;
   options.pool = &pool;
@@ -33,7 +27,7 @@ Model load(CheckpointSource& source, ThreadPool& pool) {
 LayerStatistics::LayerStatistics(const std::string& folder,
                                  std::vector<std::vector<int32_t>> windows, ThreadPool& pool,
                                  std::function<void()> check, const std::optional<Rotation>& fold)
-    : source_(open_source(folder)),
+    : source_(CheckpointSource::open(folder)),
       windows_(std::move(windows)),
       pool_(pool),
       check_(std::move(check)),

@@ -12,6 +12,12 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
   }
 }
 
+CheckpointSource CheckpointSource::open(const std::string& folder) {
+  Checkpoint checkpoint = Checkpoint::open(folder);
+  const ModelConfig config = parse_config(checkpoint.config_json(), folder + "/config.json");
+  return CheckpointSource(std::move(checkpoint), config.parts);
+}
+
 bool CheckpointSource::contains(const std::string& name) const {
   const auto part = parts_.find(name);
   return checkpoint_->find(part == parts_.end() ? name : part->second.source) != nullptr;

@@ -15,7 +15,9 @@ class CheckpointSource : public WeightSource {
  public:
   // `parts`: tensors of the model that the checkpoint stores as rows of larger ones, which are not
   // seen themselves.
-  explicit CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts = {});
+  CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
+  // With the parts that its config asks for. Throws as Checkpoint::open and parse_config.
+  static CheckpointSource open(const std::string& folder);
 
   std::string path() const override { return checkpoint_->folder(); }
   std::string_view config_json() const override { return checkpoint_->config_json(); }

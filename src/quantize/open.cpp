@@ -30,9 +30,7 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
   }
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable)) {
-    Checkpoint checkpoint = Checkpoint::open(path);
-    const ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
-    return std::make_unique<CheckpointSource>(std::move(checkpoint), plan.parts);
+    return std::make_unique<CheckpointSource>(CheckpointSource::open(path));
   }
   return WalshFile::open(path);
 }

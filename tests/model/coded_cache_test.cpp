@@ -36,7 +36,7 @@ class CodedCaches : public testing::Test {
   }
 
   Model load_folder(const std::string& name, const char* type, int64_t window) {
-    CheckpointSource source(Checkpoint::open(test::model_folder(name)));
+    CheckpointSource source = CheckpointSource::open(test::model_folder(name));
     return load(source, type, type, window);
   }
 

@@ -103,8 +103,10 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const char* model : {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny",
-                            "llama2-bias-tiny", "qwen3-tiny"}) {
+  for (const char* model :
+       {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny", "llama2-bias-tiny",
+        "qwen3-tiny", "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny", "phi3-tiny",
+        "phi3-partial-tiny", "phi3-long-tiny"}) {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }

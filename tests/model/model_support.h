@@ -43,7 +43,7 @@ inline std::string read_file(const std::string& path) {
 }
 
 inline Model load_folder(const std::string& folder, ThreadPool& pool) {
-  CheckpointSource source(Checkpoint::open(folder));
+  CheckpointSource source = CheckpointSource::open(folder);
   const ModelConfig config = parse_config(source.config_json(), folder + "/config.json");
   return Model::load(source, config, {&pool, ActivationMode::automatic, {}});
 }

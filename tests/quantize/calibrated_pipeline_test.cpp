@@ -125,7 +125,7 @@ TEST_F(CalibratedPipeline, ScalesGoIntoTheRowsOfTheFeederAndIntoTheFile) {
   for (const float s : scales)
     spread += std::fabs(std::log(s));
   EXPECT_GT(spread / TinyCheckpoint::kFfn, 0.1);
-  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   EXPECT_LT(path_error(*file, checkpoint), 1e-3);
   for (const char* name : {"q", "up", "down", "head"}) {
     EXPECT_NEAR(measure_nmse(*file, checkpoint, plan(), name, pool_), source->nmse(name),
@@ -207,7 +207,7 @@ TEST_F(CalibratedPipeline, AFoldedModelIsFedBackAndBalancedBetweenUpAndDown) {
   exact.calibration.reset();
   Compressor folded(Checkpoint::open(tiny_.path()), plan, exact, pool_);
   EXPECT_LT(path_error(*file, folded), 1e-3);
-  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   for (const char* name : {"q", "up", "down", "head"}) {
     EXPECT_NEAR(measure_nmse(*file, checkpoint, plan, name, pool_), source.nmse(name),
                 1e-3 * source.nmse(name))

@@ -169,7 +169,7 @@ class FoldTest : public testing::Test {
 };
 
 TEST_F(FoldTest, TheFoldedModelIsTheSameFunction) {
-  CheckpointSource plain(Checkpoint::open(tiny_.path()));
+  CheckpointSource plain(Checkpoint::open(tiny_.path()), {});
   const Vector expected = function(plain);
   for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr}) {
     for (const int block : {0, 32}) {
@@ -182,7 +182,7 @@ TEST_F(FoldTest, TheFoldedModelIsTheSameFunction) {
 }
 
 TEST_F(FoldTest, EveryPartIsInAnotherBasis) {
-  CheckpointSource plain(Checkpoint::open(tiny_.path()));
+  CheckpointSource plain(Checkpoint::open(tiny_.path()), {});
   auto folded = compressor(recipe("f32"));
   for (const char* name : {"embed", "q", "k", "v", "o", "gate", "up", "down", "head", "o_bias",
                            "v_bias", "norm1", "norm2", "final"}) {
@@ -322,7 +322,8 @@ TEST_F(FoldTest, TwoSidedCodesHoldRotatedRows) {
   EXPECT_EQ(rotation.kind, RotationKind::hadamard);
   EXPECT_NE(rotation, source->output_rotation("down")) << "another site";
   EXPECT_EQ(source->load("gate").rotation[0].kind, RotationKind::hadamard) << "inputs as well";
-  EXPECT_EQ(source->config_json(), CheckpointSource(Checkpoint::open(tiny_.path())).config_json());
+  EXPECT_EQ(source->config_json(),
+            CheckpointSource(Checkpoint::open(tiny_.path()), {}).config_json());
 
   const std::vector<float> rotated = decode(source->load("gate"));
   const Rotator rotator(rotation, kFfn);
@@ -348,7 +349,7 @@ TEST_F(FoldTest, TheFileTellsWhichOutputsAreRotated) {
   quantize_to_file(*source, tiny_.file("out.gguf"), {});
   auto file = WalshFile::open(tiny_.file("out.gguf"));
   EXPECT_FALSE(file->folded());
-  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   for (const char* name : {"q", "v", "gate", "down", "embed"})
     EXPECT_EQ(file->output_rotation(name), source->output_rotation(name)) << name;
   for (const char* name : {"o", "gate", "down"}) {
@@ -361,7 +362,7 @@ TEST_F(FoldTest, TheFileTellsWhichOutputsAreRotated) {
 TEST_F(FoldTest, MeasuredErrorEqualsTheStoredOne) {
   quantize_to_file(*compressor(recipe("tq3")), tiny_.file("out.gguf"), {});
   auto file = WalshFile::open(tiny_.file("out.gguf"));
-  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   for (const char* name : {"q", "v", "o", "down"}) {
     const double stored = file->find(name)->nmse;
     EXPECT_GT(stored, 0);

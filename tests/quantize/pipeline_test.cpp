@@ -153,7 +153,7 @@ TEST_F(PipelineTest, MeasuredErrorEqualsTheStoredOne) {
     auto source = compressor(recipe_of(type));
     quantize_to_file(*source, tiny_.file("out.gguf"), {});
     auto file = WalshFile::open(tiny_.file("out.gguf"));
-    CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+    CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
     for (const char* name : {"q", "down", "gate"}) {
       const double stored = file->find(name)->nmse;
       EXPECT_GT(stored, 0);

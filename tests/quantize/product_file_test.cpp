@@ -76,7 +76,7 @@ TEST_F(ProductFile, CodebooksOfTensorsCountInItsBits) {
 
 TEST_F(ProductFile, TheMeasuredErrorEqualsTheStoredOne) {
   auto file = WalshFile::open(path_);
-  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   for (const char* name : {"q", "up", "down"}) {
     const double stored = file->find(name)->nmse;
     EXPECT_GT(stored, 0.01);

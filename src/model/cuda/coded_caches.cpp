@@ -33,7 +33,8 @@ int64_t fresh_capacity(const CacheTypes& types, int64_t max_rows) {
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
   uint64_t bytes = 2 * 2;  // keys and values, fp16
-  for (const int64_t factor : {c.kv_heads, c.head_dim, capacity})
+  const LayerWidths w = widest(c);
+  for (const int64_t factor : {w.kv_heads, w.head_dim, capacity})
     bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
   return bytes;
 }
@@ -56,9 +57,11 @@ CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& tabl
   const ModelConfig& c = model.config;
   const CacheTypes types = fitted(model.cache, positions);
   window_ = types.window;
-  for (int64_t layer = 0; layer < c.layers; ++layer)
-    layers_.emplace_back(types, static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim),
+  for (const LayerDesc& layer : c.layers) {
+    const AttentionDesc& a = layer.attention;
+    layers_.emplace_back(types, static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim),
                          page_count(positions) * sequences, sequences);
+  }
   const int64_t fresh = fresh_capacity(types, max_rows);
   const int64_t old = round_up(positions, int64_t{kCacheUnit});
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
@@ -69,10 +72,17 @@ CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& tabl
 
 uint64_t CudaCodedCaches::bytes(const ModelConfig& c, const CacheTypes& types, int64_t positions,
                                 int64_t sequences) {
-  const uint64_t layer = cuda::CodedCache::bytes(
-      fitted(types, positions), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim),
-      page_count(positions) * sequences, sequences);
-  return checked_mul(layer, static_cast<uint64_t>(c.layers), "KV cache");
+  uint64_t sum = 0;
+  for (const LayerDesc& layer : c.layers) {
+    const AttentionDesc& a = layer.attention;
+    sum =
+        checked_add(sum,
+                    cuda::CodedCache::bytes(fitted(types, positions), static_cast<int>(a.kv_heads),
+                                            static_cast<int>(a.head_dim),
+                                            page_count(positions) * sequences, sequences),
+                    "KV cache");
+  }
+  return sum;
 }
 
 uint64_t CudaCodedCaches::workspace_bytes(const ModelConfig& c, const CacheTypes& types,

@@ -23,7 +23,7 @@ const float* floats(const cuda::Buffer& buffer) {
 }  // namespace
 
 void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                       int64_t first_logit, bool samples, FunctionRef<void()> steps) {
+                       int64_t first_logit, bool samples) {
   cuda::select_device(model_.device.index);
   runs_ = runs;
   m_ = longest_ = 0;
@@ -40,7 +40,7 @@ void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> run
   if (coded_) coded_->start(runs, longest_, decoding_, stream_.get());
   try {
     if (!placed) stage(tokens);
-    execute(first_logit, samples, steps);
+    run_or_replay(first_logit, samples);
   } catch (...) {
     if (coded_) coded_->abandon();
     throw;
@@ -58,22 +58,39 @@ bool CudaExecutor::is_placed(std::span<const int32_t> tokens) const {
                                       });
 }
 
-void CudaExecutor::execute(int64_t first_logit, bool samples, FunctionRef<void()> steps) {
+void CudaExecutor::run_or_replay(int64_t first_logit, bool samples) {
   if (!decoding_ || m_ > cuda::kMaxVectors || first_logit != 0) {
-    steps();
+    compute(first_logit, samples);
     return;
   }
   Recorded& step = recorded_[{m_, cuda::attention_reach(longest_), runs_[0].sequence, samples}];
   if (!step.warm) {  // every kernel and algorithm is loaded before it is recorded
-    steps();
+    compute(first_logit, samples);
     step.warm = true;
     return;
   }
   cuda::Graph& graph = step.graph[submitted_ % kOpenBatches];
-  if (graph.empty()) graph = cuda::Graph::record(stream_.get(), steps);
+  if (graph.empty())
+    graph = cuda::Graph::record(stream_.get(), [&] { compute(first_logit, samples); });
   if (samples) free_slot();
   graph.launch(stream_.get());
   computed_logits_ = m_;
+}
+
+// The forward pass: all layers as one launch where there is a program of them.
+void CudaExecutor::compute(int64_t first_logit, bool samples) {
+  embed();
+  const bool one_launch = decoding_ && m_ == 1 && !step_.empty();
+  if (one_launch) {
+    step_.launch(stream_.get());
+  } else {
+    for (const ForwardOp& op : pass_.layers()) {
+      const int64_t skip = pass_.only_wanted_rows(op) ? first_logit : 0;
+      if (skip < m_) execute(op, skip);
+    }
+  }
+  if (first_logit < m_) logits(first_logit, std::min(logit_rows_, m_ - first_logit));
+  if (samples) sample(runs_[0].sequence);
 }
 
 // Tokens, positions and sequences of the batch to where recorded steps read them.
@@ -107,27 +124,89 @@ void CudaExecutor::stage(std::span<const int32_t> tokens) {
 }
 
 void CudaExecutor::embed() {
-  cuda::embed(embedding_, staged(0), m_, x_.as<float>(), model_.config.hidden, stream_.get());
+  cuda::embed(embedding_, staged(0), m_, row(Rows::stream, 0, 0), model_.config.hidden,
+              model_.config.embedding_scale, stream_.get());
 }
 
-cuda::InputSource CudaExecutor::source(const cuda::Buffer& x, int64_t width, int64_t row,
-                                       const cuda::Buffer* gain) const {
-  cuda::InputSource source;
-  source.x = x.as<float>() + row * width;
-  source.gain = gain != nullptr ? gain->as<float>() : nullptr;
-  source.eps = model_.config.norm_eps;
-  source.ldx = width;
-  source.width = width;
-  return source;
+// Row `index` of rows that are `stride` floats apart.
+float* CudaExecutor::row(Rows which, int64_t index, int64_t stride) const {
+  return rows_[static_cast<size_t>(which)].as<float>() + index * stride;
 }
 
-void CudaExecutor::multiply(const Input& input, const cuda::InputSource& from,
-                            std::initializer_list<CudaItem> items, int64_t m) {
-  if (collecting_ != nullptr) {
-    collected_ = collected_ && sites_->add_to(*collecting_, input, from, items);
-  } else {
-    sites_->multiply(input, from, items, m, stream_.get());
+const AttentionDesc& CudaExecutor::attention_of(const ForwardOp& op) const {
+  return model_.config.layers[static_cast<size_t>(op.layer)].attention;
+}
+
+// The residual stream and what attention makes of it keep their places; what a block computes
+// besides begins at the first row of its buffers.
+CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, int64_t skip) const {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const ActivationDesc& activation = desc.activations[static_cast<size_t>(op.input)];
+  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
+  Multiplication result;
+  result.input = &layer.input(op.input);
+  cuda::InputSource& source = result.source;
+  source.width = source.ldx = activation.width;
+  source.x = row(op.from, op.from == Rows::gate ? 0 : skip, source.ldx);
+  source.gain = floats(data.gains[static_cast<size_t>(op.input)]);
+  source.eps = activation.norm.eps;
+  if (op.from == Rows::gate) {
+    source.up = row(Rows::up, 0, source.ldx);
+    source.function = desc.mlp.function;
   }
+  for (const ForwardOp::Product& product : op.products) {
+    const Linear& linear = layer.matrix(product.matrix);
+    const int64_t first = product.to == Rows::stream ? skip : 0;
+    result.items.push_back({&linear, row(product.to, first, linear.rows), linear.rows, op.add});
+  }
+  return result;
+}
+
+CudaExecutor::Multiplication CudaExecutor::head_multiplication(int64_t first) const {
+  const ModelConfig& c = model_.config;
+  Multiplication result;
+  result.input = &model_.head_input;
+  result.source.x = row(Rows::stream, first, c.hidden);
+  result.source.gain = floats(final_gain_);
+  result.source.eps = c.head_input.norm.eps;
+  result.source.ldx = result.source.width = c.hidden;
+  result.items.push_back({&model_.head, row(Rows::logits, 0, 0), c.vocab, false});
+  return result;
+}
+
+void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
+  switch (op.kind) {
+    case ForwardOp::Kind::embed:
+      return embed();
+    case ForwardOp::Kind::multiply: {
+      const Multiplication what = multiplication(op, skip);
+      return sites_->multiply(*what.input, what.source, what.items, m_ - skip, stream_.get());
+    }
+    case ForwardOp::Kind::place_heads:
+      return place_heads(op);
+    case ForwardOp::Kind::attend:
+      return attend(op, skip);
+    case ForwardOp::Kind::add_branch:
+      return add_branch(op, skip);
+  }
+}
+
+bool CudaExecutor::collect(const ForwardOp& op, cuda::StepProgram& program) const {
+  switch (op.kind) {
+    case ForwardOp::Kind::multiply: {
+      const Multiplication what = multiplication(op, 0);
+      return sites_->add_to(program, *what.input, what.source, what.items);
+    }
+    case ForwardOp::Kind::place_heads:  // a part of attention
+      return true;
+    case ForwardOp::Kind::attend:
+      return program.attend(rope_call(op), attention_call(op, 0, 1), attention_scratch_);
+    case ForwardOp::Kind::embed:
+    case ForwardOp::Kind::add_branch:
+      return false;
+  }
+  return false;
 }
 
 // The layers of one token as one launch, and its head as another one, where the device and the
@@ -136,149 +215,118 @@ void CudaExecutor::build_step() {
   if (!cuda::StepProgram::available() || coded_) return;
   m_ = 1;
   decoding_ = true;
-  collect(step_, [&] {
-    for (int64_t layer = 0; layer < model_.config.layers && collected_; ++layer) {
-      project(layer);
-      attend(layer, 0);
-      mlp(layer, 0);
-    }
-  });
-  if (!step_.empty()) collect(head_step_, [&] { logits(0, 1); });
+  cuda::StepProgram layers;
+  for (const ForwardOp& op : pass_.layers())
+    if (!collect(op, layers)) return;
+  if (!layers.finish()) return;
+  step_ = std::move(layers);
+  cuda::StepProgram head;
+  const Multiplication what = head_multiplication(0);
+  if (sites_->add_to(head, *what.input, what.source, what.items) && head.finish())
+    head_step_ = std::move(head);
 }
 
-// A program of what `work` would launch, if there can be one.
-void CudaExecutor::collect(cuda::StepProgram& into, FunctionRef<void()> work) {
-  cuda::StepProgram program;
-  collecting_ = &program;
-  collected_ = true;
-  work();
-  collecting_ = nullptr;
-  if (!collected_ || !program.finish()) return;
-  into = std::move(program);
-}
-
-bool CudaExecutor::in_step() const {
-  return decoding_ && m_ == 1 && collecting_ == nullptr && !step_.empty();
-}
-
-cuda::RopeCall CudaExecutor::rope_call(const LayerData& data) const {
-  const ModelConfig& c = model_.config;
+cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
+  const AttentionDesc& a = attention_of(op);
+  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
   cuda::RopeCall call;
-  call.q = q_.as<float>();
-  call.ldq = c.query_width();
-  call.k = k_.as<float>();
-  call.ldk = c.kv_width();
-  call.v = v_.as<float>();
-  call.ldv = c.kv_width();
+  call.q = row(Rows::query, 0, 0);
+  call.ldq = a.query_width();
+  call.k = row(Rows::key, 0, 0);
+  call.ldk = a.kv_width();
+  call.v = row(Rows::value, 0, 0);
+  call.ldv = a.kv_width();
   call.m = m_;
-  call.heads = static_cast<int>(c.heads);
+  call.heads = static_cast<int>(a.heads);
   call.q_norm = floats(data.q_norm);
   call.k_norm = floats(data.k_norm);
-  call.eps = c.norm_eps;
-  call.cos = cos_.as<float>();
-  call.sin = sin_.as<float>();
+  call.eps = a.q_norm.eps;
+  if (a.rope < 0) return call;
+  const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
+  call.rotated = 2 * rope.pairs;
+  call.cos = rope.cos.as<float>();
+  call.sin = rope.sin.as<float>();
   return call;
 }
 
-void CudaExecutor::project(int64_t index) {
-  if (in_step()) {
-    if (index == 0) step_.launch(stream_.get());
-    return;
-  }
-  const ModelConfig& c = model_.config;
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const LayerData& data = layers_[static_cast<size_t>(index)];
-  multiply(layer.attention_input, source(x_, c.hidden, 0, &data.attention_gain),
-           {{&layer.q, q_.as<float>(), c.query_width()},
-            {&layer.k, k_.as<float>(), c.kv_width()},
-            {&layer.v, v_.as<float>(), c.kv_width()}},
-           m_);
-  if (collecting_ != nullptr) return;
+void CudaExecutor::place_heads(const ForwardOp& op) {
   if (coded_) {
-    coded_->keep(index, rope_call(data), places(), stream_.get());
+    coded_->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
-    cuda::rope_and_store(rope_call(data), data.cache, table_, places(), stream_.get());
+    cuda::rope_and_store(rope_call(op), layers_[static_cast<size_t>(op.layer)].cache, table_,
+                         places(), stream_.get());
   }
 }
 
 // Of all rows of the batch.
-cuda::AttentionRows CudaExecutor::attention_rows(const Layer& layer) const {
-  const ModelConfig& c = model_.config;
+cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
+  const AttentionDesc& a = attention_of(op);
   cuda::AttentionRows call;
-  call.heads = static_cast<int>(c.heads);
-  call.window = layer.window;
-  call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  call.ldq = call.ldo = c.query_width();
+  call.heads = static_cast<int>(a.heads);
+  call.window = a.window;
+  call.scale = a.scale;
+  call.logit_cap = a.logit_cap;
+  call.ldq = call.ldo = a.query_width();
   call.rows = places();
   call.m = m_;
-  call.q = q_.as<float>();
-  call.out = attended_.as<float>();
+  call.q = row(Rows::query, 0, 0);
+  call.out = row(Rows::attended, 0, 0);
   return call;
 }
 
-cuda::AttentionCall CudaExecutor::attention_call(const Layer& layer, const LayerData& data,
-                                                 int64_t first, int64_t rows) const {
-  return {attention_rows(layer).part(first, first + rows), &data.cache, table_};
+cuda::AttentionCall CudaExecutor::attention_call(const ForwardOp& op, int64_t first,
+                                                 int64_t rows) const {
+  return {attention_rows(op).part(first, first + rows),
+          &layers_[static_cast<size_t>(op.layer)].cache, table_};
 }
 
-void CudaExecutor::attend_all(const Layer& layer, const LayerData& data, int64_t skip) {
-  if (collecting_ != nullptr) {
-    collected_ =
-        collected_ &&
-        collecting_->attend(rope_call(data), attention_call(layer, data, 0, 1), attention_scratch_);
-  } else if (decoding_) {
+void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
+  if (coded_) {
+    coded_->attend(op.layer, attention_rows(op), skip, attention_scratch_, stream_.get());
+    return;
+  }
+  if (decoding_) {
     for (int64_t row = skip; row < m_; row += cuda::kMaxVectors) {
       const int64_t rows = std::min(m_ - row, cuda::kMaxVectors);
-      cuda::attend_rows(attention_call(layer, data, row, rows), longest_, attention_scratch_,
-                        stream_.get());
+      cuda::attend_rows(attention_call(op, row, rows), longest_, attention_scratch_, stream_.get());
     }
-  } else {
-    int64_t first = 0;
-    for (const Run& run : runs_) {
-      const int64_t begin = std::max(first, skip);
-      first += run.rows;
-      if (begin < first)
-        cuda::attend_prompt(attention_call(layer, data, begin, first - begin), stream_.get());
-    }
+    return;
+  }
+  int64_t first = 0;
+  for (const Run& run : runs_) {
+    const int64_t begin = std::max(first, skip);
+    first += run.rows;
+    if (begin < first) cuda::attend_prompt(attention_call(op, begin, first - begin), stream_.get());
   }
 }
 
-void CudaExecutor::attend(int64_t index, int64_t skip) {
-  if (in_step()) return;
-  const ModelConfig& c = model_.config;
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  if (coded_) {
-    coded_->attend(index, attention_rows(layer), skip, attention_scratch_, stream_.get());
-  } else {
-    attend_all(layer, layers_[static_cast<size_t>(index)], skip);
-  }
-  multiply(layer.o_input, source(attended_, c.query_width(), skip, nullptr),
-           {{&layer.o, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m_ - skip);
+void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
+  const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
+  const int64_t hidden = model_.config.hidden;
+  cuda::BranchCall call;
+  call.branch = row(Rows::branch, 0, 0);
+  call.gain = floats(op.after_attention ? data.after_attention : data.after_mlp);
+  call.eps = norm.eps;
+  call.scale = desc.branch_scale;
+  call.x = row(Rows::stream, skip, hidden);
+  call.m = m_ - skip;
+  call.width = hidden;
+  cuda::add_branch(call, stream_.get());
 }
 
-void CudaExecutor::mlp(int64_t index, int64_t skip) {
-  if (in_step()) return;
+void CudaExecutor::logits(int64_t first, int64_t rows) {
   const ModelConfig& c = model_.config;
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const LayerData& data = layers_[static_cast<size_t>(index)];
-  const int64_t m = m_ - skip;
-  multiply(layer.mlp_input, source(x_, c.hidden, skip, &data.mlp_gain),
-           {{&layer.gate, gate_.as<float>(), c.intermediate},
-            {&layer.up, up_.as<float>(), c.intermediate}},
-           m);
-  cuda::InputSource down = source(gate_, c.intermediate, 0, nullptr);
-  down.up = up_.as<float>();
-  multiply(layer.down_input, down,
-           {{&layer.down, x_.as<float>() + skip * c.hidden, c.hidden, true}}, m);
-}
-
-void CudaExecutor::logits(int64_t row, int64_t rows) {
-  const ModelConfig& c = model_.config;
-  if (in_step() && !head_step_.empty()) {
+  if (decoding_ && m_ == 1 && !head_step_.empty()) {
     head_step_.launch(stream_.get());
   } else {
-    multiply(model_.head_input, source(x_, c.hidden, row, &final_gain_),
-             {{&model_.head, logits_.as<float>(), c.vocab}}, rows);
+    const Multiplication what = head_multiplication(first);
+    sites_->multiply(*what.input, what.source, what.items, rows, stream_.get());
+  }
+  if (c.logit_scale != 1 || c.logit_cap != 0) {
+    cuda::cap_logits(row(Rows::logits, 0, 0), rows, c.vocab, c.logit_scale, c.logit_cap,
+                     stream_.get());
   }
   computed_logits_ = rows;
   logits_read_ = false;
@@ -287,7 +335,8 @@ void CudaExecutor::logits(int64_t row, int64_t rows) {
 std::span<const float> CudaExecutor::logit_row(int64_t index) {
   const int64_t vocab = model_.config.vocab;
   if (!logits_read_) {
-    cuda::copy_to_host(host_logits_.as(), logits_.as(),
+    cuda::copy_to_host(host_rows_[static_cast<size_t>(Rows::logits)].as(),
+                       rows_[static_cast<size_t>(Rows::logits)].as(),
                        static_cast<uint64_t>(computed_logits_ * vocab * kFloat), stream_.get());
     stream_.synchronize();
     logits_read_ = true;
@@ -322,7 +371,7 @@ void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& option
 
 void CudaExecutor::sample(int64_t first) {
   cuda::SampleCall call;
-  call.logits = logits_.as<float>();
+  call.logits = row(Rows::logits, 0, 0);
   call.ldl = call.vocab = model_.config.vocab;
   call.m = computed_logits_;
   call.state.random = random_.as<uint64_t>() + first;

@@ -1,8 +1,9 @@
-// The steps of the forward pass on a GPU. Everything is allocated when it is made; decoding steps
-// are captured into CUDA graphs, one per number of rows and reach of the context, and replayed with
-// other tokens and positions.
+// The operations of the forward pass on a GPU. Everything is allocated when it is made; decoding
+// steps are captured into CUDA graphs, one per number of rows and reach of the context, and
+// replayed with other tokens and positions.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,6 +17,7 @@
 #include "model/cuda/coded_caches.h"
 #include "model/cuda/sites.h"
 #include "model/executor.h"
+#include "model/forward.h"
 
 namespace walsh {
 
@@ -36,23 +38,19 @@ class CudaExecutor : public Executor {
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
   void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           bool samples, FunctionRef<void()> steps) override;
-  void embed() override;
-  void project(int64_t layer) override;
-  void attend(int64_t layer, int64_t skip) override;
-  void mlp(int64_t layer, int64_t skip) override;
+           bool samples) override;
   void logits(int64_t row, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
   bool can_sample() const override;
   void start_sampling(int64_t sequence, const SamplerOptions& options,
                       std::span<const int32_t> history) override;
-  void sample(int64_t first) override;
   std::span<const int32_t> sampled() override;
 
  private:
   // What a layer needs beside its matrices, in device memory.
   struct LayerData {
-    cuda::Buffer attention_gain, mlp_gain, q_norm, k_norm;
+    std::vector<cuda::Buffer> gains;  // of the norms in front of inputs, by input
+    cuda::Buffer q_norm, k_norm, after_attention, after_mlp;
     cuda::KvPool cache;  // unless caches are coded
   };
   static constexpr int64_t kOpenBatches = 2;
@@ -64,29 +62,41 @@ class CudaExecutor : public Executor {
     cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
   };
 
-  void multiply(const Input& input, const cuda::InputSource& from,
-                std::initializer_list<CudaItem> items, int64_t m);
-  void attend_all(const Layer& layer, const LayerData& data, int64_t skip);
-  cuda::RopeCall rope_call(const LayerData& data) const;
-  cuda::AttentionRows attention_rows(const Layer& layer) const;
-  cuda::AttentionCall attention_call(const Layer& layer, const LayerData& data, int64_t first,
-                                     int64_t rows) const;
+  // What an operation multiplies, over `m` rows of the batch from row `skip` on.
+  struct Multiplication {
+    const Input* input = nullptr;
+    cuda::InputSource source;
+    std::vector<CudaItem> items;
+  };
+  Multiplication multiplication(const ForwardOp& op, int64_t skip) const;
+  Multiplication head_multiplication(int64_t row) const;
+  // One operation over the rows of the batch from `skip` on.
+  void execute(const ForwardOp& op, int64_t skip);
+  void place_heads(const ForwardOp& op);
+  void attend(const ForwardOp& op, int64_t skip);
+  void add_branch(const ForwardOp& op, int64_t skip);
+  // The same as a part of a program. False if it cannot be.
+  bool collect(const ForwardOp& op, cuda::StepProgram& program) const;
+  const AttentionDesc& attention_of(const ForwardOp& op) const;
+  cuda::RopeCall rope_call(const ForwardOp& op) const;
+  cuda::AttentionRows attention_rows(const ForwardOp& op) const;
+  cuda::AttentionCall attention_call(const ForwardOp& op, int64_t first, int64_t rows) const;
   void build_step();
-  void collect(cuda::StepProgram& into, FunctionRef<void()> work);
-  bool in_step() const;  // the batch is one launch
+  void compute(int64_t first_logit, bool samples);
+  void embed();
+  void sample(int64_t first);
+  float* row(Rows which, int64_t index, int64_t stride) const;
 
   void allocate_rows(int64_t sequences);
   void allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader);
   void upload_constants(int64_t positions, cuda::Uploader& uploader);
-  void execute(int64_t first_logit, bool samples, FunctionRef<void()> steps);
+  void run_or_replay(int64_t first_logit, bool samples);
   void stage(std::span<const int32_t> tokens);
   bool is_placed(std::span<const int32_t> tokens) const;
   void keep_chosen();
   int64_t history_stride() const { return cuda_history_stride(positions_); }
   int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
   cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
-  cuda::InputSource source(const cuda::Buffer& x, int64_t width, int64_t row,
-                           const cuda::Buffer* gain) const;
 
   const Model& model_;
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
@@ -94,12 +104,17 @@ class CudaExecutor : public Executor {
   int64_t max_rows_ = 0, logit_rows_ = 0, positions_ = 0;
   std::unique_ptr<CudaSites> sites_;
   std::vector<LayerData> layers_;
-  cuda::Buffer final_gain_, cos_, sin_, pages_;
+  cuda::Buffer final_gain_, pages_;
+  struct Rope {
+    int pairs = 0;
+    cuda::Buffer cos, sin;  // [positions][pairs]
+  };
+  std::vector<Rope> ropes_;  // as ModelConfig::ropes
   cuda::PageTable table_;
   std::unique_ptr<CudaCodedCaches> coded_;  // or null: fp16
   cuda::StoredTable embedding_;
-  // [max_rows] rows of float, as wide as their name says; [logit_rows][vocab]
-  cuda::Buffer x_, q_, k_, v_, attended_, gate_, up_, logits_;
+  ForwardPass pass_;
+  std::array<cuda::Buffer, 9> rows_;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch_;
   cuda::Buffer staged_;  // int32 [3][max_rows]: tokens, positions, sequences of the batch
   cuda::PinnedBuffer host_logits_;
@@ -125,10 +140,8 @@ class CudaExecutor : public Executor {
   int64_t computed_logits_ = 0;  // rows of logits_
   bool logits_read_ = false;
   std::map<StepShape, Recorded> recorded_;
-  cuda::StepProgram step_;                   // all layers of one token, or empty
-  cuda::StepProgram head_step_;              // the head behind them, or empty
-  cuda::StepProgram* collecting_ = nullptr;  // what the layers go into instead of being run
-  bool collected_ = false;
+  cuda::StepProgram step_;       // all layers of one token, or empty
+  cuda::StepProgram head_step_;  // the head behind them, or empty
 };
 
 }  // namespace walsh

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include "arch/rope.h"
 #include "base/checked.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/memory_plan.h"
@@ -37,6 +36,13 @@ cuda::Buffer upload(const std::vector<float>& values, cuda::Uploader& uploader) 
   return buffer;
 }
 
+// Whether what a block computes is not added to the residual stream at once.
+bool needs_branch(const ModelConfig& config) {
+  const ForwardPass pass(config);
+  return std::any_of(pass.layers().begin(), pass.layers().end(),
+                     [](const ForwardOp& op) { return op.kind == ForwardOp::Kind::add_branch; });
+}
+
 cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
   cuda::StoredTable table;
   table.format = embedding.format;
@@ -63,23 +69,31 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 
 uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, int64_t positions,
                               int64_t sequences, int64_t rows) {
-  const int64_t widths = c.hidden + 2 * c.query_width() + 2 * c.kv_width() + 2 * c.intermediate + 3;
+  const LayerWidths w = widest(c);
+  const int64_t branch = needs_branch(c) ? c.hidden : 0;
+  const int64_t widths = c.hidden + branch + 2 * w.query + 2 * w.kv + 2 * w.mlp + 3;
   uint64_t sum = CudaSites::bytes(shapes, rows) + kReserve;
   sum += product({rows, widths, kFloat});
   const int64_t logit_rows = choose_logit_rows(c.vocab, rows, sequences);
   sum += product({logit_rows, c.vocab, kFloat});
   sum += cuda::SampleScratch::bytes(std::min(sequences, logit_rows), c.vocab);
   sum += product({sequences, cuda_history_stride(positions), int64_t{sizeof(int32_t)}});
-  sum += product({positions, c.head_dim, kFloat});  // cosines and sines
-  sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(c.heads),
-                                       static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
+  for (const RopeConfig& rope : c.ropes) {
+    const size_t pairs = rope_table(rope, w.head_dim, positions).frequencies.size();
+    sum += product({positions, 2 * static_cast<int64_t>(pairs), kFloat});
+  }
+  sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(w.heads),
+                                       static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
   if (shapes.cache.coded())
     sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, positions, rows);
   return sum;
 }
 
 CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options)
-    : model_(model), device_(cuda::use_device(model.device.index)), positions_(positions) {
+    : model_(model),
+      device_(cuda::use_device(model.device.index)),
+      positions_(positions),
+      pass_(model.config) {
   const ModelConfig& c = model.config;
   const CudaShapes shapes = shapes_of(model);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
@@ -112,14 +126,18 @@ void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Up
   const ModelConfig& c = model_.config;
   const int64_t per_sequence = (positions + cuda::kPageTokens - 1) / cuda::kPageTokens;
   const int64_t count = per_sequence * sequences;
-  for (const Layer& layer : model_.layers) {
+  for (size_t i = 0; i < model_.layers.size(); ++i) {
+    const Layer& layer = model_.layers[i];
+    const AttentionDesc& a = c.layers[i].attention;
     LayerData& data = layers_.emplace_back();
     if (!model_.cache.coded())
-      data.cache = cuda::KvPool(static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), count);
-    data.attention_gain = upload(layer.attention_input.gain, uploader);
-    data.mlp_gain = upload(layer.mlp_input.gain, uploader);
+      data.cache = cuda::KvPool(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), count);
+    for (const Input& input : layer.inputs)
+      data.gains.push_back(upload(input.gain, uploader));
     data.q_norm = upload(layer.q_norm, uploader);
     data.k_norm = upload(layer.k_norm, uploader);
+    data.after_attention = upload(layer.after_attention, uploader);
+    data.after_mlp = upload(layer.after_mlp, uploader);
   }
   std::vector<int32_t> pages(static_cast<size_t>(count));
   for (size_t i = 0; i < pages.size(); ++i)
@@ -136,36 +154,35 @@ void CudaExecutor::upload_constants(int64_t positions, cuda::Uploader& uploader)
   const ModelConfig& c = model_.config;
   final_gain_ = upload(model_.head_input.gain, uploader);
   embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
-  const std::vector<float> frequencies = rope_frequencies(c.rope, c.head_dim);
-  std::vector<float> cosines, sines;
-  for (int64_t position = 0; position < positions; ++position) {
-    for (const float frequency : frequencies) {  // angles in float32, as on the CPU
-      const float angle = static_cast<float>(position) * frequency;
-      cosines.push_back(std::cos(angle));
-      sines.push_back(std::sin(angle));
+  for (const RopeConfig& config : c.ropes) {
+    const RopeTable table = rope_table(config, widest(c).head_dim, positions);
+    std::vector<float> cosines, sines;
+    for (int64_t position = 0; position < positions; ++position) {
+      for (const float frequency : table.frequencies) {  // angles in float32, as on the CPU
+        const float angle = static_cast<float>(position) * frequency;
+        cosines.push_back(std::cos(angle) * table.magnitude);
+        sines.push_back(std::sin(angle) * table.magnitude);
+      }
     }
+    ropes_.push_back({static_cast<int>(table.frequencies.size()), upload(cosines, uploader),
+                      upload(sines, uploader)});
   }
-  cos_ = upload(cosines, uploader);
-  sin_ = upload(sines, uploader);
 }
 
 void CudaExecutor::allocate_rows(int64_t sequences) {
   const ModelConfig& c = model_.config;
-  const auto rows = [&](int64_t width) {
-    return cuda::Buffer(product({max_rows_, width, kFloat}));
-  };
-  x_ = rows(c.hidden);
-  q_ = rows(c.query_width());
-  attended_ = rows(c.query_width());
-  k_ = rows(c.kv_width());
-  v_ = rows(c.kv_width());
-  gate_ = rows(c.intermediate);
-  up_ = rows(c.intermediate);
-  logits_ = cuda::Buffer(product({logit_rows_, c.vocab, kFloat}));
-  host_logits_ = cuda::PinnedBuffer(logits_.bytes());
+  const LayerWidths w = widest(c);
+  const int64_t branch = needs_branch(c) ? c.hidden : 0;
+  // In the order of Rows.
+  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv, w.query, w.mlp, w.mlp, c.vocab};
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const bool logits = static_cast<Rows>(i) == Rows::logits;
+    rows_[i] = cuda::Buffer(product({logits ? logit_rows_ : max_rows_, widths[i], kFloat}));
+  }
+  host_logits_ = cuda::PinnedBuffer(rows_[static_cast<size_t>(Rows::logits)].bytes());
   attention_scratch_ =
-      cuda::AttentionScratch(std::min(max_rows_, cuda::kMaxVectors), static_cast<int>(c.heads),
-                             static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim));
+      cuda::AttentionScratch(std::min(max_rows_, cuda::kMaxVectors), static_cast<int>(w.heads),
+                             static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
   staged_ = cuda::Buffer(product({3, max_rows_, int64_t{sizeof(int32_t)}}));
   const int64_t ids = sizeof(int32_t);
   random_ = cuda::Buffer(product({sequences, int64_t{sizeof(uint64_t)}}), true);

@@ -7,7 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "arch/plan.h"
 #include "base/checked.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/matrix.h"
@@ -103,25 +102,22 @@ CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
   CudaShapes shapes;
   shapes.activations = activations;
   shapes.cache = options.cache;
-  std::map<std::string, TensorShape> tensors;
-  for (const TensorShape& tensor : model_tensors(config))
-    tensors[tensor.name] = tensor;
   BufferCount buffers(activations);
-  const auto add = [&](const std::string& name, bool head) {
-    const TensorShape& tensor = tensors.at(name);
-    refuse_without_kernels(source, name);
-    const Format& format = source.format_of(name);
-    shapes.matrices.push_back({&format, tensor.rows, tensor.cols, head});
-    buffers.add(format, tensor.cols);
+  const auto add = [&](const MatrixDesc& m, bool head) {
+    refuse_without_kernels(source, m.weight);
+    const Format& format = source.format_of(m.weight);
+    shapes.matrices.push_back({&format, m.rows, m.cols, head});
+    buffers.add(format, m.cols);
   };
-  const ModelPlan plan = make_plan(config);
-  for (const Site& site : plan.sites) {
-    buffers.start_site();
-    for (const std::string& name : site.matrices)
-      add(name, false);
+  for (const LayerDesc& layer : config.layers) {
+    for (size_t input = 0; input < layer.activations.size(); ++input) {
+      buffers.start_site();
+      for (const MatrixDesc& m : layer.matrices)
+        if (static_cast<size_t>(m.input) == input) add(m, false);
+    }
   }
   buffers.start_site();
-  add(config.tied_head ? plan.embedding : plan.head, true);
+  add(config.head, true);
   shapes.buffers = buffers.shapes();
   return shapes;
 }
@@ -139,8 +135,11 @@ uint64_t cuda_cache_bytes(const ModelConfig& c, const CacheTypes& types, int64_t
                           int64_t sequences) {
   if (types.coded()) return CudaCodedCaches::bytes(c, types, positions, sequences);
   uint64_t bytes = static_cast<uint64_t>(round_up(positions, cuda::kPageTokens));
-  for (const int64_t factor : {sequences, c.layers, c.kv_heads, c.head_dim, int64_t{2 * 2}})
-    bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
+  uint64_t heads = 0;  // values of a position in all layers
+  for (const LayerDesc& layer : c.layers)
+    heads += static_cast<uint64_t>(layer.attention.kv_width());
+  for (const uint64_t factor : {static_cast<uint64_t>(sequences), heads, uint64_t{2 * 2}})
+    bytes = checked_mul(bytes, factor, "KV cache");
   return bytes;
 }
 
@@ -157,14 +156,13 @@ int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, in
 
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available) {
-  check_cache(options.cache, config.head_dim);
+  check_cache(options.cache, widest(config).head_dim);
   MemoryPlan plan;
   const CudaShapes shapes = planned_shapes(source, config, options);
   for (const CudaShapes::Matrix& m : shapes.matrices)
     plan.weights = checked_add(plan.weights, weight_bytes(*m.format, m.rows, m.cols), "GPU memory");
-  const std::string name = model_names(config).embedding;
-  refuse_without_kernels(source, name);
-  const Format& embedding = source.format_of(name);
+  refuse_without_kernels(source, config.embedding);
+  const Format& embedding = source.format_of(config.embedding);
   if (!config.tied_head || !embedding.dense)
     plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);
   const int64_t positions =

@@ -45,8 +45,8 @@ CudaShapes shapes_of(const Model& model) {
   shapes.cache = model.cache;
   shapes.matrices.push_back({model.head.format, model.head.rows, model.head.cols, true});
   for (const Layer& layer : model.layers)
-    for (const Linear* l : linears(layer))
-      shapes.matrices.push_back({l->format, l->rows, l->cols, false});
+    for (const Linear& l : layer.matrices)
+      shapes.matrices.push_back({l.format, l.rows, l.cols, false});
   return shapes;
 }
 
@@ -108,7 +108,7 @@ CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
 }
 
 void CudaSites::multiply(const Input& input, const InputSource& source,
-                         std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream) {
+                         std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
   std::vector<CudaItem> coded_items, dense_items, row_items;
   for (const CudaItem& item : items) {
     const bool is_dense = item.linear->is_dense();
@@ -169,7 +169,7 @@ void CudaSites::coded(const Input& input, const InputSource& source,
 }
 
 bool CudaSites::add_to(cuda::StepProgram& program, const Input& input, const InputSource& source,
-                       std::initializer_list<CudaItem> items) {
+                       std::span<const CudaItem> items) {
   if (exact_) return false;
   for (const CudaItem& item : items)
     if (item.linear->is_dense()) return false;

@@ -2,7 +2,6 @@
 // kernels multiply it, by the number of rows and the formats of the matrices.
 #pragma once
 
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,10 +44,10 @@ class CudaSites {
   static uint64_t bytes(const CudaShapes& shapes, int64_t max_rows);
 
   void multiply(const Input& input, const cuda::InputSource& source,
-                std::initializer_list<CudaItem> items, int64_t m, cuda::Stream stream);
+                std::span<const CudaItem> items, int64_t m, cuda::Stream stream);
   // The same for one row, as a part of a program. False if it cannot be.
   bool add_to(cuda::StepProgram& program, const Input& input, const cuda::InputSource& source,
-              std::initializer_list<CudaItem> items);
+              std::span<const CudaItem> items);
 
  private:
   // What the workspaces are sized by.

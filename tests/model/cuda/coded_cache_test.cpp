@@ -126,7 +126,7 @@ TEST_F(CudaCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
 
 // Heads of 128 values; tokens are chosen by recorded steps.
 TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
-  CheckpointSource source(Checkpoint::open(test::model_folder("walsh-tiny-13m")));
+  CheckpointSource source = CheckpointSource::open(test::model_folder("walsh-tiny-13m"));
   const CacheTypes types = types_of("tq3_0", "tq3_0", 0);
   const Model cpu = load(source, {}, ActivationMode::f32, types);
   const Model gpu = load(source, gpu_, ActivationMode::automatic, types);
@@ -196,7 +196,7 @@ TEST_F(CudaCaches, WhatTheKernelsDoNotReadIsRefusedByName) {
     return std::string("accepted");
   };
   EXPECT_THAT(refusal(source_, types_of("tq3_0:seed", "f16", 0)), testing::HasSubstr("tq3_0:seed"));
-  CheckpointSource odd(Checkpoint::open(test::tiny_model("qwen3-tiny")));
+  CheckpointSource odd = CheckpointSource::open(test::tiny_model("qwen3-tiny"));
   EXPECT_THAT(refusal(odd, types_of("tq3_0", "tq3_0", 0)), testing::HasSubstr("heads"));
 }
 

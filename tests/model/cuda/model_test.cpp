@@ -227,7 +227,7 @@ class CudaGolden : public CudaModel, public testing::WithParamInterface<const ch
 TEST_P(CudaGolden, UnquantizedModelsAreCloseToTheCpu) {
   const std::string folder = test::model_folder(GetParam());
   if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
-  CheckpointSource source(Checkpoint::open(folder));
+  CheckpointSource source = CheckpointSource::open(folder);
   const Model cpu = load(source, {}), gpu = load(source, gpu_);
   const int64_t count = std::min<int64_t>(200, cpu.config.max_positions);
   const auto tokens = random_tokens(count, cpu.config.vocab, 5);
