@@ -214,7 +214,14 @@ def write_golden(name, prompt, greedy, logits):
 
 
 def make_tiny(
-    name, config, prompt=64, dtype=torch.bfloat16, shard="1GB", old_rope=None, embedding=0.25, gain=1.0
+    name,
+    config,
+    prompt=64,
+    dtype=torch.bfloat16,
+    shard="1GB",
+    old_rope=None,
+    embedding=0.25,
+    gain=1.0,
 ):
     config._attn_implementation = "eager"
     folder = MODELS / name
