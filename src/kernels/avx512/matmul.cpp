@@ -1,7 +1,7 @@
-// The int8 matmul for processors with VNNI but without byte permutes across lanes.
+// The int8 matmul for processors with VNNI but without byte permutes across lanes; trellis codes
+// have a file of their own.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512/product_words.h"
-#include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512 {
@@ -21,16 +21,16 @@ class ShuffleLookup {
   __m512i table_;
 };
 
-template <class Steps>
-using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  MatmulVnni<ShuffleLookup, TrellisDecoder, ProductDecoder>::run(w, x, m, y, ldy, panel_begin,
-                                                                 panel_end, accumulate);
+  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  const VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  if (w.product) return MatmulVnni::run_product<ProductDecoder>(call);
+  MatmulVnni::run_scalar<ShuffleLookup>(call);
 }
 
 }  // namespace walsh::avx512

@@ -15,34 +15,41 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-// Table looks up scalar codes; Trellis<steps> decodes trellis codes, Product product codes.
-template <class Table, template <class> class Trellis, class Product>
+namespace {  // a copy for each instruction set that it is compiled for
+
 class MatmulVnni {
  public:
-  static void run(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
-                  int64_t panel_begin, int64_t panel_end, bool accumulate) {
-    const Call call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-    if (w.product) return run_with(call, ProductWeights<Product>(w));
-    if (w.trellis) {
-      with_trellis_steps(*w.trellis, [&](auto steps) {
-        run_with(call, TrellisWeights<Trellis<decltype(steps)>>(w));
-      });
-      return;
-    }
-    switch (w.code->bits) {
+  using Call = VnniCall;
+
+  // Table looks up scalar codes.
+  template <class Table>
+  static void run_scalar(const Call& call) {
+    switch (call.w.code->bits) {
       case 2:
-        return run_with(call, ScalarWeights<2, Table>(w));
+        return run_with(call, ScalarWeights<2, Table>(call.w));
       case 3:
-        return run_with(call, ScalarWeights<3, Table>(w));
+        return run_with(call, ScalarWeights<3, Table>(call.w));
       case 4:
-        return run_with(call, ScalarWeights<4, Table>(w));
+        return run_with(call, ScalarWeights<4, Table>(call.w));
       default:
-        return run_with(call, ScalarWeights<8, Table>(w));
+        return run_with(call, ScalarWeights<8, Table>(call.w));
     }
   }
 
+  template <class Decoder>
+  static void run_product(const Call& call) {
+    run_with(call, ProductWeights<Decoder>(call.w));
+  }
+
+  // Decoder<steps> decodes trellis codes of these steps.
+  template <template <class> class Decoder>
+  static void run_trellis(const Call& call) {
+    with_trellis_steps(*call.w.trellis, [&](auto steps) {
+      run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
+    });
+  }
+
  private:
-  using Call = VnniCall;
 
   WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
     int32_t v;
@@ -299,4 +306,5 @@ class MatmulVnni {
   }
 };
 
+}  // namespace
 }  // namespace walsh::avx512
