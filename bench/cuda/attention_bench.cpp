@@ -150,7 +150,7 @@ void bench_rows(int64_t m) {
   stored.cols = 4096;
   stored.pass[0] = {codes.as<const void>(), scales.as<const void>(), nullptr, nullptr, {}};
   const double embedding = seconds(
-      20, [&](int, Stream stream) { embed(stored, rows, m, q.as<float>(), width, stream); });
+      20, [&](int, Stream stream) { embed(stored, rows, m, q.as<float>(), width, 1, stream); });
   fmt::print("rows {:5}  rope and store {:6.1f} us  embedding tq4 {:6.1f} us\n", m, rope * 1e6,
              embedding * 1e6);
 }

@@ -184,7 +184,7 @@ void expect_formula(const Options& options, bool exact, double tolerance) {
         ASSERT_EQ(result.out[at(i * ldo + c)], -7.0f) << where << " wrote beyond the heads";
       for (int h = 0; h < options.heads; ++h) {
         const CacheQueries one = queries.one(i, h);
-        const auto expected = head.expected(one.q, one.scale, *one.begin, *one.end);
+        const auto expected = head.expected(one.q, one.logits.scale, *one.begin, *one.end);
         const float log_sum = result.log_sums[at(i * options.heads + h)];
         if (*one.begin == *one.end) {
           ASSERT_EQ(log_sum, -std::numeric_limits<float>::infinity()) << where;

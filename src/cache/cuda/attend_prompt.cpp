@@ -12,7 +12,7 @@ bool reads(const CodedAttention& call) {
   const int dim = cache.head_dim, block = cache.values.block;
   return is_coded_head(dim) && (block == 0 || block == 32 || block == dim) && call.heads > 0 &&
          cache.kv_heads > 0 && call.heads % cache.kv_heads == 0 && call.ldq % 2 == 0 &&
-         call.ldo % 2 == 0 && call.window >= 0 && call.scale > 0;
+         call.ldo % 2 == 0 && call.window >= 0 && call.scale > 0 && call.logit_cap >= 0;
 }
 
 }  // namespace
@@ -24,9 +24,9 @@ void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const Fre
   if (!reads(call)) {
     throw Error(ErrorCode::internal, "GPU cache",
                 fmt::format("{} heads of {} over {}, rotated by {}, strides {} and {}, window {}, "
-                            "scale {}",
+                            "scale {}, cap {}",
                             call.heads, cache.head_dim, cache.kv_heads, cache.values.block,
-                            call.ldq, call.ldo, call.window, call.scale));
+                            call.ldq, call.ldo, call.window, call.scale, call.logit_cap));
   }
   detail::CodedPromptArgs args;
   args.prompt.cache.kv_heads = cache.kv_heads;
@@ -41,6 +41,7 @@ void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const Fre
   args.prompt.group = call.heads / cache.kv_heads;
   args.prompt.window = static_cast<int>(call.window);
   args.prompt.scale = call.scale * kLog2E;
+  args.prompt.cap = detail::logit_cap(call);
   args.cache = cache;
   args.stored = old;
   args.exact = fresh;

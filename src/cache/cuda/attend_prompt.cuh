@@ -173,7 +173,7 @@ __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
 
 // Grid: x over heads, so that those that share keys run together; y over blocks of queries, the
 // longest first.
-template <typename Shape>
+template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     coded_prompt_kernel(const __grid_constant__ CodedPromptArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -221,6 +221,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     if (seen) {
       clear_logits<Shape>(s);
       multiply_keys<Shape>(queries, keys + buffer, lane, s);
+      cap_tile<Shape, Capped>(args.prompt.cap, s);
       if (!sight.all(tile)) mask_part<Shape>(args, row, tile, lane, s);
       soften<Shape>(args.prompt.scale, run, s);
     }
@@ -241,7 +242,10 @@ void launch_coded_prompt(const CodedPromptArgs& args, Stream stream) {
       dim3(static_cast<unsigned>(args.prompt.heads),
            static_cast<unsigned>((args.prompt.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
-  launch("coded prompt attention", coded_prompt_kernel<Shape>, shape, stream, args);
+  const bool capped = args.prompt.cap.power != 0;
+  launch("coded prompt attention",
+         capped ? coded_prompt_kernel<Shape, true> : coded_prompt_kernel<Shape, false>, shape,
+         stream, args);
 }
 
 }  // namespace walsh::cuda::detail

@@ -45,10 +45,11 @@ void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScr
   const CodedView& cache = *call.cache;
   const int dim = cache.head_dim;
   if (call.heads <= 0 || call.heads % cache.kv_heads != 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || !is_coded_head(dim)) {
-    throw Error(ErrorCode::internal, "GPU cache",
-                fmt::format("{} heads of {} over {}, strides {} and {}", call.heads, dim,
-                            cache.kv_heads, call.ldq, call.ldo));
+      call.ldo % 2 != 0 || !is_coded_head(dim) || !(call.scale > 0) || !(call.logit_cap >= 0)) {
+    throw Error(
+        ErrorCode::internal, "GPU cache",
+        fmt::format("{} heads of {} over {}, strides {} and {}, scale {}, cap {}", call.heads, dim,
+                    cache.kv_heads, call.ldq, call.ldo, call.scale, call.logit_cap));
   }
   detail::RowsArgs args;
   args.cache = cache;
@@ -60,6 +61,7 @@ void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScr
   args.group = call.heads / cache.kv_heads;
   args.tiles = detail::head_tiles(call.heads, cache.kv_heads);
   args.window = static_cast<int>(call.window);
+  args.cap = detail::logit_cap(call);
   fit_step(args);
   args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
   const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,

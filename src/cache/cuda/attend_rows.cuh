@@ -233,7 +233,7 @@ struct RowQueries {
   }
 };
 
-template <int Dim>
+template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
                                                    const RowQueries<Dim>& queries, uint32_t keys,
                                                    uint32_t values, int low, int lane,
@@ -256,6 +256,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
     default:
       multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
   }
+  cap_tile<Capped>(args.cap, s);  // with what the keys' offset adds
   uint32_t b0, b1;
   weigh_tile<Dim, true>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
@@ -278,7 +279,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
 }
 
 // Tile `tile` of those of fp16 rows: of the ring, or the first positions behind them.
-template <int Dim>
+template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const RowsPart& part,
                                                  const RowQueries<Dim>& queries, int tile,
                                                  uint32_t shared, int lane, Running<Dim>& run,
@@ -299,6 +300,7 @@ __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const Row
   __syncwarp();
   float s[4] = {};
   multiply_half_keys<Dim>(queries.q, shared, lane, s);
+  cap_tile<Capped>(args.cap, s);
   uint32_t b0, b1;
   weigh_tile<Dim, true>(s, low, high, args.parts.scale, lane, run, b0, b1, shift);
   multiply_half_values<Dim>(values, b0, b1, lane, run);
@@ -306,7 +308,7 @@ __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const Row
 }
 
 // All tiles of a warp: stored ones through its ring, then the others, which are few.
-template <int Dim>
+template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart& part,
                                             uint32_t ring, int lane, Running<Dim>& run,
                                             float shift) {
@@ -351,9 +353,9 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     for (int j = 0; j < count; ++j) {
       const int first = (part.first_stored + tile + j) * kCacheTile;
       const int low = max(part.begin, args.window > 0 ? 0 : kCacheSinks) - first;
-      attend_stored_tile<Dim>(args, queries, stage + cache.keys.tile_bytes * j,
-                              stage + args.values_at + cache.values.tile_bytes * j, low, lane, run,
-                              shift);
+      attend_stored_tile<Dim, Capped>(args, queries, stage + cache.keys.tile_bytes * j,
+                                      stage + args.values_at + cache.values.tile_bytes * j, low,
+                                      lane, run, shift);
     }
     __syncwarp();
     advance(stage);
@@ -362,7 +364,7 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
   copy_wait<0>();
   __syncwarp();
   for (int tile = max(part.first_tile, part.stored); tile < part.last_tile; ++tile)
-    attend_half_tile<Dim>(args, part, queries, tile - part.stored, ring, lane, run, shift);
+    attend_half_tile<Dim, Capped>(args, part, queries, tile - part.stored, ring, lane, run, shift);
 }
 
 // Takes the shift of the weights away; false if a sum of a lane of the warp is not finite.
@@ -422,7 +424,7 @@ __device__ __forceinline__ void store_head(const CodedSide& side, const float* f
 }
 
 // Grid: x over the parts of a row, y over tiles of heads, z over rows.
-template <int Dim>
+template <int Dim, bool Capped>
 __global__ void __launch_bounds__(RowsShape<Dim>::kThreads, row_blocks(Dim))
     rows_kernel(const __grid_constant__ RowsArgs args) {
   using Shape = RowsShape<Dim>;
@@ -439,7 +441,7 @@ __global__ void __launch_bounds__(RowsShape<Dim>::kThreads, row_blocks(Dim))
   Running<Dim> run;
   for (float shift = kWeightShift;; shift = 0) {
     run = {};
-    attend_part<Dim>(args, part, ring, lane, run, shift);
+    attend_part<Dim, Capped>(args, part, ring, lane, run, shift);
     if (shift == 0 || unshift(run)) break;
   }
   auto* floats = reinterpret_cast<float*>(memory);
@@ -464,7 +466,9 @@ void launch_rows(const RowsArgs& args, int64_t m, int splits, Stream stream) {
       dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
            static_cast<unsigned>(m)),
       dim3(Shape::kThreads), static_cast<size_t>(Shape::kWarps * args.ring_bytes)};
-  launch("cache attention", rows_kernel<Dim>, shape, stream, args);
+  const bool capped = args.cap.power != 0;
+  launch("cache attention", capped ? rows_kernel<Dim, true> : rows_kernel<Dim, false>, shape,
+         stream, args);
 }
 
 }  // namespace walsh::cuda::detail

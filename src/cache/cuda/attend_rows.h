@@ -25,6 +25,7 @@ struct RowsArgs {
   // Shared memory of a warp, of a step, and where a step's values begin, behind its keys.
   int ring_bytes = 0, stage_bytes = 0, values_at = 0;
   PartsArgs parts;
+  LogitCap cap;
 };
 
 void launch_rows_64(const RowsArgs& args, int64_t m, int splits, Stream stream);

@@ -20,19 +20,30 @@ struct KeepArgs {
   CodedView cache;
   RowPlaces rows;
   FreshRows fresh;  // without keys: rows go to the rings
+  int turned;       // pairs of a head that get their position
 };
 
-// A head as columns 32 r + lane, the order of Pairs: the first half, then the second.
+// A head as columns 32 r + lane.
 template <int Dim>
 struct Columns {
   float v[Dim / 32];
 
-  __device__ explicit Columns(const Pairs& pairs) {
+  // The columns of pairs stand where they are needed if all of them are rotated, or none: the first
+  // half, then the second. Others pass through shared memory.
+  __device__ Columns(const Pairs& x, const HeadPairs& pairs, float* shared, int lane) {
+    if (pairs.turned == 0 || pairs.turned == pairs.half) {
 #pragma unroll
-    for (int j = 0; j < Dim / 64; ++j) {
-      v[j] = pairs.a[j];
-      v[j + Dim / 64] = pairs.b[j];
+      for (int j = 0; j < Dim / 64; ++j) {
+        v[j] = x.a[j];
+        v[j + Dim / 64] = x.b[j];
+      }
+      return;
     }
+    store_pairs(x, shared, pairs, lane, [](float value) { return value; });
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < Dim / 32; ++r)
+      v[r] = shared[32 * r + lane];
   }
 
   // As walsh::Rotator does, addition by addition.
@@ -85,24 +96,26 @@ __device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, in
 // Grid: x over heads (of queries, then keys, then values), y over rows.
 template <int Dim>
 __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant__ KeepArgs args) {
-  constexpr int kHalf = Dim / 2;
+  __shared__ float heads[kWarps][Dim];
   const RopeCall& call = args.call;
   const CodedView& cache = args.cache;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  int head = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  int head = static_cast<int>(blockIdx.x) * kWarps + warp;
   allow_next_kernel();
   wait_previous_kernel();
   if (head >= call.heads + 2 * cache.kv_heads) return;
   const int64_t row = blockIdx.y;
   const int position = args.rows.positions[row];
-  const Pairs angles = load_angles(call.cos + int64_t{position} * kHalf,
-                                   call.sin + int64_t{position} * kHalf, kHalf, lane);
+  const int turned = args.turned;
+  const HeadPairs pairs{Dim / 2, turned};
+  const Pairs angles = load_angles(call.cos + int64_t{position} * turned,
+                                   call.sin + int64_t{position} * turned, turned, lane);
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * Dim;
-    Pairs pairs = load_pairs(q, kHalf, lane);
-    if (call.q_norm) normalize(pairs, call.q_norm, call.eps, kHalf, lane);
-    rotate(pairs, angles);
-    Columns<Dim> columns(pairs);
+    Pairs v = load_pairs(q, pairs, lane);
+    if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
+    rotate(v, angles, turned, lane);
+    Columns<Dim> columns(v, pairs, heads[warp], lane);
     columns.rotate(cache.keys.block, cache.keys.factors, lane);
     columns.store(q, lane, [](float x) { return x; });
     return;
@@ -110,13 +123,13 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
   head -= call.heads;
   const bool key = head < cache.kv_heads;
   if (!key) head -= cache.kv_heads;
-  Pairs pairs = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * Dim,
-                           kHalf, lane);
+  Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * Dim,
+                       pairs, lane);
   if (key) {
-    if (call.k_norm) normalize(pairs, call.k_norm, call.eps, kHalf, lane);
-    rotate(pairs, angles);
+    if (call.k_norm) normalize(v, call.k_norm, call.eps, pairs, lane);
+    rotate(v, angles, turned, lane);
   }
-  Columns<Dim> columns(pairs);
+  Columns<Dim> columns(v, pairs, heads[warp], lane);
   const CodedSide& side = key ? cache.keys : cache.values;
   columns.rotate(side.block, side.factors, lane);
   columns.store(place_of(args, key, head, args.rows.sequences[row], position), lane,
@@ -131,7 +144,8 @@ void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& ro
   if (call.m > 65535) {
     throw Error(ErrorCode::internal, "GPU cache", std::to_string(call.m) + " rows in one launch");
   }
-  const KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{}};
+  const KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{},
+                      turned_pairs(call, cache.head_dim)};
   const int heads = call.heads + 2 * cache.kv_heads;
   const LaunchShape shape{
       dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),

@@ -85,10 +85,11 @@ namespace detail {
 CacheView cache_view(const AttentionCall& call) {
   const KvPool& pool = *call.cache;
   if (call.heads <= 0 || call.heads % pool.kv_heads != 0 || call.scale <= 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || call.window < 0) {
-    throw Error(ErrorCode::internal, "GPU attention",
-                fmt::format("{} heads over {}, strides {} and {}, window {}, scale {}", call.heads,
-                            pool.kv_heads, call.ldq, call.ldo, call.window, call.scale));
+      call.ldo % 2 != 0 || call.window < 0 || !(call.logit_cap >= 0)) {
+    throw Error(
+        ErrorCode::internal, "GPU attention",
+        fmt::format("{} heads over {}, strides {} and {}, window {}, scale {}, cap {}", call.heads,
+                    pool.kv_heads, call.ldq, call.ldo, call.window, call.scale, call.logit_cap));
   }
   CacheView view;
   view.keys = pool.keys.as<const uint16_t>();
@@ -98,6 +99,11 @@ CacheView cache_view(const AttentionCall& call) {
   view.pages = call.table.pages;
   view.per_sequence = call.table.per_sequence;
   return view;
+}
+
+LogitCap logit_cap(const AttentionRows& call) {
+  if (call.logit_cap == 0) return {};
+  return {2 * kLog2E * call.scale / call.logit_cap, call.logit_cap / call.scale};
 }
 
 int head_tiles(int heads, int kv_heads) {
@@ -129,6 +135,7 @@ PromptArgs prompt_args(const AttentionCall& call) {
   args.group = call.heads / call.cache->kv_heads;
   args.window = static_cast<int>(call.window);
   args.scale = call.scale * kLog2E;
+  args.cap = logit_cap(call);
   return args;
 }
 

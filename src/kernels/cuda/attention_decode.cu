@@ -22,6 +22,7 @@ struct DecodeArgs {
   int group = 0, tiles = 0;  // tiles of 8 heads in a group
   int window = 0;
   PartsArgs parts;
+  LogitCap cap;
 };
 
 template <int Dim>
@@ -79,10 +80,11 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part&
 }
 
 // One step: 16 positions, of which those in [low, high) count.
-template <int Dim>
-__device__ __forceinline__ void attend_tile(const uint32_t (&q)[Dim / 16][2], uint32_t keys,
-                                            uint32_t values, int low, int high, float scale,
-                                            int lane, Running<Dim>& run) {
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_tile(const DecodeArgs& args,
+                                            const uint32_t (&q)[Dim / 16][2], uint32_t keys,
+                                            uint32_t values, int low, int high, int lane,
+                                            Running<Dim>& run) {
   using Layout = TileLayout<Dim>;
   const int matrix = lane / 8, r = lane % 8;
   float s[2][4] = {};
@@ -93,10 +95,10 @@ __device__ __forceinline__ void attend_tile(const uint32_t (&q)[Dim / 16][2], ui
     load_matrices(a, key_row ^ Layout::step(k));
     mma_f16(s[k % 2], a, q[k][0], q[k][1]);
   }
-  const float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2],
-                           s[0][3] + s[1][3]};
+  float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2], s[0][3] + s[1][3]};
+  cap_tile<Capped>(args.cap, logits);
   uint32_t b0, b1;
-  weigh_tile<Dim>(logits, low, high, scale, lane, run, b0, b1);
+  weigh_tile<Dim>(logits, low, high, args.parts.scale, lane, run, b0, b1);
   const uint32_t value_row = values + Layout::offset(r + 8 * (matrix >> 1), matrix & 1);
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
@@ -107,7 +109,7 @@ __device__ __forceinline__ void attend_tile(const uint32_t (&q)[Dim / 16][2], ui
 }
 
 // All steps of a warp.
-template <int Dim>
+template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& part, uint32_t ring,
                                             int warp, int lane, Running<Dim>& run) {
   using Shape = DecodeShape<Dim>;
@@ -153,7 +155,7 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
     const int low = part.begin - token, high = part.end - token;
     if (low < kWarpTokens && high > 0) {
       const uint32_t keys = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
-      attend_tile<Dim>(q, keys, keys + Shape::kTileBytes, low, high, args.parts.scale, lane, run);
+      attend_tile<Dim, Capped>(args, q, keys, keys + Shape::kTileBytes, low, high, lane, run);
     }
     __syncwarp();
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
@@ -162,7 +164,7 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
 }
 
 // Grid: x over the parts of a row, y over tiles of heads, z over rows.
-template <int Dim>
+template <int Dim, bool Capped>
 __global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
     decode_kernel(const __grid_constant__ DecodeArgs args) {
   using Shape = DecodeShape<Dim>;
@@ -176,9 +178,9 @@ __global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
   }
 
   Running<Dim> run;
-  attend_part<Dim>(args, part,
-                   shared_address(memory) + static_cast<uint32_t>(warp * Shape::kRingBytes), warp,
-                   lane, run);
+  attend_part<Dim, Capped>(args, part,
+                           shared_address(memory) + static_cast<uint32_t>(warp * Shape::kRingBytes),
+                           warp, lane, run);
   float* out = args.out + part.row * args.ldo + part.first_head * args.cache.head_dim;
   finish_part<Dim, Shape::kWarps>(args.parts, part, run, reinterpret_cast<float*>(memory), warp,
                                   lane, [&](int head, int column, const float4& sum, float factor) {
@@ -194,7 +196,9 @@ void launch_decode(const DecodeArgs& args, int64_t m, int splits, Stream stream)
       dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
            static_cast<unsigned>(m)),
       dim3(Shape::kThreads), Shape::kShared};
-  launch("attention", decode_kernel<Dim>, shape, stream, args);
+  const bool capped = args.cap.power != 0;
+  launch("attention", capped ? decode_kernel<Dim, true> : decode_kernel<Dim, false>, shape, stream,
+         args);
 }
 
 }  // namespace
@@ -213,6 +217,7 @@ void attend_rows(const AttentionCall& call, int64_t longest, const AttentionScra
   args.group = call.heads / call.cache->kv_heads;
   args.tiles = detail::head_tiles(call.heads, call.cache->kv_heads);
   args.window = static_cast<int>(call.window);
+  args.cap = detail::logit_cap(call);
   const int dim = call.cache->head_dim;
   args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
   const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,

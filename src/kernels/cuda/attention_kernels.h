@@ -29,7 +29,16 @@ struct PartsArgs {
   float scale = 1;  // of logits in base 2
 };
 
+// A cap of logits, of products before they are scaled, so that the softmax behind it does not know:
+// a product s becomes cap / scale * tanh(s * scale / cap).
+struct LogitCap {
+  float power = 0;    // tanh(..) = 1 - 2 / (2^(power * s) + 1); 0: there is no cap
+  float largest = 0;  // cap / scale
+};
+
 namespace detail {
+
+LogitCap logit_cap(const AttentionRows& call);
 
 // Throws internal for a call that the kernels do not read.
 CacheView cache_view(const AttentionCall& call);

@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
 
 // Grid: x over heads, so that those that share keys run together; y over blocks of queries, the
 // longest first.
-template <typename Shape>
+template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     prompt_kernel(const __grid_constant__ PromptArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -148,6 +148,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     load(args.cache.keys, keys, tile + 1);
     PromptLogits<Shape> s = {};
     multiply_keys<Shape>(queries, keys + buffer, lane, s);
+    cap_tile<Shape, Capped>(args.cap, s);
     mask_tile<Shape>(row, token, args.window, lane, s);
     soften<Shape>(args.scale, run, s);
     copy_wait<1>();  // the values
@@ -166,7 +167,9 @@ void launch_prompt(const PromptArgs& args, Stream stream) {
       dim3(static_cast<unsigned>(args.heads),
            static_cast<unsigned>((args.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
-  launch("prompt attention", prompt_kernel<Shape>, shape, stream, args);
+  const bool capped = args.cap.power != 0;
+  launch("prompt attention", capped ? prompt_kernel<Shape, true> : prompt_kernel<Shape, false>,
+         shape, stream, args);
 }
 
 }  // namespace walsh::cuda::detail

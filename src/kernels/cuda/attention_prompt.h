@@ -19,6 +19,7 @@ struct PromptArgs {
   int heads = 0, group = 0;
   int window = 0;
   float scale = 1;  // of logits in base 2
+  LogitCap cap;
 };
 
 PromptArgs prompt_args(const AttentionCall& call);

@@ -243,10 +243,12 @@ bool launch_group(const PromptArgs& args, Stream stream) {
 // Heads of up to 96 columns would pay for the padding what the instructions gain, larger ones do
 // not fit into the registers. An instance for 64 gained 13 %, but ptxas 13.0 gives its queries and
 // weights the same registers, although the queries are still needed. Windows stay with the general
-// kernel until GpuAttention's tests of them have run with this one.
+// kernel until GpuAttention's tests of them have run with this one. So do caps, which few models
+// have.
 bool launch_prompt_groups(const PromptArgs& args, Stream stream) {
   const int dim = args.cache.head_dim;
-  return dim > 96 && dim <= 128 && args.window == 0 && launch_group<128>(args, stream);
+  return dim > 96 && dim <= 128 && args.window == 0 && args.cap.power == 0 &&
+         launch_group<128>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

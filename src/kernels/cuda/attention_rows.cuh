@@ -18,6 +18,16 @@ struct Running {
   float sum[Dim / 16][4] = {};
 };
 
+// Products of a tile under the cap. Kernels have an instance for it: even a branch around the tile
+// would cost all others registers.
+template <bool Capped>
+__device__ __forceinline__ void cap_tile(const LogitCap& cap, float (&s)[4]) {
+  if constexpr (!Capped) return;
+#pragma unroll
+  for (float& product : s)
+    product = capped(cap, product);
+}
+
 // Logits of a tile, of which positions in [low, high) count, to weights: operand b of the product
 // with the values, 2^shift times as large if `Shifted`. Sums so far are brought to the new largest
 // logit.

@@ -25,6 +25,20 @@ struct PromptSums {
   }
 };
 
+// Products of a tile under the cap. Kernels have an instance for it: even a branch around the tile
+// would cost all others registers.
+template <typename Shape, bool Capped>
+__device__ __forceinline__ void cap_tile(const LogitCap& cap, PromptLogits<Shape>& s) {
+  if constexpr (!Capped) return;
+#pragma unroll
+  for (int i = 0; i < Shape::kTiles; ++i)
+#pragma unroll
+    for (int n = 0; n < Shape::kTokens / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[i][n][e] = capped(cap, s[i][n][e]);
+}
+
 // Logits to weights, and sums so far to the new largest logit.
 template <typename Shape>
 __device__ __forceinline__ void soften(float scale, PromptSums<Shape>& run,

@@ -101,6 +101,13 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
+// A product under a cap. The tangent is off by at most 2^-21.
+__device__ __forceinline__ float capped(const LogitCap& cap, float s) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(power_of_two(cap.power * s) + 1.0f));
+  return __fmaf_rn(-2.0f * cap.largest, inverse, cap.largest);
+}
+
 // What is subtracted from exponents when the largest logit is `largest`: rows that have seen
 // nothing yet must not give inf - inf.
 __device__ __forceinline__ float exponent_base(float largest, float scale) {

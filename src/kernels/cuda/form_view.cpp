@@ -43,6 +43,7 @@ InputView input_view(const InputSource& source) {
   view.eps = source.eps;
   view.ldx = source.ldx;
   view.width = static_cast<int>(source.width);
+  view.function = source.function;
   view.inverse_width = 1.0 / static_cast<double>(source.width);
   view.vectors = source.width % kLaneColumns == 0 && source.ldx % 4 == 0 && aligned(source.x) &&
                  aligned(source.up) && aligned(source.gain);

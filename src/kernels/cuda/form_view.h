@@ -20,6 +20,7 @@ struct InputView {
   int64_t ldx = 0;
   int width = 0;
   bool vectors = false;  // a lane's 8 columns may be read 16 bytes at a time
+  GateFunction function = GateFunction::silu;
   double inverse_width = 0;
 };
 

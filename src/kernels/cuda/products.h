@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "arch/layer.h"
 #include "kernels/cuda/matrix.h"
 #include "rotate/rotation.h"
 
@@ -28,7 +29,7 @@ struct InputForm {
 
 // Where an input comes from, in this order of steps:
 //   v = x[t][0..width)                    float [m][ldx]
-//   v = silu(v) * up[t][..]               if up (ld ldx)
+//   v = function(v) * up[t][..]           if up (ld ldx)
 //   v = v * gain / sqrt(mean(v^2) + eps)  if gain
 struct InputSource {
   const float* x = nullptr;
@@ -37,6 +38,7 @@ struct InputSource {
   float eps = 0;
   int64_t ldx = 0;
   int64_t width = 0;
+  GateFunction function = GateFunction::silu;
 };
 
 // Makes every form of m inputs in one launch.

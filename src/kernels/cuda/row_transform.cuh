@@ -35,11 +35,22 @@ __device__ __forceinline__ void load8(const float* row, int column, const InputV
   }
 }
 
-// The reciprocal is approximate (1 ulp): a division is long code, eight times per lane.
-__device__ __forceinline__ float silu(float x) {
+// x / (1 + e^y). The reciprocal is approximate (1 ulp): a division is long code, eight times per
+// lane.
+__device__ __forceinline__ float gate(float x, float y) {
   float inverse;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + expf(-x)));
+  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + expf(y)));
   return x * inverse;
+}
+
+__device__ __forceinline__ float silu(float x) {
+  return gate(x, -x);
+}
+
+// x / 2 (1 + tanh t) = x / (1 + e^(-2 t)).
+__device__ __forceinline__ float gelu_tanh(float x) {
+  constexpr float kSlope = -2 * 0.7978845608f;  // -2 sqrt(2 / pi)
+  return gate(x, kSlope * fmaf(0.044715f * (x * x), x, x));
 }
 
 // Columns `column`.. of input t before the norm.
@@ -49,6 +60,12 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
   if (!in.up) return;
   float up[kLaneColumns];
   load8(in.up + t * in.ldx, column, in, up);
+  if (in.function == GateFunction::gelu_tanh) {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = gelu_tanh(v[e]) * up[e];
+    return;
+  }
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
     v[e] = silu(v[e]) * up[e];

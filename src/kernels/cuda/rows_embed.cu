@@ -43,6 +43,7 @@ struct EmbedArgs {
   PassView pass[2];
   float* x = nullptr;
   int64_t ldx = 0;
+  float scale = 1;
 };
 
 // The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__
     const int column = first + static_cast<int>(threadIdx.x) + j * kThreads;
     if (column >= args.cols) break;
     if (args.passes == 0 && known) sum[j] = dense_value(args, token * args.cols + column);
-    x[column] = known ? sum[j] : __int_as_float(0x7fc00000);
+    x[column] = known ? sum[j] * args.scale : __int_as_float(0x7fc00000);
   }
 }
 
@@ -184,7 +185,7 @@ PassView pass_view(const ScalarCode& code, const StoredTable::Pass& stored, int6
 }  // namespace
 
 void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x, int64_t ldx,
-           Stream stream) {
+           float scale, Stream stream) {
   if (m == 0) return;
   const Format& format = *table.format;
   if (m > 65535 || (!format.dense && format.kind != CodeKind::scalar)) {
@@ -201,6 +202,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
   args.data = table.data;
   args.x = x;
   args.ldx = ldx;
+  args.scale = scale;
   for (int pass = 0; pass < format.passes; ++pass)
     args.pass[pass] = pass_view(format.code[pass], table.pass[pass], args.padded);
   const LaunchShape shape{dim3(static_cast<unsigned>((args.padded + kColumns - 1) / kColumns),

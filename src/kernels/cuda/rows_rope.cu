@@ -19,6 +19,7 @@ struct RopeArgs {
   __half* keys = nullptr;
   __half* values = nullptr;
   int kv_heads = 0, head_dim = 0;
+  int turned = 0;  // pairs of a head that are rotated
   const int32_t* pages = nullptr;
   int64_t per_sequence = 0;
   const int32_t* positions = nullptr;
@@ -31,42 +32,54 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const int lane = static_cast<int>(threadIdx.x % 32);
   int head = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   allow_next_kernel();
-  const int dim = args.head_dim, half = dim / 2;
+  const int dim = args.head_dim, turned = args.turned;
+  const HeadPairs pairs{dim / 2, turned};
   const int64_t row = blockIdx.y;
   // Positions and pages are there before the step's first kernel lets others start.
   const int64_t position = args.positions[row];
   const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
-  if (2 * lane < half) {
-    prefetch(call.cos + position * half + 2 * lane);
-    prefetch(call.sin + position * half + 2 * lane);
+  if (2 * lane < turned) {
+    prefetch(call.cos + position * turned + 2 * lane);
+    prefetch(call.sin + position * turned + 2 * lane);
   }
   wait_previous_kernel();
   if (head >= call.heads + 2 * args.kv_heads) return;
-  const float* cos = call.cos + position * half;
-  const float* sin = call.sin + position * half;
+  const float* cos = call.cos + position * turned;
+  const float* sin = call.sin + position * turned;
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * dim;
-    Pairs v = load_pairs(q, half, lane);
-    if (call.q_norm) normalize(v, call.q_norm, call.eps, half, lane);
-    rotate(v, load_angles(cos, sin, half, lane));
-    store_pairs(v, q, half, lane, [](float x) { return x; });
+    Pairs v = load_pairs(q, pairs, lane);
+    if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
+    rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
+    store_pairs(v, q, pairs, lane, [](float x) { return x; });
     return;
   }
   head -= call.heads;
   const bool key = head < args.kv_heads;
   if (!key) head -= args.kv_heads;
   const int64_t to = ((page * args.kv_heads + head) * kPageTokens + position % kPageTokens) * dim;
-  Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * dim, half,
-                       lane);
+  Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * dim,
+                       pairs, lane);
   if (key) {
-    if (call.k_norm) normalize(v, call.k_norm, call.eps, half, lane);
-    rotate(v, load_angles(cos, sin, half, lane));
+    if (call.k_norm) normalize(v, call.k_norm, call.eps, pairs, lane);
+    rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
   }
-  store_pairs(v, (key ? args.keys : args.values) + to, half, lane,
+  store_pairs(v, (key ? args.keys : args.values) + to, pairs, lane,
               [](float x) { return __float2half_rn(x); });
 }
 
 }  // namespace
+
+int turned_pairs(const RopeCall& call, int head_dim) {
+  if (call.cos == nullptr && call.sin == nullptr) return 0;
+  const int rotated = call.rotated == 0 ? head_dim : call.rotated;
+  if (call.cos == nullptr || call.sin == nullptr || rotated < 0 || rotated > head_dim ||
+      rotated % 2 != 0) {
+    throw Error(ErrorCode::internal, "GPU rope",
+                std::to_string(rotated) + " of " + std::to_string(head_dim) + " values rotated");
+  }
+  return rotated / 2;
+}
 
 void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
                     const RowPlaces& rows, Stream stream) {
@@ -80,6 +93,7 @@ void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& 
   args.values = cache.values.as<__half>();
   args.kv_heads = cache.kv_heads;
   args.head_dim = cache.head_dim;
+  args.turned = turned_pairs(call, cache.head_dim);
   args.pages = table.pages;
   args.per_sequence = table.per_sequence;
   args.positions = rows.positions;

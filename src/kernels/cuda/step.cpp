@@ -50,6 +50,7 @@ bool make_exchange(StepArray& array, int64_t floats) {
 }
 
 bool can_make(const InputSource& source, const InputForm& form) {
+  if (source.up && source.function != GateFunction::silu) return false;
   if (!form.out || form.out->planes != 1 || form.rotation.kind == RotationKind::qr) return false;
   if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kUnitColumns)
     return false;
@@ -217,6 +218,7 @@ bool StepProgram::attend(const RopeCall& rope, const AttentionCall& call,
   const KvPool& pool = *call.cache;
   if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
   detail::cache_view(call);  // refuses what no kernel reads
+  if (turned_pairs(rope, pool.head_dim) != pool.head_dim / 2 || call.logit_cap != 0) return false;
   StepAttention a;
   a.keys = pool.keys.as<uint16_t>();
   a.values = pool.values.as<uint16_t>();

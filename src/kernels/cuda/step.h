@@ -40,11 +40,13 @@ class StepProgram {
   static bool available();
 
   // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, a residual, other bits than before, an order in which
-  // blocks could overwrite what others read): then a program cannot be had.
+  // rotation above 256 columns, two planes, a residual, a gate other than silu, other bits than
+  // before, an order in which blocks could overwrite what others read): then a program cannot be
+  // had.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Product> products);
-  // rope_and_store() and attend_rows() of one row, whose queries stay as they are.
+  // rope_and_store() and attend_rows() of one row, whose queries stay as they are. False for heads
+  // of other sizes than 64 and 128, those that are not rotated wholly, and a cap of logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention,
               const AttentionScratch& scratch);
 

@@ -161,15 +161,20 @@ class StepAttend {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
+  // All values of a head are rotated.
+  static __device__ __forceinline__ HeadPairs head_pairs() {
+    return {Dim / 2, Dim / 2};
+  }
+
   // A head of queries, keys or values.
   __device__ __forceinline__ Pairs read_pairs(const float* all, int head, StepBits::In in) const {
     const float* from = all + head * Dim;
-    if (!in.here) return load_pairs(from, Dim / 2, lane_);
+    if (!in.here) return load_pairs(from, head_pairs(), lane_);
     Pairs v;
     uint32_t wrong;
     do {
       wrong = 0;
-      v = load_pairs(from, Dim / 2, lane_, [&](const float* p) {
+      v = load_pairs(from, head_pairs(), lane_, [&](const float* p) {
         const uint32_t word = exchanged_word(all + exchange_place(static_cast<int>(p - all)));
         wrong |= word ^ in.bit;
         return __uint_as_float(word & ~1u);
@@ -187,7 +192,8 @@ class StepAttend {
   // Queries of this part's heads and the newest key and value, a warp each, as halves in shared
   // memory; key and value to the cache, too.
   __device__ __forceinline__ void prepare_heads() const {
-    const int half = Dim / 2;
+    constexpr int half = Dim / 2;
+    const HeadPairs pairs = head_pairs();
     const auto load_turn = [&] {
       const int64_t row = int64_t{position_} * half;
       return load_angles(a_.cos + row, a_.sin + row, half, lane_);
@@ -199,23 +205,23 @@ class StepAttend {
       if (warp_ < heads_) {
         const Pairs turn = load_turn();
         v = read_pairs(a_.q, first_head_ + warp_, bits_.q);
-        if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, half, lane_);
-        rotate(v, turn);
+        if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, pairs, lane_);
+        rotate(v, turn, half, lane_);
       }
-      store_pairs(v, to, half, lane_, halves_of);
+      store_pairs(v, to, pairs, lane_, halves_of);
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
       const StepBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
       Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
       if (key) {
-        if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, half, lane_);
-        rotate(v, turn);
+        if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
+        rotate(v, turn, half, lane_);
       }
-      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), half, lane_, halves_of);
+      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, halves_of);
       if (!stores_) return;
       auto* pool = reinterpret_cast<__half*>(const_cast<uint16_t*>(key ? a_.keys : a_.values));
-      store_pairs(v, pool + row_of(position_), half, lane_, halves_of);
+      store_pairs(v, pool + row_of(position_), pairs, lane_, halves_of);
     }
   }
 

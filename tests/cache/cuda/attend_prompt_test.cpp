@@ -75,6 +75,26 @@ TEST_F(GpuCodedPrompt, IsTheReferenceForEveryPlace) {
   }
 }
 
+TEST_F(GpuCodedPrompt, IsTheReferenceUnderACap) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int key_bits : kBits) {
+      for (const int window : {0, 60}) {
+        for (const float cap : {0.5f, 2.0f, 50.0f}) {
+          Case c{dim, 1, 4};
+          c.position = 200;
+          c.rows = 70;
+          c.window = window;
+          c.key_bits = key_bits;
+          c.value_bits = key_bits == 0 ? 3 : 0;
+          c.block = dim;
+          c.cap = cap;
+          expect_reference(c);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GpuCodedPrompt, SeesEveryVisiblePositionOnce) {
   test::expect_each_position_once(210, [](const DeviceProblem& device) {
     device.load();
@@ -104,6 +124,9 @@ TEST_F(GpuCodedPrompt, RefusesShapesThatItCannotRead) {
   EXPECT_THROW(device.attend(), Error);
   device.view.values.block = 0;
   p.ldq += 1;
+  EXPECT_THROW(device.attend(), Error);
+  p.ldq -= 1;
+  p.c.cap = -1;
   EXPECT_THROW(device.attend(), Error);
 }
 

@@ -105,6 +105,27 @@ TEST_F(GpuCodedRows, AreTheReferenceInLongParts) {
   }
 }
 
+// The offset of the keys is inside the cap.
+TEST_F(GpuCodedRows, AreTheReferenceUnderACap) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int key_bits : kBits) {
+      for (const int window : {0, 90}) {
+        for (const float cap : {0.5f, 2.0f, 50.0f}) {
+          Case c{dim, 2, 9};
+          c.position = 300 + 7 * key_bits;
+          c.window = window;
+          c.key_bits = key_bits;
+          c.value_bits = key_bits == 0 ? 3 : 0;
+          c.groups = dim / 32;
+          c.block = 32;
+          c.cap = cap;
+          expect_reference(c);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GpuCodedRows, SeeEveryVisiblePositionOnce) {
   test::expect_each_position_once(
       30, [](const DeviceProblem& device) { return device.attend_single(200); });
@@ -175,6 +196,9 @@ TEST_F(GpuCodedRows, RefuseShapesThatTheyCannotRead) {
   EXPECT_THROW(device.attend_single(1), Error);
   device.view.kv_heads = 2;
   p.ldq += 1;
+  EXPECT_THROW(device.attend_single(1), Error);
+  p.ldq -= 1;
+  p.c.cap = -1;
   EXPECT_THROW(device.attend_single(1), Error);
 }
 

@@ -33,6 +33,7 @@ struct Case {
   bool kept = false;  // as much as can be
   int key_bits = 0, value_bits = 0, groups = 1, block = 0;
   int value_groups = 0;  // 0: as those of keys
+  float cap = 0;         // of the logits
 
   int end() const { return position + rows; }
   int kept_positions() const { return kept ? position / kCacheUnit * kCacheUnit : 0; }
@@ -335,6 +336,7 @@ class DeviceProblem {
     call.heads = c.kv_heads * c.group;
     call.window = c.window;
     call.scale = p_.scale;
+    call.logit_cap = c.cap;
     call.q = q.as<const float>();
     call.ldq = p_.ldq;
     call.out = out.as<float>();
@@ -351,7 +353,8 @@ inline std::string name_of(const Case& c) {
   return (testing::Message() << "head_dim " << c.dim << " heads " << c.group << " * " << c.kv_heads
                              << " exact " << c.exact << " window " << c.window << " position "
                              << c.position << " rows " << c.rows << " kept " << c.kept << " bits "
-                             << c.key_bits << ", " << c.value_bits << " block " << c.block)
+                             << c.key_bits << ", " << c.value_bits << " block " << c.block
+                             << " cap " << c.cap)
       .GetString();
 }
 

@@ -43,7 +43,8 @@ inline std::vector<float> reference(const Case& c, const WideRows& keys, const W
     double sums[4] = {};
     for (int d = 0; form != Form::none && d < c.dim; ++d)
       sums[d % 4] += double{q[d]} * keys.row(form, j)[d];
-    const double logit = (sums[0] + sums[1] + sums[2] + sums[3]) * double{scale};
+    double logit = (sums[0] + sums[1] + sums[2] + sums[3]) * double{scale};
+    if (c.cap > 0) logit = double{c.cap} * std::tanh(logit / double{c.cap});
     weights.push_back(form == Form::none ? -std::numeric_limits<double>::infinity() : logit);
     largest = std::max(largest, weights.back());
   }

@@ -44,18 +44,20 @@ class GpuKeepRows : public testing::Test {
   }
 };
 
-// Rows of two sequences that go to the rings, or of one that go to fresh rows.
-void expect_rows(const CacheTypes& types, int dim, int heads, int kv_heads, int64_t m, bool norms,
-                 bool fresh) {
+// Rows of two sequences that go to the rings, or of one that go to fresh rows. Without positions if
+// `rotated` is 0.
+void expect_rows(const CacheTypes& types, int dim, int rotated, int heads, int kv_heads, int64_t m,
+                 bool norms, bool fresh) {
   SCOPED_TRACE(testing::Message() << types.keys->name << " " << types.values->name << " head_dim "
-                                  << dim << (norms ? " norms" : "") << (fresh ? " fresh" : ""));
+                                  << dim << " rotated " << rotated << (norms ? " norms" : "")
+                                  << (fresh ? " fresh" : ""));
   Random random(static_cast<uint64_t>(dim * 100 + heads));
-  const int half = dim / 2;
+  const int pairs = rotated / 2;
   const int64_t ldq = heads * dim + 4, ldk = kv_heads * dim + 1, ldv = kv_heads * dim + 2;
   auto q = normal_values(m * ldq, random), k = normal_values(m * ldk, random);
   auto v = normal_values(m * ldv, random);
-  const auto cos = normal_values(kPositions * half, random);
-  const auto sin = normal_values(kPositions * half, random);
+  const auto cos = normal_values(kPositions * pairs, random);
+  const auto sin = normal_values(kPositions * pairs, random);
   const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
 
   const CodedCache cache(types, kv_heads, dim, 1, kSequences);
@@ -87,8 +89,9 @@ void expect_rows(const CacheTypes& types, int dim, int heads, int kv_heads, int6
   call.q_norm = norms ? dq_norm.as<float>() : nullptr;
   call.k_norm = norms ? dk_norm.as<float>() : nullptr;
   call.eps = 1e-6f;
-  call.cos = dcos.as<float>();
-  call.sin = dsin.as<float>();
+  call.cos = rotated > 0 ? dcos.as<float>() : nullptr;
+  call.sin = rotated > 0 ? dsin.as<float>() : nullptr;
+  call.rotated = rotated;
   keep_rows(call, view, {at.as<const int32_t>(), of.as<const int32_t>()}, fresh ? &to : nullptr,
             nullptr);
   synchronize(nullptr);
@@ -101,7 +104,8 @@ void expect_rows(const CacheTypes& types, int dim, int heads, int kv_heads, int6
     const auto place = [&](float* x, int count, const std::vector<float>& gain) {
       for (int h = 0; norms && h < count; ++h)
         cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
-      cpu.rope(x, count, dim, dim, cos.data() + position * half, sin.data() + position * half);
+      cpu.rope(x, count, dim, rotated, cos.data() + position * pairs,
+               sin.data() + position * pairs);
       for (int h = 0; h < count; ++h)
         turn_key(x + h * dim);
     };
@@ -127,10 +131,12 @@ TEST_F(GpuKeepRows, GiveTheBitsOfTheCpu) {
   const CacheType &q8 = get_cache_type("q8_0"), &half = get_cache_type("f16");
   for (const int dim : {64, 128, 256}) {
     for (const bool norms : {false, true}) {
-      expect_rows({&tq3, &kt4, 32}, dim, 4, 2, 1, norms, false);
-      expect_rows({&kt4, &tq3, 0}, dim, 7, 1, 6, norms, false);
-      expect_rows({&q8, &kt4, 100}, dim, 3, 3, 50, norms, false);
-      expect_rows({&half, &tq3, 32}, dim, 4, 2, 40, norms, true);
+      for (const int rotated : {dim, dim / 4 * 3, dim / 2, 10, 0}) {
+        expect_rows({&tq3, &kt4, 32}, dim, rotated, 4, 2, 1, norms, false);
+        expect_rows({&kt4, &tq3, 0}, dim, rotated, 7, 1, 6, norms, false);
+        expect_rows({&q8, &kt4, 100}, dim, rotated, 3, 3, 50, norms, false);
+        expect_rows({&half, &tq3, 32}, dim, rotated, 4, 2, 40, norms, true);
+      }
     }
   }
 }

@@ -43,7 +43,7 @@ struct Problem {
   std::vector<uint16_t> keys, values;  // [sequence][kv_head][capacity][head_dim]
   std::vector<float> q;
   int64_t ldq, ldo;
-  float scale;
+  float scale, cap = 0;
 
   // Rows of decoding stand at the ends of their sequences, which have the given lengths.
   Problem(const Shape& s, const std::vector<int64_t>& sequence_lengths, uint64_t seed,
@@ -126,7 +126,7 @@ struct Problem {
       for (int h = 0; h < shape.kv_heads; ++h) {
         const int64_t column = int64_t{h} * group * shape.head_dim;
         ops().attention(view, h, group, q.data() + t * ldq + column, ldq, 1,
-                        positions[static_cast<size_t>(t)], shape.window, scale,
+                        positions[static_cast<size_t>(t)], shape.window, {scale, cap},
                         out.data() + t * ldo + column, ldo, nullptr, scratch.data());
       }
     }
@@ -150,6 +150,7 @@ struct Problem {
     call.heads = shape.heads;
     call.window = shape.window;
     call.scale = scale;
+    call.logit_cap = cap;
     call.q = queries.as<const float>();
     call.ldq = ldq;
     call.ldo = ldo;
@@ -272,6 +273,30 @@ TEST_F(GpuAttention, ReadsPromptsAsTheCpuWithWindowsAndLargeLogits) {
   expect_cpu_prompt(Problem({128, 4, 2, 0}, 300, 200, 27, 30), 30);
 }
 
+// Caps below, among and above the logits, whose standard deviation is `size`.
+TEST_F(GpuAttention, CapsLogitsAsTheCpu) {
+  struct Capped {
+    double size;
+    float cap;
+  };
+  for (const auto& [size, cap] : {Capped{1, 0.5f}, Capped{8, 5}, Capped{30, 50}, Capped{3, 500}}) {
+    SCOPED_TRACE(cap);
+    const auto run = [&](Problem p, std::initializer_list<Kernel> kernels) {
+      p.cap = cap;
+      for (const Kernel kernel : kernels)
+        expect_cpu(p, kernel, size);
+    };
+    for (const int dim : {8, 40, 64, 72, 96, 112, 128, 136, 256}) {
+      for (const int64_t window : {0, 1, 70}) {
+        const auto seed = static_cast<uint64_t>(dim);
+        run(Problem({dim, 9, 1, window}, {1, 17, 130, 517}, seed, size), {Kernel::decode});
+        run(Problem({dim, 2, 1, window}, 200, 150, seed, size),
+            {Kernel::prompt, Kernel::prompt_tiles});
+      }
+    }
+  }
+}
+
 // Equal weights and values that are 0 except at one position per column count that position exactly
 // once: the mean tells which positions are seen.
 void expect_visible(Kernel kernel, int64_t window) {
@@ -342,6 +367,12 @@ TEST_F(GpuAttention, RefusesShapesThatItCannotRead) {
   p.shape.heads = 2;
   p.ldq = 129;
   EXPECT_THROW(p.run(Kernel::prompt), Error);
+  p.ldq = 128;
+  for (const float cap : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    p.cap = cap;
+    EXPECT_THROW(p.run(Kernel::decode), Error);
+    EXPECT_THROW(p.run(Kernel::prompt), Error);
+  }
 }
 
 // Kernels of all caches share it; a row that is not split does not need it.
@@ -358,6 +389,24 @@ TEST_F(GpuAttention, ScratchHoldsThePartsOfEveryBatch) {
           ASSERT_LE(static_cast<uint64_t>(m * heads * splits * (128 + 2) * 4), bytes)
               << heads << "/" << kv_heads << " rows " << m << " blocks " << blocks;
         }
+      }
+    }
+  }
+}
+
+TEST(GpuAttentionCap, MakesOfAProductWhatScalesToTheCappedLogit) {
+  AttentionRows call;
+  EXPECT_EQ(detail::logit_cap(call).power, 0);
+  for (const float scale : {0.0625f, 0.125f, 1.0f}) {
+    for (const float cap : {0.5f, 30.0f, 50.0f}) {
+      call.scale = scale;
+      call.logit_cap = cap;
+      const LogitCap rule = detail::logit_cap(call);
+      for (const double s : {-1e6, -300.0, -7.0, -1e-3, 0.0, 1e-3, 7.0, 300.0, 1e6}) {
+        const double capped =
+            double{rule.largest} * (1 - 2 / (std::exp2(double{rule.power} * s) + 1));
+        EXPECT_NEAR(capped * double{scale},
+                    double{cap} * std::tanh(double{scale} * s / double{cap}), 1e-6 * cap);
       }
     }
   }

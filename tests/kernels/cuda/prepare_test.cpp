@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "kernels/cuda/products.h"
@@ -107,12 +109,19 @@ TEST(GpuPrepare, PadsRowsThatAreNoMultipleOf32) {
   }
 }
 
-// silu(x) * up, then the norm, in double.
+double gated(GateFunction function, double x) {
+  if (function == GateFunction::silu) return x / (1 + std::exp(-x));
+  constexpr double kSlope = 0.7978845608028654;  // sqrt(2 / pi)
+  return x / (1 + std::exp(-2 * kSlope * (x + 0.044715 * x * x * x)));
+}
+
+// function(x) * up, then the norm, in double.
 std::vector<double> source_in_double(const std::vector<float>& x, const std::vector<float>& up,
-                                     const std::vector<float>& gain, double eps, int64_t width) {
+                                     GateFunction function, const std::vector<float>& gain,
+                                     double eps, int64_t width) {
   std::vector<double> v(x.begin(), x.end());
   for (size_t i = 0; !up.empty() && i < v.size(); ++i)
-    v[i] = v[i] / (1 + std::exp(-v[i])) * up[i];
+    v[i] = gated(function, v[i]) * up[i];
   for (size_t begin = 0; !gain.empty() && begin < v.size(); begin += static_cast<size_t>(width)) {
     double sum = 0;
     for (size_t i = 0; i < static_cast<size_t>(width); ++i)
@@ -141,7 +150,7 @@ TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
         form.padded = form.stride = width;
         form.rows = out.as();
         prepare(source, {&form, 1}, kM, nullptr);
-        const auto expected = source_in_double(x, up, gain, 1e-5f, width);
+        const auto expected = source_in_double(x, up, source.function, gain, 1e-5f, width);
         const auto got = to_host<float>(out);
         for (size_t i = 0; i < got.size(); ++i)
           ASSERT_NEAR(got[i], expected[i], 1e-6 * (std::abs(expected[i]) + 1e-3)) << i;
@@ -158,6 +167,33 @@ TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
           EXPECT_NEAR(squares / expected_squares, 1, 1e-5);
         }
       }
+    }
+  }
+}
+
+TEST(GpuPrepare, GatesByGeluAsTheCpu) {
+  WALSH_NEED_GPU();
+  for (const int64_t width : {8, 64, 301, 1376}) {
+    std::vector<float> x = random_values(2 * width, 16, 3);
+    const std::vector<float> up = random_values(2 * width, 17);
+    const float unusual[] = {0.0f, -0.0f, 1e30f, -1e30f, 1e-30f, -12.0f, 20.0f};
+    std::copy(std::begin(unusual), std::end(unusual), x.begin());
+    const Buffer dx = to_device(x), dup = to_device(up);
+    Buffer out(static_cast<uint64_t>(2 * width) * sizeof(float));
+    InputSource source{dx.as<float>(), dup.as<float>(), nullptr, 0, width, width};
+    source.function = GateFunction::gelu_tanh;
+    InputForm form;
+    form.rotation = no_rotation();
+    form.padded = form.stride = width;
+    form.rows = out.as();
+    prepare(source, {&form, 1}, 2, nullptr);
+    std::vector<float> cpu(x.size());
+    ops(Isa::ref).gelu_mul(x.data(), up.data(), 2 * width, cpu.data());
+    const auto expected = source_in_double(x, up, source.function, {}, 0, width);
+    const auto got = to_host<float>(out);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], 3e-6 * (std::abs(expected[i]) + 1e-3)) << x[i];
+      ASSERT_NEAR(got[i], cpu[i], 3e-6 * (std::abs(cpu[i]) + 1)) << x[i];
     }
   }
 }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/half.h"
@@ -32,12 +34,14 @@ class GpuRows : public testing::Test {
   }
 };
 
-// Queries, keys and values of m rows of two sequences, whose pages are scattered.
-void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
-  SCOPED_TRACE(testing::Message() << "head_dim " << dim << " heads " << heads << "/" << kv_heads);
+// Queries, keys and values of m rows of two sequences, whose pages are scattered. Without positions
+// if `rotated` is 0.
+void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms) {
+  SCOPED_TRACE(testing::Message() << "head_dim " << dim << " rotated " << rotated << " heads "
+                                  << heads << "/" << kv_heads << (norms ? " norms" : ""));
   Random random(static_cast<uint64_t>(dim * 100 + heads));
   constexpr int64_t kPerSequence = 4, kPositions = kPerSequence * kPageTokens;
-  const int half = dim / 2;
+  const int pairs = rotated / 2;
   const std::vector<int32_t> table{5, 2, 7, 1, 3, 0, 6, 4};
   std::vector<int32_t> positions, sequences;
   for (int64_t t = 0; t < m; ++t) {
@@ -46,8 +50,8 @@ void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
   }
   const int64_t ldq = heads * dim + 3, ldk = kv_heads * dim + 1, ldv = kv_heads * dim + 2;
   auto q = normal_values(m * ldq, random), k = normal_values(m * ldk, random);
-  const auto v = normal_values(m * ldv, random), cos = normal_values(kPositions * half, random);
-  const auto sin = normal_values(kPositions * half, random);
+  const auto v = normal_values(m * ldv, random), cos = normal_values(kPositions * pairs, random);
+  const auto sin = normal_values(kPositions * pairs, random);
   const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
 
   KvPool pool(kv_heads, dim, static_cast<int64_t>(table.size()));
@@ -70,8 +74,9 @@ void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
   call.q_norm = norms ? dq_norm.as<float>() : nullptr;
   call.k_norm = norms ? dk_norm.as<float>() : nullptr;
   call.eps = 1e-6f;
-  call.cos = dcos.as<float>();
-  call.sin = dsin.as<float>();
+  call.cos = rotated > 0 ? dcos.as<float>() : nullptr;
+  call.sin = rotated > 0 ? dsin.as<float>() : nullptr;
+  call.rotated = rotated == dim && m == 1 ? 0 : rotated;  // both say: the whole head
   rope_and_store(call, pool, {pages.as<const int32_t>(), kPerSequence},
                  {at.as<const int32_t>(), of.as<const int32_t>()}, nullptr);
   synchronize(nullptr);
@@ -83,7 +88,8 @@ void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
     const auto turn = [&](float* x, int count, const std::vector<float>& gain) {
       for (int h = 0; norms && h < count; ++h)
         cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
-      cpu.rope(x, count, dim, dim, cos.data() + position * half, sin.data() + position * half);
+      cpu.rope(x, count, dim, rotated, cos.data() + position * pairs,
+               sin.data() + position * pairs);
     };
     turn(q.data() + t * ldq, heads, q_norm);
     turn(k.data() + t * ldk, kv_heads, k_norm);
@@ -104,20 +110,147 @@ void expect_rope(int dim, int heads, int kv_heads, int64_t m, bool norms) {
 TEST_F(GpuRows, RopeGivesTheBitsOfTheCpu) {
   for (const int dim : {8, 24, 64, 80, 128, 256}) {
     for (const bool norms : {false, true}) {
-      expect_rope(dim, 4, 2, 1, norms);
-      expect_rope(dim, 7, 1, 6, norms);
-      expect_rope(dim, 3, 3, 100, norms);
+      expect_rope(dim, dim, 4, 2, 1, norms);
+      expect_rope(dim, dim, 7, 1, 6, norms);
+      expect_rope(dim, dim, 3, 3, 100, norms);
     }
   }
 }
 
+TEST_F(GpuRows, RopeOfAPartOfAHeadGivesTheBitsOfTheCpu) {
+  const std::pair<int, int> parts[] = {{8, 2},    {8, 6},    {24, 10},  {64, 32},   {80, 32},
+                                       {96, 72},  {128, 96}, {128, 32}, {128, 126}, {128, 64},
+                                       {256, 64}, {256, 96}, {256, 130}};
+  for (const auto& [dim, rotated] : parts) {
+    for (const bool norms : {false, true}) {
+      expect_rope(dim, rotated, 4, 2, 1, norms);
+      expect_rope(dim, rotated, 3, 3, 100, norms);
+    }
+  }
+}
+
+TEST_F(GpuRows, WithoutARopeHeadsAreNormedAndStored) {
+  for (const int dim : {8, 80, 128, 256}) {
+    expect_rope(dim, 0, 4, 2, 1, true);
+    expect_rope(dim, 0, 3, 3, 50, false);
+  }
+}
+
+TEST(GpuRope, KnowsHowManyPairsACallRotates) {
+  const float table = 1;
+  RopeCall call;
+  call.rotated = 96;
+  EXPECT_EQ(turned_pairs(call, 128), 0);  // without a table
+  call.cos = &table;
+  EXPECT_THROW(turned_pairs(call, 128), Error);  // half of one
+  call.sin = &table;
+  EXPECT_EQ(turned_pairs(call, 128), 48);
+  EXPECT_EQ(turned_pairs(call, 96), 48);
+  for (const int rotated : {-2, 7, 130}) {
+    call.rotated = rotated;
+    EXPECT_THROW(turned_pairs(call, 128), Error) << rotated;
+  }
+  call.rotated = 0;
+  EXPECT_EQ(turned_pairs(call, 80), 40);
+}
+
+// The norm in ref, then the sum, in float32.
+void expect_branch(int64_t m, int64_t width, bool normed, float scale, double size) {
+  SCOPED_TRACE(testing::Message() << m << " x " << width << (normed ? " normed" : "") << " scale "
+                                  << scale << " size " << size);
+  Random random(static_cast<uint64_t>(width + m));
+  auto branch = normal_values(m * width, random), x = normal_values(m * width, random);
+  const auto gain = normal_values(width, random);
+  for (float& v : branch)
+    v = static_cast<float>(size * double{v});
+  const Buffer dbranch = to_device(branch), dx = to_device(x), dgain = to_device(gain);
+  BranchCall call;
+  call.branch = dbranch.as<float>();
+  call.gain = normed ? dgain.as<float>() : nullptr;
+  call.eps = 1e-6f;
+  call.scale = scale;
+  call.x = dx.as<float>();
+  call.m = m;
+  call.width = width;
+  add_branch(call, nullptr);
+  synchronize(nullptr);
+  for (int64_t t = 0; t < m; ++t) {
+    float* row = branch.data() + t * width;
+    if (normed) ops(Isa::ref).rms_norm(row, gain.data(), width, call.eps, row);
+    for (int64_t i = 0; i < width; ++i)
+      x[static_cast<size_t>(t * width + i)] += scale * row[i];
+  }
+  EXPECT_EQ(to_host<float>(dx), x);
+}
+
+TEST_F(GpuRows, AddsBranchesWithTheBitsOfTheCpu) {
+  for (const int64_t width : {1, 7, 32, 511, 512, 513, 2304, 3584, 4099}) {
+    for (const bool normed : {false, true}) {
+      expect_branch(1, width, normed, 1, 1);
+      expect_branch(3, width, normed, 0.22f, 1e-4);
+      expect_branch(130, width, normed, 0.22f, normed ? 1e30 : 10);  // squares beyond float32
+    }
+  }
+}
+
+TEST_F(GpuRows, RefusesBranchesThatHaveNoNorm) {
+  BranchCall call;
+  call.m = 1;
+  EXPECT_THROW(add_branch(call, nullptr), Error);
+  const float gain = 1;
+  call.width = 8;
+  call.gain = &gain;
+  EXPECT_THROW(add_branch(call, nullptr), Error);  // eps 0
+}
+
+TEST_F(GpuRows, CapsLogitsAsTheCpu) {
+  for (const int64_t m : {1, 3}) {
+    for (const int64_t vocab : {1, 33, 1024, 1025, 50257}) {
+      for (const float cap : {0.0f, 0.5f, 30.0f}) {
+        SCOPED_TRACE(testing::Message() << m << " x " << vocab << " cap " << cap);
+        Random random(static_cast<uint64_t>(vocab));
+        auto logits = normal_values(m * vocab, random);
+        for (float& v : logits)
+          v *= 40;
+        const Buffer device = to_device(logits);
+        cap_logits(device.as<float>(), m, vocab, 0.7f, cap, nullptr);
+        synchronize(nullptr);
+        for (float& v : logits)
+          v *= 0.7f;
+        const auto got = to_host<float>(device);
+        if (cap == 0) {
+          EXPECT_EQ(got, logits);
+          continue;
+        }
+        ops(Isa::ref).soft_cap(logits.data(), m * vocab, cap);
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_NEAR(got[i], logits[i], 1e-6 * cap) << i;
+      }
+    }
+  }
+}
+
+TEST_F(GpuRows, CapsOfUnusualLogits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Buffer device =
+      to_device(std::vector<float>{kInfinity, -kInfinity, 3e38f, std::nanf(""), -0.0f});
+  cap_logits(device.as<float>(), 1, 5, 1, 30, nullptr);
+  const auto got = to_host<float>(device);
+  EXPECT_EQ(got[0], 30);
+  EXPECT_EQ(got[1], -30);
+  EXPECT_EQ(got[2], 30);
+  EXPECT_TRUE(std::isnan(got[3]));
+  EXPECT_EQ(got[4], 0);
+  EXPECT_THROW(cap_logits(device.as<float>(), 1, 5, 1, -1, nullptr), Error);
+}
+
 // Some tokens of a table, the first and the last row among them.
 std::vector<float> embed_rows(const StoredTable& table, const std::vector<int32_t>& tokens,
-                              int64_t ldx) {
+                              int64_t ldx, float scale = 1) {
   const auto m = static_cast<int64_t>(tokens.size());
   const std::vector<float> untouched(static_cast<size_t>(m * ldx), -7.0f);
   const Buffer ids = to_device(tokens), x = to_device(untouched);
-  embed(table, ids.as<const int32_t>(), m, x.as<float>(), ldx, nullptr);
+  embed(table, ids.as<const int32_t>(), m, x.as<float>(), ldx, scale, nullptr);
   synchronize(nullptr);
   return to_host<float>(x);
 }
@@ -130,6 +263,11 @@ void expect_rows(const Tensor& tensor, const StoredTable& table) {
     decode_rows(tensor, tokens[t], tokens[t] + 1, expected.data() + t * static_cast<size_t>(ldx));
   EXPECT_EQ(embed_rows(table, tokens, ldx), expected)
       << tensor.format->name << " with " << tensor.cols << " columns";
+  constexpr float kScale = 47.95f;
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (static_cast<int64_t>(i) % ldx < tensor.cols) expected[i] *= kScale;
+  EXPECT_EQ(embed_rows(table, tokens, ldx, kScale), expected)
+      << tensor.format->name << " with " << tensor.cols << " columns, scaled";
 }
 
 TEST_F(GpuRows, EmbedDecodesEveryScalarFormatWithTheBitsOfTheCpu) {
@@ -209,7 +347,7 @@ TEST_F(GpuRows, EmbedRefusesRotationsOfTheCpu) {
   table.format = &get_format("tq3");
   table.rows = table.cols = 32;
   table.pass[0].rotation.kind = RotationKind::qr;
-  EXPECT_THROW(embed(table, nullptr, 1, nullptr, 32, nullptr), Error);
+  EXPECT_THROW(embed(table, nullptr, 1, nullptr, 32, 1, nullptr), Error);
 }
 
 }  // namespace

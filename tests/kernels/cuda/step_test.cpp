@@ -339,8 +339,43 @@ TEST(GpuStep, SaysNoToWhatNoStepCanDo) {
   forms.forms[0].rotation.block = 512;
   StepProgram block;
   EXPECT_FALSE(block.multiply(source, forms.forms, {&product, 1}));
+  InputSource gelu = source;
+  gelu.up = x.as<float>();
+  gelu.function = GateFunction::gelu_tanh;
+  StepProgram gate;
+  EXPECT_FALSE(gate.multiply(gelu, Forms(format, 512).forms, {&product, 1}));
   StepProgram empty;
   EXPECT_THROW(empty.finish(), Error);
+}
+
+TEST(GpuStep, SaysNoToAttentionThatNoStepCanDo) {
+  WALSH_NEED_STEPS();
+  const KvPool pool(1, 64, 1);
+  const AttentionScratch scratch(1, 2, 1, 64);
+  const Buffer values(4096);
+  auto* at = values.as<float>();  // queries, then keys, values and results
+  AttentionCall whole;
+  whole.cache = &pool;
+  whole.m = 1;
+  whole.heads = 2;
+  whole.q = at;
+  whole.out = at + 256;
+  whole.ldq = whole.ldo = 128;
+  RopeCall rope{at, 128, at + 128, 64, at + 192, 64, 1, 2};
+  rope.cos = rope.sin = at + 512;
+  const auto attends = [&](const RopeCall& placed, const AttentionCall& call) {
+    return StepProgram().attend(placed, call, scratch);
+  };
+  AttentionCall capped = whole;
+  capped.logit_cap = 50;
+  EXPECT_FALSE(attends(rope, capped));
+  RopeCall part = rope;
+  part.rotated = 32;
+  EXPECT_FALSE(attends(part, whole));
+  part.rotated = 64;
+  EXPECT_TRUE(attends(part, whole));
+  part.cos = part.sin = nullptr;
+  EXPECT_FALSE(attends(part, whole));
 }
 
 }  // namespace
