@@ -1,0 +1,52 @@
+// Every tiny checkpoint on the GPU against transformers, token by token; and its prompts against
+// that, since prompts have inputs in the type of the weights.
+#include <algorithm>
+
+#include "gpu_models.h"
+#include "model/golden.h"
+
+namespace walsh {
+namespace {
+
+class GpuGolden : public test::GpuTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(GpuGolden, LogitsAndGreedyTextEqualTransformers) {
+  const std::string folder = test::model_folder(GetParam());
+  if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
+  CheckpointSource source = CheckpointSource::open(folder);
+  const Model model = load(source, gpu_);
+  const test::Golden golden = test::read_golden(GetParam());
+  Session session(model, {256});
+  std::vector<std::vector<float>> rows;
+  for (const int32_t token : golden.tokens)
+    rows.push_back(test::all_logits(session, {token}).back());
+  test::expect_logits(golden, rows);
+  EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
+}
+
+TEST_P(GpuGolden, PromptsAreCloseToTransformers) {
+  constexpr double kTypeOfTheWeights = 3e-2;  // bf16 rows
+  const std::string folder = test::model_folder(GetParam());
+  if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
+  CheckpointSource source = CheckpointSource::open(folder);
+  const Model model = load(source, gpu_);
+  const test::Golden golden = test::read_golden(GetParam());
+  Session session(model, {256});
+  test::expect_logits(golden, test::all_logits(session, golden.tokens), kTypeOfTheWeights);
+}
+
+std::string name_of(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden,
+                         testing::Values("qwen2-tiny", "qwen2-window-tiny", "mistral-tiny",
+                                         "llama31-tiny", "llama2-bias-tiny", "qwen3-tiny",
+                                         "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny",
+                                         "phi3-tiny", "phi3-partial-tiny", "phi3-long-tiny"),
+                         name_of);
+
+}  // namespace
+}  // namespace walsh
