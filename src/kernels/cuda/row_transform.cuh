@@ -43,14 +43,10 @@ __device__ __forceinline__ float gate(float x, float y) {
   return x * inverse;
 }
 
-__device__ __forceinline__ float silu(float x) {
-  return gate(x, -x);
-}
-
-// x / 2 (1 + tanh t) = x / (1 + e^(-2 t)).
-__device__ __forceinline__ float gelu_tanh(float x) {
+// -2 t for x / 2 (1 + tanh t) = x / (1 + e^(-2 t)), which is gelu.
+__device__ __forceinline__ float gelu_exponent(float x) {
   constexpr float kSlope = -2 * 0.7978845608f;  // -2 sqrt(2 / pi)
-  return gate(x, kSlope * fmaf(0.044715f * (x * x), x, x));
+  return kSlope * fmaf(0.044715f * (x * x), x, x);
 }
 
 // Columns `column`.. of input t before the norm.
@@ -60,15 +56,10 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
   if (!in.up) return;
   float up[kLaneColumns];
   load8(in.up + t * in.ldx, column, in, up);
-  if (in.function == GateFunction::gelu_tanh) {
-#pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e)
-      v[e] = gelu_tanh(v[e]) * up[e];
-    return;
-  }
+  const bool gelu = in.function == GateFunction::gelu_tanh;
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
-    v[e] = silu(v[e]) * up[e];
+    v[e] = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]) * up[e];
 }
 
 // Sum of squares of a unit, in all lanes. Squares are summed in double: inputs of 1e30 are legal.

@@ -8,6 +8,9 @@
 namespace walsh {
 namespace {
 
+// Attention rounds queries and the weights of the softmax to fp16.
+constexpr double kHalfPrecision = 2e-3;
+
 class GpuGolden : public test::GpuTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(GpuGolden, LogitsAndGreedyTextEqualTransformers) {
@@ -20,7 +23,7 @@ TEST_P(GpuGolden, LogitsAndGreedyTextEqualTransformers) {
   std::vector<std::vector<float>> rows;
   for (const int32_t token : golden.tokens)
     rows.push_back(test::all_logits(session, {token}).back());
-  test::expect_logits(golden, rows);
+  test::expect_logits(golden, rows, kHalfPrecision);
   EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
 }
 
