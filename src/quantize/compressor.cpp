@@ -140,7 +140,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   t.format = wanted ? wanted : &kept;
   if (site >= 0) {
     for (const TensorRule& rule : recipe_.rules) {
-      if (!rule.matches(name)) continue;
+      if (!rule.matches(name, rule_steps_)) continue;
       t.format = rule.format ? rule.format : &kept;
       break;
     }
@@ -166,7 +166,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   tensors_.push_back(std::move(t));
 }
 
-void Compressor::refuse_unknown() const {
+void Compressor::refuse_unknown() {
   for (const std::string& name : source_.names()) {
     if (index_.contains(name)) continue;
     if (std::find(plan_.ignored.begin(), plan_.ignored.end(), name) != plan_.ignored.end()) {
@@ -177,7 +177,7 @@ void Compressor::refuse_unknown() const {
   }
   for (const TensorRule& rule : recipe_.rules) {
     const bool used = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
-      return t.site >= 0 && rule.matches(t.name);
+      return t.site >= 0 && rule.matches(t.name, rule_steps_);
     });
     if (!used) {
       throw Error(ErrorCode::usage, rule.pattern,

@@ -21,11 +21,20 @@ constexpr std::array<std::string_view, 6> kBinaryProperties = {
 // Outside a class, Oniguruma also takes the Latin-1 superscripts and fractions for word characters.
 const std::string kOnigurumaWord = std::string(kWordClass) + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 
+constexpr unsigned long kMaxInterval = 1000;
+
 bool is_alnum(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+// Digits, possibly none.
+bool exceeds_interval(std::string_view digits) {
+  const std::string_view number =
+      digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+  return number.size() > 4 ||
+         (number.size() == 4 && std::stoul(std::string(number)) > kMaxInterval);
 }
 bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
@@ -123,6 +132,9 @@ class Translator {
       out_ += "\\{";
       ++pos_;
       return;
+    }
+    if (exceeds_interval(low) || exceeds_interval(high)) {
+      refuse("an interval of more than " + std::to_string(kMaxInterval));
     }
     const char after = p + 1 < in_.size() ? in_[p + 1] : '\0';
     if (after == '+' || (after == '?' && !comma)) {
@@ -305,6 +317,10 @@ class Translator {
 
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where) {
   return Translator(pattern, where).run();
+}
+
+Regex oniguruma_regex(std::string_view pattern, std::string_view where) {
+  return Regex::for_text(oniguruma_to_pcre2(pattern, where), where);
 }
 
 }  // namespace walsh

@@ -119,24 +119,26 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
   return Tokenizer(std::move(parts));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special,
+                                       const std::function<void()>& check) const {
   if (utf8.size() > kMaxTextBytes) {
     throw Error(ErrorCode::limit, "text", std::to_string(utf8.size()) + " bytes to tokenize");
   }
   const std::string text = to_valid_utf8(utf8);
+  StepBudget steps = StepBudget::for_text(text.size(), check);
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
   // Added tokens of the raw text, normalization, added tokens of the normalized text, words,
   // merges.
-  for (const AddedSegment& raw : parts_->added.split_raw(text)) {
+  for (const AddedSegment& raw : parts_->added.split_raw(text, steps)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);
       continue;
     }
     const Span span = raw.span;
     const std::string normalized =
-        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin));
-    for (const AddedSegment& segment : parts_->added.split_normalized(normalized)) {
+        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), steps);
+    for (const AddedSegment& segment : parts_->added.split_normalized(normalized, steps)) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
         continue;
@@ -145,8 +147,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
           std::string_view(normalized)
               .substr(segment.span.begin, segment.span.end - segment.span.begin);
       parts_->pre_tokenizer.split(
-          piece, span.begin == 0 && segment.span.begin == 0,
-          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, ids); });
+          piece, span.begin == 0 && segment.span.begin == 0, steps,
+          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, steps, ids); });
     }
   }
   return parts_->post_processor.apply(std::move(ids), add_special);
