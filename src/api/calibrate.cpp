@@ -16,12 +16,12 @@ namespace walsh {
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
   const std::string text = read_text_file(request.text, kMaxTextBytes);
-  const CheckpointSource source(Checkpoint::open(folder));
+  const CheckpointSource source(open_checkpoint(folder, read_plan));
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = std::min(kCalibrationWindow, config.max_positions);
-  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens, window,
-                                     tokenizer.bos().value_or(-1));
+  auto windows = calibration_windows(tokenizer.encode(text, false, request.check), request.tokens,
+                                     window, tokenizer.added_bos().value_or(-1));
   PreparedCalibration result;
   result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
   result.description.tokens = window * static_cast<int64_t>(windows.size());

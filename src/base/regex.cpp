@@ -67,7 +67,8 @@ struct Regex::Program {
     code.reset(
         pcre2_compile(units(pattern), pattern.size(), options, &error, &offset, settings.get()));
     if (code == nullptr) {
-      throw Error(ErrorCode::bad_input, where, "pattern is not a regular expression: " + message_of(error));
+      throw Error(ErrorCode::bad_input, where,
+                  "pattern is not a regular expression: " + message_of(error));
     }
   }
 };

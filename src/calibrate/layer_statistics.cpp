@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "kernels/ops.h"
 #include "model/tensors.h"
+#include "quantize/open.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -29,7 +30,7 @@ Model load(CheckpointSource& source, ThreadPool& pool) {
 LayerStatistics::LayerStatistics(const std::string& folder,
                                  std::vector<std::vector<int32_t>> windows, ThreadPool& pool,
                                  std::function<void()> check, const std::optional<Rotation>& fold)
-    : source_(Checkpoint::open(folder)),
+    : source_(open_checkpoint(folder, read_plan)),
       windows_(std::move(windows)),
       pool_(pool),
       check_(std::move(check)),

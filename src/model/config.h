@@ -41,8 +41,8 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool tied_head = false;
   RopeConfig rope;
-  std::vector<int64_t> windows;  // per layer: positions that a query sees, 0 for all
-  std::vector<int32_t> bos, eos;
+  std::vector<int64_t> windows;   // per layer: positions that a query sees, 0 for all
+  std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary
 
   int64_t query_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }

@@ -82,6 +82,10 @@ RopeConfig read_rope(ConfigReader& reader) {
   old_style.theta = theta;
   if (scaling != nullptr) {
     old_style = read_parameters(*scaling, reader.where() + ": rope_scaling", theta);
+    // Versions of transformers differ in which of the two they take.
+    if (has_theta && old_style.theta != theta) {
+      reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
+    }
   }
   if (parameters == nullptr) return old_style;
   const RopeConfig rope = read_new_style(*parameters, reader.where() + ": rope_parameters", theta);

@@ -21,6 +21,7 @@ class CheckpointSource : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return checkpoint_->tokenizer_config_json();
   }
+  std::vector<std::string> notes() const override { return checkpoint_->notes(); }
   bool contains(const std::string& name) const override;
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;

@@ -65,7 +65,7 @@ Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, Thr
 void Compressor::prepare_fold() {
   if (recipe_.rotate != RotateAt::residual) return;
   fold_ = std::make_unique<ResidualFold>(plan_, fold_rotation(recipe_), source_, pool_);
-  folded_config_ = folded_config(source_.config_json(), path() + ": config.json");
+  folded_config_ = untied_config(source_.config_json(), path() + ": config.json");
 }
 
 const std::string& Compressor::origin(const std::string& name) const {

@@ -24,9 +24,9 @@ struct TensorRule {
   bool matches(const std::string& tensor, StepBudget& steps) const;
 };
 
-// What matching a recipe with a checkpoint may take: a second or two. A hundred rules on the names
-// of ten thousand tensors take a tenth of it.
-inline constexpr uint64_t kRuleSteps = 1'000'000'000;
+// What matching a recipe with a checkpoint may take: a second or two. A hundred patterns on the
+// names of ten thousand tensors take half of it.
+inline constexpr uint64_t kRuleSteps = 200'000'000;
 
 // "re:PATTERN=TYPE" or "NAME=TYPE" (--override). Throws usage.
 TensorRule parse_override(std::string_view text);

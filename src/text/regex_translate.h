@@ -11,7 +11,7 @@ namespace walsh {
 // The two dialects disagree in places that change tokens: the sets behind \s, \w, \b and \h,
 // scripts in \p{...}, the (?m) flag, {,n} and {n,m}+. Those are rewritten; constructs without an
 // exact equivalent (nested classes, class intersections, subexpression calls, ...) are refused, and
-// so are intervals of more than 1000, whose attempts a StepBudget would not see. The result assumes
+// so are intervals beyond {255,1000}, whose attempts a StepBudget would not see. The result assumes
 // PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE and LF newlines. Throws bad_input naming `where` and the
 // construct.
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where);

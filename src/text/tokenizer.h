@@ -26,7 +26,9 @@ inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 class Tokenizer {
  public:
   // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which
-  // only bos_token and eos_token count: whether BOS is added is decided by the post-processor, and
+  // bos_token and eos_token count, and add_bos_token and add_eos_token where they are given: for
+  // the tokenizer classes of the Llama line, and where there is no post-processor, they replace it,
+  // as transformers 4 does, which wrote them. (Transformers 5 leaves them out and ignores them.)
   // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
   // defaults for batches and are ignored too. `where` names the file in errors.
   // Throws bad_input for anything malformed, and for every component, option or key whose effect is
@@ -62,6 +64,8 @@ class Tokenizer {
   // From tokenizer_config.json; without one, BOS is the token that the post-processor puts first.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
+  // BOS if encode() with `add_special` puts it before a text, and nothing otherwise.
+  std::optional<int32_t> added_bos() const;
 
  private:
   friend class StreamDecoder;

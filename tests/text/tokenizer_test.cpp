@@ -66,7 +66,6 @@ TEST(Tokenizer, TakesBosAndEosFromTheConfiguration) {
   EXPECT_EQ(objects.eos(), 2);
   EXPECT_EQ(load("").bos(), 1);  // the template's
   EXPECT_EQ(load("").eos(), std::nullopt);
-  EXPECT_EQ(load(R"({"add_bos_token": false})").encode("", true), (Ids{1}));
 }
 
 TEST(Tokenizer, RefusesABadConfiguration) {
