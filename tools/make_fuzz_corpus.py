@@ -160,6 +160,28 @@ def recipe_seeds() -> list[bytes]:
     return [json.dumps(v).encode() for v in variants]
 
 
+def recipe_pattern_seeds() -> list[bytes]:
+    patterns = [
+        r"layers\.(0|1|31)\.",
+        "^model.*(q|k|v)_proj.weight$",
+        "(.*)*(.*)*(.*)*x",
+        r"(?i)[a-z_]+?\d{1,3}\b",
+        r"(?=.*mlp)(?!.*down)(?<=\.)up|(?<name>o)_proj(?:.*)+\k<name>",
+        r"(a|b(?1)?c)++\Q.\E[^\W\d]",
+    ]
+    return [p.encode() for p in patterns]
+
+
+def generation_config_seeds() -> list[bytes]:
+    variants = [
+        {"bos_token_id": 1, "eos_token_id": [2, 3], "do_sample": True, "temperature": 0.6,
+         "top_k": 20, "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05},
+        {"_from_model_config": True, "eos_token_id": 2, "do_sample": False, "top_k": -1},
+        {"eos_token_id": None, "temperature": None},
+    ]  # fmt: skip
+    return [json.dumps(v).encode() for v in variants]
+
+
 def sensitivity_seeds() -> list[bytes]:
     curves = [
         {"tensor": "a", "nmse": [0.0181, 0.1142], "damage": [0.001, 0.02]},
@@ -303,8 +325,10 @@ def main() -> None:
         "gguf": gguf_seeds(),
         "walsh_file": walsh_file_seeds(),
         "recipe": recipe_seeds(),
+        "recipe_pattern": recipe_pattern_seeds(),
         "sensitivity": sensitivity_seeds(),
         "config": config_seeds(),
+        "generation_config": generation_config_seeds(),
         "tokenizer": tokenizer_seeds(),
     }
     for name, contents in seeds.items():

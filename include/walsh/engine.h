@@ -26,11 +26,12 @@ struct EngineOptions {
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it
 };
 
-// Defaults as in llama.cpp; temperature 0 is greedy.
+// Defaults as in llama.cpp, the penalty's reach as in transformers; temperature 0 is greedy.
 struct GenerationOptions {
   int64_t max_tokens = 128;  // 0: none, the prompt is only evaluated; -1: until the context is full
   float temperature = 0.8f, top_p = 0.95f, min_p = 0.05f, repeat_penalty = 1;
   int top_k = 40;
+  int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
   uint64_t seed = 42;
 };
 
@@ -52,6 +53,8 @@ class Engine {
   int64_t vocab_size() const;
   int64_t context() const;
   double bits_per_weight() const;  // of the linear weights
+  // What is worth knowing about how the files were read, one sentence each; usually nothing.
+  const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
   std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;

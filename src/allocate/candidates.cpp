@@ -11,9 +11,9 @@
 namespace walsh {
 namespace {
 
-bool named_by_a_rule(const Recipe& recipe, const std::string& tensor) {
+bool named_by_a_rule(const Recipe& recipe, const std::string& tensor, StepBudget& steps) {
   return std::any_of(recipe.rules.begin(), recipe.rules.end(),
-                     [&](const TensorRule& rule) { return rule.matches(tensor); });
+                     [&](const TensorRule& rule) { return rule.matches(tensor, steps); });
 }
 
 const TensorPlan& plan_of(const Compressor& compressor, const std::string& name) {
@@ -116,8 +116,9 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
     compressors_.push_back(open(candidate_recipe(c)));
     compressors_.back()->settle_formats();
   }
+  StepBudget steps(kRuleSteps);
   for (const TensorPlan& plan : compressors_[0]->tensors()) {
-    if (plan.site < 0 || named_by_a_rule(base_, plan.name)) continue;
+    if (plan.site < 0 || named_by_a_rule(base_, plan.name, steps)) continue;
     if (!plan.linear && !whole_file_) continue;
     index_[plan.name] = tensors_.size();
     tensors_.push_back({plan.name, plan.rows, plan.cols, plan.linear});

@@ -76,13 +76,14 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
   options.ctx = std::min(options.ctx, config.max_positions);
   options.text.clear();
-  options.bos = config.bos.empty() ? -1 : config.bos.front();
+  const bool usable = !config.bos.empty() && config.bos.front() < config.vocab;
+  options.bos = usable ? config.bos.front() : -1;
   std::string text;
   if (!request.text.empty()) {
     const Tokenizer tokenizer = read_tokenizer(*source);
     text = read_text_file(request.text, kMaxTextBytes);
-    options.text = tokenizer.encode(text, false);
-    options.bos = tokenizer.bos().value_or(-1);
+    options.text = tokenizer.encode(text, false, request.calibration.check);
+    options.bos = tokenizer.added_bos().value_or(-1);
   }
   if (!options.sensitivity_file.empty())
     options.conditions = conditions(request, base, checkpoint_id(*source), text);

@@ -59,6 +59,9 @@ int64_t Engine::context() const {
 double Engine::bits_per_weight() const {
   return impl_->loaded.model.bits_per_weight();
 }
+const std::vector<std::string>& Engine::notes() const {
+  return impl_->loaded.notes;
+}
 
 std::vector<int32_t> Engine::encode(std::string_view text, bool add_special) const {
   return impl_->loaded.tokenizer.encode(text, add_special);
@@ -86,9 +89,10 @@ std::string Engine::generate(std::string_view prompt, const GenerationOptions& o
   generation.sampler.top_p = options.top_p;
   generation.sampler.min_p = options.min_p;
   generation.sampler.repeat_penalty = options.repeat_penalty;
+  generation.sampler.repeat_last_n = options.repeat_last_n;
   generation.sampler.seed = options.seed;
   generation.max_tokens = options.max_tokens;
-  generation.stop_ids = impl_->loaded.stop_tokens;
+  generation.stop_ids = impl_->loaded.generation.stop_ids();
   // The decoder has to know what stands before the first new token.
   const std::vector<int32_t> tokens = encode(prompt);
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
@@ -110,7 +114,7 @@ PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t 
   EvalOptions options;
   options.windows.ctx = ctx;
   options.windows.chunks = chunks;
-  options.bos = impl_->loaded.tokenizer.bos().value_or(-1);
+  options.bos = impl_->loaded.tokenizer.added_bos().value_or(-1);
   const Evaluation result = evaluate(impl_->loaded.model, nullptr, encode(text, false), options);
   const Estimate perplexity = result.perplexity.perplexity();
   return {perplexity.value, perplexity.error, result.perplexity.count()};

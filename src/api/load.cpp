@@ -1,8 +1,6 @@
 #include "api/load.h"
 
 #include "arch/config.h"
-#include "arch/plan.h"
-#include "generate/generator.h"
 #include "quantize/open.h"
 #include "walsh/error.h"
 
@@ -23,16 +21,17 @@ Tokenizer read_tokenizer(const WeightSource& source) {
                               source.path() + ": tokenizer");
 }
 
-LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options) {
+LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
+                       const BeforeWeights& before_weights) {
   const auto source = open_weights(path, recipe, *options.pool);
   const ModelConfig config = read_config(*source);
   // The small files first: what is wrong with them is told before the weights take their time.
   Tokenizer tokenizer = read_tokenizer(*source);
-  std::vector<int32_t> stops =
-      stop_ids(config, source->generation_config_json(), path + ": generation_config.json");
+  GenerationConfig generation(config, source->generation_config_json(), source->config_json(),
+                              path);
+  if (before_weights) before_weights(generation);
   Model model = Model::load(*source, config, options);
-  return {path, std::move(model), std::move(tokenizer), std::move(stops),
-          std::string(source->generation_config_json())};
+  return {path, std::move(model), std::move(tokenizer), std::move(generation), source->notes()};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

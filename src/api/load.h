@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "formats/weight_source.h"
+#include "generate/generation_config.h"
 #include "model/model.h"
 #include "quantize/recipe.h"
 #include "text/tokenizer.h"
@@ -18,13 +20,17 @@ struct LoadedModel {
   std::string path;
   Model model;
   Tokenizer tokenizer;
-  std::vector<int32_t> stop_tokens;  // of generation_config.json, else of the config
-  std::string generation_config;     // JSON text, may be empty
+  GenerationConfig generation;
+  std::vector<std::string> notes;  // WeightSource::notes
 };
+
+// Called before the weights are read, so that what is wrong with small files is told first.
+using BeforeWeights = std::function<void(const GenerationConfig&)>;
 
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the
 // way if `recipe` is given. Throws bad_input, also for a model without a tokenizer, io or limit.
-LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options);
+LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
+                       const BeforeWeights& before_weights = {});
 
 // Throws bad_input if the source has no tokenizer or one that is not understood.
 Tokenizer read_tokenizer(const WeightSource& source);

@@ -73,7 +73,7 @@ CompressReport quantize(const std::string& in, const std::string& out,
       throw Error(ErrorCode::interrupted, out, "stopped by the caller");
     }
   });
-  return {summary.file_bytes, summary.bits_per_weight()};
+  return {summary.file_bytes, summary.bits_per_weight(), source->notes()};
 }
 
 std::vector<FormatSummary> formats() {

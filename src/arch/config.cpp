@@ -18,7 +18,6 @@ constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kHeadDimUnit = 8;  // what the attention kernels work in
-constexpr size_t kMaxIds = 1024;
 
 std::string supported_architectures() {
   std::string list;
@@ -54,22 +53,6 @@ const Family& choose_family(ConfigReader& reader) {
   }
   if (family == nullptr) reader.refuse("model_type", supported);
   return *family;
-}
-
-// An id, a list of ids, or nothing.
-std::vector<int32_t> read_ids(ConfigReader& reader, const char* key, int64_t vocab) {
-  std::vector<int32_t> ids;
-  const Json* value = reader.value(key);
-  if (value == nullptr) return ids;
-  const Json list = value->is_array() ? *value : Json::array({*value});
-  if (list.size() > kMaxIds) reader.refuse(key, "expected at most 1024 ids");
-  for (const Json& id : list) {
-    if (!id.is_number_integer() || id < 0 || id >= vocab) {
-      reader.refuse(key, fmt::format("expected ids below vocab_size {}", vocab));
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
 }
 
 // Every layer alike.
@@ -149,8 +132,8 @@ ModelConfig parse_config(std::string_view json, std::string_view where) {
   DecoderTraits traits = read_shape(reader, config);
   config.ropes = {read_rope(reader)};
   family.read(reader, traits, config);
-  config.bos = read_ids(reader, "bos_token_id", config.vocab);
-  config.eos = read_ids(reader, "eos_token_id", config.vocab);
+  config.bos = reader.ids("bos_token_id");
+  config.eos = reader.ids("eos_token_id");
   refuse_unsupported(reader);
   reader.finish();
   if (config.ropes.front().share != 1 && !traits.partial_rope) {

@@ -37,7 +37,7 @@ struct ModelConfig {
   std::vector<TensorPart> parts;
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
-  std::vector<int32_t> bos, eos;
+  std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary
 };
 
 // Reads config.json. Throws bad_input naming `where` and the key when a key is missing, out of

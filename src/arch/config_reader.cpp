@@ -9,7 +9,8 @@ namespace walsh {
 namespace {
 
 // Keys that change nothing about next-token logits: bookkeeping, training, generation defaults
-// (generation_config.json has those) and what old versions of transformers wrote into every file.
+// (generate/generation_config.h reads those) and what old versions of transformers wrote into every
+// file.
 constexpr auto kInertKeys = std::to_array<std::string_view>({
     "_attn_implementation",
     "_name_or_path",
@@ -40,6 +41,7 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "max_length",
     "max_sequence_length",
     "min_length",
+    "min_p",
     "model_type",
     "no_repeat_ngram_size",
     "num_beam_groups",
@@ -140,6 +142,11 @@ bool ConfigReader::boolean_or(const char* key, bool fallback) {
 std::optional<std::string> ConfigReader::text(const char* key) {
   understood_.insert(key);
   return find_string(object_, key, where_);
+}
+
+std::vector<int32_t> ConfigReader::ids(const char* key) {
+  understood_.insert(key);
+  return find_ids(object_, key, where_).value_or(std::vector<int32_t>());
 }
 
 void ConfigReader::refuse(const char* key, std::string_view expected) const {

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/json.h"
 
@@ -31,6 +32,8 @@ class ConfigReader {
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);
   std::optional<std::string> text(const char* key);
+  // An id or a list of ids; absent and null give none.
+  std::vector<int32_t> ids(const char* key);
 
   // Throws "'key' is FOUND: EXPECTED".
   [[noreturn]] void refuse(const char* key, std::string_view expected) const;

@@ -133,6 +133,9 @@ RopeConfig read_rope(ConfigReader& reader) {
   old_style.share = defaults.share;
   if (scaling != nullptr) {
     old_style = read_parameters(*scaling, reader.where() + ": rope_scaling", defaults);
+    // Versions of transformers differ in which of the two they take.
+    if (has_theta && old_style.theta != defaults.theta)
+      reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
   }
   if (parameters == nullptr) return old_style;
   const RopeConfig rope =

@@ -53,8 +53,8 @@ std::string rule_text(const WindowOptions& windows) {
 // Both models have to see the same tokens.
 void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
                        const std::string& text, const std::vector<int32_t>& tokens) {
-  if (reference.tokenizer.encode(text, false) != tokens ||
-      reference.tokenizer.bos() != model.tokenizer.bos()) {
+  if (reference.tokenizer.encode(text, false, InterruptGuard::check) != tokens ||
+      reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
     throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
   }
 }
@@ -84,7 +84,7 @@ int evaluate_command(const Options& options) {
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};
   const LoadedModel model = options.model.load(use, pool);
-  const std::vector<int32_t> tokens = model.tokenizer.encode(text, false);
+  const std::vector<int32_t> tokens = model.tokenizer.encode(text, false, InterruptGuard::check);
   std::optional<LoadedModel> reference;
   if (!options.reference.empty()) {
     const Device device = options.reference_device.empty() ? options.model.chosen_device()
@@ -99,7 +99,9 @@ int evaluate_command(const Options& options) {
   const Stopwatch watch;
   EvalOptions eval;
   eval.windows = window_options(options);
-  if (eval.windows.rule != WindowRule::strided) eval.bos = model.tokenizer.bos().value_or(-1);
+  if (eval.windows.rule != WindowRule::strided) {
+    eval.bos = model.tokenizer.added_bos().value_or(-1);
+  }
   eval.progress = [&](const Evaluation& result, int64_t windows) {
     InterruptGuard::check();
     if (!running) return;

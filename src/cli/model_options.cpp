@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "base/cpu.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
+#include "io/printable.h"
 
 namespace walsh::cli {
 namespace {
@@ -31,7 +34,19 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
   return options;
 }
 
+LoadedModel load_noted(const std::string& path, const Recipe* recipe, const LoadOptions& options,
+                       const BeforeWeights& before_weights) {
+  LoadedModel model = load_model(path, recipe, options, before_weights);
+  print_notes(model.notes);
+  return model;
+}
+
 }  // namespace
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes)
+    std::fputs(("walsh: note: " + printable(note, 1024) + "\n").c_str(), stderr);
+}
 
 void MachineOptions::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "Threads (default: one per core)")
@@ -124,13 +139,15 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
 LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   return with_progress(use, pool, [&](const LoadOptions& options) {
-    return load_model(path, wanted ? &*wanted : nullptr, options);
+    return load_noted(path, wanted ? &*wanted : nullptr, options, use.before_weights);
   });
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return open_weights(path, wanted ? &*wanted : nullptr, pool);
+  auto source = open_weights(path, wanted ? &*wanted : nullptr, pool);
+  print_notes(source->notes());
+  return source;
 }
 
 Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
@@ -150,7 +167,7 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
   LoadOptions wanted = load_options(device, activations, use, pool);
   if (device == model.device) wanted.device_spare = model.device_spare;
   return show_progress(std::move(wanted), [&](const LoadOptions& options) {
-    return load_model(path, nullptr, options);
+    return load_noted(path, nullptr, options, {});
   });
 }
 

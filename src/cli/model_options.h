@@ -29,7 +29,11 @@ CLI::IsMember activation_modes();
 // What a model will be used for, as LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
+  BeforeWeights before_weights = {};
 };
+
+// What there is to say about how a model was read, on standard error.
+void print_notes(const std::vector<std::string>& notes);
 
 // MODEL, --activations, and --quantize with its refinements.
 struct ModelOptions {

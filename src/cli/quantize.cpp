@@ -144,6 +144,7 @@ int quantize(const Options& options) {
   save_recipe(options, recipe, allocation);
   InterruptGuard::check();
   const auto source = open_calibrated(options.input, recipe, calibration, pool);
+  print_notes(source->notes());
   if (options.dry_run) return dry_run(options, *source);
   if (const Device device = parse_device(options.device); device.cuda) {
     source->use_gpu(device.index);

@@ -16,7 +16,6 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "generate/generator.h"
-#include "io/json.h"
 #include "io/mapped_file.h"
 #include "model/session.h"
 #include "walsh/error.h"
@@ -42,26 +41,18 @@ bool given(const CLI::Option* option) {
   return option->count() > 0;
 }
 
-// What the command line leaves open is taken from generation_config.json.
-SamplerOptions sampler_options(const Options& options, const LoadedModel& model) {
-  SamplerOptions sampler = options.sampler;
-  if (!given(options.seed_option)) sampler.seed = std::random_device{}();
-  if (model.generation_config.empty()) return sampler;
-  const std::string where = model.path + ": generation_config.json";
-  const Json json = parse_json(model.generation_config, where);
-  const auto take = [&](const CLI::Option* option, const char* key, float& value) {
-    if (const auto found = find_number(json, key, where); found && !given(option)) {
-      value = static_cast<float>(*found);
-    }
-  };
-  take(options.temperature, "temperature", sampler.temperature);
-  take(options.top_p, "top_p", sampler.top_p);
-  take(options.min_p, "min_p", sampler.min_p);
-  take(options.repeat_penalty, "repetition_penalty", sampler.repeat_penalty);
-  if (const auto k = find_int(json, "top_k", where, 0, 1 << 20); k && !given(options.top_k)) {
-    sampler.top_k = static_cast<int>(*k);
-  }
-  return sampler;
+// What the command line leaves open is taken from the model's own files.
+GenerateOptions generate_options(const Options& options, const GenerationConfig& model) {
+  const GivenOptions is_given = {given(options.temperature), given(options.top_k),
+                                 given(options.top_p), given(options.min_p),
+                                 given(options.repeat_penalty)};
+  GenerateOptions generate;
+  generate.sampler = model.sampler(options.sampler, is_given);
+  if (!given(options.seed_option)) generate.sampler.seed = std::random_device{}();
+  check_sampler_options(generate.sampler);
+  generate.max_tokens = options.tokens;
+  if (!options.ignore_eos) generate.stop_ids = model.stop_ids();
+  return generate;
 }
 
 void write_text(const std::string& text) {
@@ -73,16 +64,13 @@ void write_text(const std::string& text) {
 // One model that completes one prompt after the other.
 class Completer {
  public:
-  Completer(const LoadedModel& model, const Options& options, double load_seconds)
+  Completer(const LoadedModel& model, const Options& options, GenerateOptions generate,
+            double load_seconds)
       : model_(model),
         options_(options),
         load_seconds_(load_seconds),
-        session_(model.model, {.max_positions = options.ctx}) {
-    generate_.sampler = sampler_options(options, model);
-    generate_.max_tokens = options.tokens;
-    if (!options.ignore_eos) generate_.stop_ids = model.stop_tokens;
-    check_sampler_options(generate_.sampler);
-  }
+        generate_(std::move(generate)),
+        session_(model.model, {.max_positions = options.ctx}) {}
 
   GenerateResult complete(const std::string& prompt) {
     session_.reset();
@@ -119,7 +107,7 @@ class Completer {
 
  private:
   std::vector<int32_t> prompt_tokens(const std::string& prompt) const {
-    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true);
+    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true, InterruptGuard::check);
     // An empty prompt starts from BOS where the tokenizer adds none.
     if (tokens.empty() && model_.tokenizer.bos()) tokens.push_back(*model_.tokenizer.bos());
     return tokens;
@@ -128,7 +116,7 @@ class Completer {
   const LoadedModel& model_;
   const Options& options_;
   const double load_seconds_;
-  GenerateOptions generate_;
+  const GenerateOptions generate_;
   Session session_;
 };
 
@@ -155,8 +143,13 @@ int run(const Options& options) {
   if (given(options.file_option)) prompt = read_text_file(options.prompt_file, kMaxPromptBytes);
   ThreadPool pool(options.model.machine.threads);
   const Stopwatch watch;
-  const LoadedModel model = options.model.load({.positions = options.ctx}, pool);
-  Completer completer(model, options, watch.seconds());
+  GenerateOptions generate;
+  ModelUse use{.positions = options.ctx};
+  use.before_weights = [&](const GenerationConfig& config) {
+    generate = generate_options(options, config);
+  };
+  const LoadedModel model = options.model.load(use, pool);
+  Completer completer(model, options, std::move(generate), watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
   completer.print_footer(completer.complete(prompt));
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
@@ -172,7 +165,8 @@ void add_sampling(CLI::App& command, Options& options) {
   options.top_p = add("--top-p", s.top_p, "Only the best tokens with this probability; 1: all");
   options.min_p = add("--min-p", s.min_p, "Only tokens with this share of the best one; 0: all");
   options.repeat_penalty = add("--repeat-penalty", s.repeat_penalty, "1: none");
-  add("--repeat-last-n", s.repeat_last_n, "Tokens that the penalty looks at; -1: all");
+  add("--repeat-last-n", s.repeat_last_n,
+      "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all");
   options.seed_option =
       command.add_option("-s,--seed", s.seed, "Seed (default: random)")->group("Sampling");
 }

@@ -8,7 +8,7 @@
 namespace walsh {
 
 enum class WindowRule {
-  second_half,  // disjoint windows, BOS first, tokens ctx/2 .. ctx-1 scored
+  second_half,  // disjoint windows, BOS first if the tokenizer adds it, ctx/2 .. ctx-1 scored
   full,         // the same windows, tokens 1 .. ctx-1 scored
   strided,      // overlapping windows every `stride` tokens, each token scored once, no BOS (HF)
 };

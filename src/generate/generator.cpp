@@ -1,12 +1,10 @@
 #include "generate/generator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
 
-#include "io/json.h"
+#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -145,25 +143,6 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
     result.decode_seconds += seconds_since(start);
     ++result.decoded_tokens;
   }
-}
-
-std::vector<int32_t> stop_ids(const ModelConfig& config, std::string_view generation_config,
-                              std::string_view where) {
-  if (generation_config.empty()) return config.eos;
-  const Json json = parse_json(generation_config, where);
-  const auto found = json.is_object() ? json.find("eos_token_id") : json.end();
-  if (found == json.end() || found->is_null()) return config.eos;
-  const Json list = found->is_array() ? *found : Json::array({*found});
-  std::vector<int32_t> ids;
-  for (const Json& id : list) {
-    if (!id.is_number_integer() || id < 0 || id >= config.vocab) {
-      throw Error(ErrorCode::bad_input, std::string(where),
-                  fmt::format("'eos_token_id' is {}, expected ids below {}", describe_json(id),
-                              config.vocab));
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
 }
 
 }  // namespace walsh

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "generate/sampler.h"
@@ -44,10 +43,5 @@ using TokenCallback = std::function<bool(int32_t token)>;
 // empty or does not fit into the context.
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback = {});
-
-// The ids that end a text: `eos_token_id` of generation_config.json (its text; may be empty), or
-// of config.json if that names none. Throws bad_input for anything but ids of the vocabulary.
-std::vector<int32_t> stop_ids(const ModelConfig& config, std::string_view generation_config,
-                              std::string_view where);
 
 }  // namespace walsh

@@ -36,7 +36,14 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(opt
 }
 
 void Sampler::accept(int32_t token) {
-  history_.push_back(token);
+  if (options_.repeat_penalty == 1 || options_.repeat_last_n == 0) return;
+  ++counts_[token];
+  if (options_.repeat_last_n < 0) return;
+  recent_.push_back(token);
+  if (recent_.size() <= static_cast<size_t>(options_.repeat_last_n)) return;
+  const auto oldest = counts_.find(recent_.front());
+  if (--oldest->second == 0) counts_.erase(oldest);
+  recent_.pop_front();
 }
 
 int32_t Sampler::sample(std::span<const float> logits) {
@@ -59,16 +66,9 @@ int32_t Sampler::sample(std::span<const float> logits) {
   return draw();
 }
 
-// As llama.cpp: every recent token once, negative logits are multiplied.
+// As llama.cpp and transformers: every token once, negative logits are multiplied.
 void Sampler::penalize(std::span<float> logits) const {
-  if (options_.repeat_penalty == 1 || options_.repeat_last_n == 0) return;
-  const size_t wanted =
-      options_.repeat_last_n < 0 ? history_.size() : static_cast<size_t>(options_.repeat_last_n);
-  const size_t count = std::min(wanted, history_.size());
-  std::vector<int32_t> recent(history_.end() - static_cast<std::ptrdiff_t>(count), history_.end());
-  std::sort(recent.begin(), recent.end());
-  recent.erase(std::unique(recent.begin(), recent.end()), recent.end());
-  for (int32_t token : recent) {
+  for (const auto& [token, count] : counts_) {
     const auto i = static_cast<size_t>(token);
     if (token < 0 || i >= logits.size()) continue;
     logits[i] =

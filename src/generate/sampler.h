@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/random.h"
@@ -39,7 +41,8 @@ class Sampler {
 
   SamplerOptions options_;
   Random random_;
-  std::vector<int32_t> history_;
+  std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if that is a limit
+  std::unordered_map<int32_t, int64_t> counts_;  // of the tokens that the penalty is for
   std::vector<float> logits_;
   std::vector<Candidate> candidates_;  // best first
   std::vector<double> weights_;

@@ -153,6 +153,11 @@ void Checkpoint::open_indexed(const std::string& index_path) {
   }
 }
 
+void Checkpoint::correct_config(std::string config, std::string note) {
+  config_ = std::move(config);
+  notes_.push_back(std::move(note));
+}
+
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto place = by_name_.find(std::string(name));
   return place == by_name_.end() ? nullptr : &tensors_[place->second];

@@ -55,11 +55,17 @@ class Checkpoint {
   std::string_view tokenizer_json() const { return tokenizer_; }
   std::string_view tokenizer_config_json() const { return tokenizer_config_; }
 
+  // Takes another text for config.json, which the tensors contradict; `note` says how.
+  void correct_config(std::string config, std::string note);
+  // What was corrected, one sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
+
  private:
   void open_shard(const std::string& file_name);
   void open_indexed(const std::string& index_path);
 
   std::string folder_, config_, generation_config_, tokenizer_, tokenizer_config_;
+  std::vector<std::string> notes_;
   std::vector<MappedFile> shards_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string, size_t> by_name_;

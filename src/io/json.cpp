@@ -212,6 +212,23 @@ std::optional<bool> find_bool(const Json& object, const char* key, std::string_v
   return value->get<bool>();
 }
 
+std::optional<std::vector<int32_t>> find_ids(const Json& object, const char* key,
+                                             std::string_view where) {
+  const Json* value = find_value(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  const auto fits = [](const Json& id) {
+    if (!id.is_number_integer()) return false;
+    if (id.is_number_unsigned()) return id.get<uint64_t>() <= uint64_t{INT32_MAX};
+    return id.get<int64_t>() >= INT32_MIN && id.get<int64_t>() <= INT32_MAX;
+  };
+  std::vector<int32_t> ids;
+  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+    if (!fits(id)) refuse(id, key, where, "an id or a list of ids");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
 bool get_bool(const Json& object, const char* key, std::string_view where) {
   return *require(find_bool(object, key, where), key, where);
 }

@@ -54,6 +54,10 @@ std::optional<double> find_number(const Json& object, const char* key, std::stri
 bool get_bool(const Json& object, const char* key, std::string_view where);
 std::optional<bool> find_bool(const Json& object, const char* key, std::string_view where);
 
+// An id or a list of ids: any 32-bit integers.
+std::optional<std::vector<int32_t>> find_ids(const Json& object, const char* key,
+                                             std::string_view where);
+
 std::string get_string(const Json& object, const char* key, std::string_view where);
 std::optional<std::string> find_string(const Json& object, const char* key, std::string_view where);
 

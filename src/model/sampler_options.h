@@ -10,8 +10,8 @@ struct SamplerOptions {
   int top_k = 40;            // the k best; 0: all
   float top_p = 0.95f;       // the fewest best with this probability together; 1: all
   float min_p = 0.05f;       // at least this share of the best one's probability; 0: all
-  float repeat_penalty = 1;  // divides the positive logits of recent tokens; 1: none
-  int repeat_last_n = 64;    // tokens that count as recent; 0: none, -1: all
+  float repeat_penalty = 1;  // divides the positive logits of earlier tokens; 1: none
+  int repeat_last_n = -1;    // latest tokens that the penalty is for; 0: none, -1: all
   uint64_t seed = 42;
 };
 

@@ -1,8 +1,37 @@
 #include "quantize/checkpoint_source.h"
 
+#include <cstring>
+
+#include "arch/plan.h"
+#include "quantize/fold.h"
 #include "walsh/error.h"
 
 namespace walsh {
+namespace {
+
+bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
+  if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
+  const auto x = checkpoint.data(a), y = checkpoint.data(b);
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const std::string& path) {
+  Checkpoint checkpoint = Checkpoint::open(path);
+  const std::string where = path + "/config.json";
+  const ModelPlan plan = read_plan(checkpoint.config_json(), where);
+  const bool tied = plan.head.empty();
+  const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
+  const TensorInfo* embedding = checkpoint.find(plan.embedding);
+  if (head == nullptr || embedding == nullptr || equal(checkpoint, *head, *embedding)) {
+    return checkpoint;
+  }
+  checkpoint.correct_config(untied_config(checkpoint.config_json(), where),
+                            where + ": ties the output head to the embedding, but " + head->name +
+                                " differs from " + embedding->name + ": it is used");
+  return checkpoint;
+}
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts)
     : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {
@@ -13,7 +42,7 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
 }
 
 CheckpointSource CheckpointSource::open(const std::string& folder) {
-  Checkpoint checkpoint = Checkpoint::open(folder);
+  Checkpoint checkpoint = open_checkpoint(folder);
   const ModelConfig config = parse_config(checkpoint.config_json(), folder + "/config.json");
   return CheckpointSource(std::move(checkpoint), config.parts);
 }

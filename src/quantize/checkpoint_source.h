@@ -11,12 +11,17 @@
 
 namespace walsh {
 
+// A checkpoint folder whose config.json is true to its tensors: where it ties the output head to
+// the embedding, but the checkpoint holds both with different values, the head is one of its own,
+// as for transformers 5; a note says so. Throws as Checkpoint::open and parse_config.
+Checkpoint open_checkpoint(const std::string& path);
+
 class CheckpointSource : public WeightSource {
  public:
   // `parts`: tensors of the model that the checkpoint stores as rows of larger ones, which are not
   // seen themselves.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
-  // With the parts that its config asks for. Throws as Checkpoint::open and parse_config.
+  // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder);
 
   std::string path() const override { return checkpoint_->folder(); }
@@ -28,6 +33,7 @@ class CheckpointSource : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return checkpoint_->tokenizer_config_json();
   }
+  std::vector<std::string> notes() const override { return checkpoint_->notes(); }
   bool contains(const std::string& name) const override;
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;

@@ -65,7 +65,7 @@ Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, Thr
 void Compressor::prepare_fold() {
   if (recipe_.rotate != RotateAt::residual) return;
   fold_ = std::make_unique<ResidualFold>(plan_, fold_rotation(recipe_), source_, pool_);
-  folded_config_ = folded_config(source_.config_json(), path() + ": config.json");
+  folded_config_ = untied_config(source_.config_json(), path() + ": config.json");
 }
 
 const std::string& Compressor::origin(const std::string& name) const {
@@ -140,7 +140,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   t.format = wanted ? wanted : &kept;
   if (site >= 0) {
     for (const TensorRule& rule : recipe_.rules) {
-      if (!rule.matches(name)) continue;
+      if (!rule.matches(name, rule_steps_)) continue;
       t.format = rule.format ? rule.format : &kept;
       break;
     }
@@ -168,7 +168,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   tensors_.push_back(std::move(t));
 }
 
-void Compressor::refuse_unknown() const {
+void Compressor::refuse_unknown() {
   for (const std::string& name : source_.names()) {
     if (index_.contains(name)) continue;
     if (std::find(plan_.ignored.begin(), plan_.ignored.end(), name) != plan_.ignored.end()) {
@@ -179,7 +179,7 @@ void Compressor::refuse_unknown() const {
   }
   for (const TensorRule& rule : recipe_.rules) {
     const bool used = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
-      return t.site >= 0 && rule.matches(t.name);
+      return t.site >= 0 && rule.matches(t.name, rule_steps_);
     });
     if (!used) {
       throw Error(ErrorCode::usage, rule.pattern,

@@ -81,6 +81,7 @@ class Compressor : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return source_.tokenizer_config_json();
   }
+  std::vector<std::string> notes() const override { return source_.notes(); }
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
@@ -100,7 +101,7 @@ class Compressor : public WeightSource {
   Tensor read_plain(const std::string& name);
   // The same with its rows scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
-  void refuse_unknown() const;
+  void refuse_unknown();
   void decide_balancing();
   void balance_norm(size_t site);
   void balance_feeder(size_t site);
@@ -125,6 +126,7 @@ class Compressor : public WeightSource {
   ModelPlan plan_;
   std::vector<Site> sites_;  // those of the plan, then the head, then the embedding
   Recipe recipe_;
+  StepBudget rule_steps_{kRuleSteps};
   ThreadPool& pool_;
   std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
   std::optional<Calibration> calibration_;

@@ -167,7 +167,7 @@ ModelPlan folded_plan(ModelPlan plan, const std::string& where) {
   return plan;
 }
 
-std::string folded_config(std::string_view config_json, const std::string& where) {
+std::string untied_config(std::string_view config_json, const std::string& where) {
   Json config = parse_json(config_json, where);
   if (!config.is_object()) {
     throw Error(ErrorCode::bad_input, where,

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "arch/plan.h"
+#include "quantize/checkpoint_source.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
@@ -16,7 +18,7 @@ std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recip
                 "a file, expected a Hugging Face checkpoint folder: walsh quantizes from the "
                 "original weights only");
   }
-  Checkpoint checkpoint = Checkpoint::open(path);
+  Checkpoint checkpoint = open_checkpoint(path);
   ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
   return std::make_unique<Compressor>(std::move(checkpoint), std::move(plan), recipe, pool);
 }

@@ -16,10 +16,9 @@ TensorRule parse_pattern(std::string_view text, const char* flag) {
   rule.pattern = text;
   if (text.starts_with("re:")) {
     try {
-      rule.regex.emplace(std::string(text.substr(3)), std::regex::ECMAScript);
-    } catch (const std::regex_error& e) {
-      throw Error(ErrorCode::usage, flag,
-                  "'" + std::string(text) + "' is not a regular expression: " + e.what());
+      rule.regex = Regex::for_names(text.substr(3), "'" + rule.pattern + "'");
+    } catch (const Error& e) {
+      throw Error(ErrorCode::usage, flag, e.where() + ": " + e.reason());
     }
   }
   return rule;
@@ -47,13 +46,10 @@ std::string_view rotate_at_name(RotateAt place) {
   return "?";
 }
 
-bool TensorRule::matches(const std::string& tensor) const {
-  if (!regex) return tensor == pattern || tensor == pattern + ".weight";
-  try {
-    return std::regex_search(tensor, *regex);
-  } catch (const std::regex_error& e) {
-    throw Error(ErrorCode::usage, pattern, std::string("pattern is too complex: ") + e.what());
-  }
+bool TensorRule::matches(const std::string& tensor, StepBudget& steps) const {
+  if (regex) return regex->matches(tensor, steps);
+  return tensor.starts_with(pattern) &&
+         (tensor.size() == pattern.size() || tensor.substr(pattern.size()) == ".weight");
 }
 
 TensorRule parse_override(std::string_view text) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/regex.h"
 #include "formats/format.h"
 #include "quantize/encoder.h"
 #include "rotate/rotation.h"
@@ -15,13 +15,18 @@ namespace walsh {
 
 // A rule for the tensors whose name it matches. The first matching rule of a recipe wins.
 struct TensorRule {
-  std::string pattern;              // as given: "re:REGEX" or an exact name
-  std::optional<std::regex> regex;  // searched in the name; empty for an exact name
-  const Format* format = nullptr;   // null: keep the source type
+  std::string pattern;             // as given: "re:REGEX" (PCRE2 syntax) or an exact name
+  std::optional<Regex> regex;      // searched in the name; empty for an exact name
+  const Format* format = nullptr;  // null: keep the source type
 
-  // An exact name may leave out ".weight".
-  bool matches(const std::string& tensor) const;
+  // An exact name may leave out ".weight". `steps` bounds the work of all rules on all names;
+  // throws limit naming the rule where they are spent.
+  bool matches(const std::string& tensor, StepBudget& steps) const;
 };
+
+// What matching a recipe with a checkpoint may take: a second or two. A hundred patterns on the
+// names of ten thousand tensors take half of it.
+inline constexpr uint64_t kRuleSteps = 200'000'000;
 
 // "re:PATTERN=TYPE" or "NAME=TYPE" (--override). Throws usage.
 TensorRule parse_override(std::string_view text);

@@ -9,7 +9,7 @@ namespace walsh {
 namespace {
 
 constexpr size_t kMaxRules = 100'000;
-constexpr size_t kMaxPattern = 1000;  // characters; std::regex recurses over long ones
+constexpr size_t kMaxPattern = 1000;  // characters
 constexpr const char* kSource = "source";
 
 // Errors of the parsers of single values name flags of the command; here they get the key.

@@ -11,7 +11,9 @@
 namespace walsh {
 namespace {
 
+constexpr const char* kPlace = "added tokens";  // of errors
 constexpr size_t kMaxLiteralBytes = 4096;
+constexpr uint64_t kNormalizedBytes = 64;  // of an added token, for the budget of all of them
 
 // Rust's \w.
 std::string word_character() {
@@ -27,8 +29,9 @@ size_t previous_character(std::string_view text, size_t end) {
   return begin;
 }
 
-size_t skip_whitespace_back(std::string_view text, size_t end) {
-  while (end > 0) {
+// Not beyond `limit`, where a character begins.
+size_t skip_whitespace_back(std::string_view text, size_t end, size_t limit) {
+  while (end > limit) {
     const size_t begin = previous_character(text, end);
     if (!is_whitespace(decode_utf8(text.substr(begin, end - begin)).code)) {
       break;
@@ -74,8 +77,9 @@ void LiteralSet::add(std::string_view literal, int32_t value, std::string_view w
   nodes_[node].value = value;
 }
 
-std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text) const {
+std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text, size_t& visited) const {
   std::optional<Match> best;
+  visited = 1;
   if (text.empty() || !first_[static_cast<uint8_t>(text[0])]) {
     return best;
   }
@@ -85,6 +89,7 @@ std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text) const 
     if (place == edges_.end()) {
       break;
     }
+    ++visited;
     node = place->second;
     if (nodes_[node].value >= 0) {
       best = Match{i + 1, nodes_[node].value};
@@ -95,8 +100,8 @@ std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text) const 
 
 AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
                          std::string_view where)
-    : word_start_(Regex::from_pcre2("\\A" + word_character(), where)),
-      word_end_(Regex::from_pcre2(word_character() + "\\z", where)) {
+    : word_start_(Regex::for_text("\\A" + word_character(), where)),
+      word_end_(Regex::for_text(word_character() + "\\z", where)) {
   if (value.is_null()) {
     return;
   }
@@ -106,22 +111,23 @@ AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabu
   }
   // The library numbers new tokens from the size of the model's vocabulary, whatever ids the file
   // states; add() refuses files in which the two differ.
-  int32_t next_id = vocabulary.count();
+  next_id_ = vocabulary.count();
+  StepBudget steps = StepBudget::for_text(kNormalizedBytes * value.size());
   size_t index = 0;
   for (const Json& entry : value) {
     const std::string entry_where = std::string(where) + "[" + std::to_string(index++) + "]";
-    add(entry, normalizer, vocabulary, next_id, entry_where);
+    add(entry, normalizer, vocabulary, steps, entry_where);
   }
 }
 
 void AddedTokens::add(const Json& entry, const Normalizer& normalizer, Vocabulary& vocabulary,
-                      int32_t& next_id, std::string_view where) {
+                      StepBudget& steps, std::string_view where) {
   const std::string content = get_string(entry, "content", where);
   check_keys(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"},
              where);
   const int64_t stated = get_int(entry, "id", where, 0, INT32_MAX - 1);
   const auto known = vocabulary.find(content);
-  const int32_t id = known ? *known : next_id;
+  const int32_t id = known ? *known : next_id_;
   if (stated != id) {
     throw Error(ErrorCode::bad_input, std::string(where),
                 "token \"" + printable(content, 48) + "\" has the id " + std::to_string(stated) +
@@ -129,11 +135,12 @@ void AddedTokens::add(const Json& entry, const Normalizer& normalizer, Vocabular
   }
   if (!known) {
     vocabulary.add(content, id, where);
-    ++next_id;
+    ++next_id_;
   }
   const bool normalized = get_bool(entry, "normalized", where);
   Rule rule{get_bool(entry, "single_word", where), get_bool(entry, "lstrip", where),
-            get_bool(entry, "rstrip", where), normalized ? normalizer.apply(content) : content};
+            get_bool(entry, "rstrip", where),
+            normalized ? normalizer.apply(content, steps) : content};
   (normalized ? normalized_ : raw_).add(rule.decoded, id, where);
   if (!rules_.emplace(id, std::move(rule)).second) {
     throw Error(ErrorCode::bad_input, std::string(where),
@@ -150,10 +157,10 @@ const std::string* AddedTokens::decoded_form(int32_t id) const {
 }
 
 // True if neither neighbour of the match is a word character.
-bool AddedTokens::stands_alone(std::string_view text, Span span) const {
+bool AddedTokens::stands_alone(std::string_view text, Span span, StepBudget& steps) const {
   if (span.begin > 0) {
     const size_t before = previous_character(text, span.begin);
-    if (word_end_.matches(text.substr(before, span.begin - before))) {
+    if (word_end_.matches(text.substr(before, span.begin - before), steps)) {
       return false;
     }
   }
@@ -161,17 +168,20 @@ bool AddedTokens::stands_alone(std::string_view text, Span span) const {
     return true;
   }
   const std::string_view rest = text.substr(span.end);
-  return !word_start_.matches(rest.substr(0, decode_utf8(rest).size));
+  return !word_start_.matches(rest.substr(0, decode_utf8(rest).size), steps);
 }
 
 // The cuts of the tokenizers library, also where a token's stripped white space holds another
 // token: the search goes on behind the token itself, so segments may then overlap.
-std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals,
-                                             std::string_view text) const {
+std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::string_view text,
+                                             StepBudget& steps) const {
   std::vector<AddedSegment> segments;
-  size_t end = 0;
+  size_t end = 0;        // of the last segment
+  size_t space_end = 0;  // of the white space that was skipped last
   for (size_t at = 0; !literals.empty() && at < text.size();) {
-    const auto match = literals.match(text.substr(at));
+    size_t visited = 0;
+    const auto match = literals.match(text.substr(at), visited);
+    steps.spend(visited, kPlace);
     if (!match) {
       ++at;
       continue;
@@ -179,14 +189,22 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals,
     Span span{at, at + match->size};
     at = span.end;
     const Rule& rule = rules_.at(match->value);
-    if (rule.single_word && !stands_alone(text, span)) {
+    if (rule.single_word && !stands_alone(text, span, steps)) {
       continue;
     }
     if (rule.lstrip) {
-      span.begin = std::max(skip_whitespace_back(text, span.begin), end);
+      // What lies before `end` belongs to other segments: no byte is passed twice.
+      const size_t begin = skip_whitespace_back(text, span.begin, end);
+      steps.spend(span.begin - begin, kPlace);
+      span.begin = std::max(begin, end);
     }
     if (rule.rstrip) {
-      span.end = skip_whitespace(text, span.end);
+      // A token inside white space that was skipped already ends where that ends.
+      if (span.end >= space_end) {
+        space_end = skip_whitespace(text, span.end);
+        steps.spend(space_end - span.end, kPlace);
+      }
+      span.end = space_end;
     }
     if (end < span.begin) {
       segments.push_back({{end, span.begin}, -1});

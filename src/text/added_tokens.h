@@ -10,9 +10,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/regex.h"
+#include "base/step_budget.h"
 #include "io/json.h"
 #include "text/normalizer.h"
-#include "text/regex.h"
 #include "text/vocabulary.h"
 
 namespace walsh {
@@ -34,8 +35,8 @@ class LiteralSet {
     size_t size;
     int32_t value;
   };
-  // The longest literal with which `text` begins.
-  std::optional<Match> match(std::string_view text) const;
+  // The longest literal with which `text` begins; `visited` is how many bytes were looked at.
+  std::optional<Match> match(std::string_view text, size_t& visited) const;
 
  private:
   struct Node {
@@ -59,11 +60,14 @@ class AddedTokens {
   AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
               std::string_view where);
 
-  // Cuts a text before normalization at the tokens that match the raw text.
-  std::vector<AddedSegment> split_raw(std::string_view text) const { return split(raw_, text); }
-  // Cuts a normalized text at the tokens whose normalized form is searched.
-  std::vector<AddedSegment> split_normalized(std::string_view text) const {
-    return split(normalized_, text);
+  // Cuts a text before normalization at the tokens that match the raw text. Throws limit if that
+  // takes more than the steps there are.
+  std::vector<AddedSegment> split_raw(std::string_view text, StepBudget& steps) const {
+    return split(raw_, text, steps);
+  }
+  // Cuts a normalized text at the tokens whose normalized form is searched; throws likewise.
+  std::vector<AddedSegment> split_normalized(std::string_view text, StepBudget& steps) const {
+    return split(normalized_, text, steps);
   }
 
   bool is_special(int32_t id) const { return special_.contains(id); }
@@ -78,14 +82,16 @@ class AddedTokens {
   };
 
   void add(const Json& entry, const Normalizer& normalizer, Vocabulary& vocabulary,
-           int32_t& next_id, std::string_view where);
-  std::vector<AddedSegment> split(const LiteralSet& literals, std::string_view text) const;
-  bool stands_alone(std::string_view text, Span span) const;
+           StepBudget& steps, std::string_view where);
+  std::vector<AddedSegment> split(const LiteralSet& literals, std::string_view text,
+                                  StepBudget& steps) const;
+  bool stands_alone(std::string_view text, Span span, StepBudget& steps) const;
 
   LiteralSet raw_, normalized_;
   std::unordered_map<int32_t, Rule> rules_;
   std::unordered_set<int32_t> special_;
   Regex word_start_, word_end_;
+  int32_t next_id_ = 0;  // of a token that is new
 };
 
 }  // namespace walsh

@@ -94,11 +94,12 @@ void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
 
 // Candidates are never removed from the heap when a neighbour changes; one that no longer matches
 // is skipped when it comes up. Each merge adds at most two, so the whole takes O(n log n).
-void BpeModel::merge_symbols(Workspace& workspace) const {
+void BpeModel::merge_symbols(Workspace& workspace, StepBudget& steps) const {
   auto& symbols = workspace.symbols;
   auto& heap = workspace.heap;
   heap.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    steps.spend(1, where_);
     push_candidate(workspace, static_cast<int32_t>(i));
   }
   std::make_heap(heap.begin(), heap.end(), later);
@@ -110,6 +111,7 @@ void BpeModel::merge_symbols(Workspace& workspace) const {
     }
   };
   while (!heap.empty()) {
+    steps.spend(1, where_);
     std::pop_heap(heap.begin(), heap.end(), later);
     const Workspace::Candidate best = heap.back();
     heap.pop_back();
@@ -138,7 +140,7 @@ void BpeModel::merge_symbols(Workspace& workspace) const {
   }
 }
 
-void BpeModel::encode(std::string_view word, Workspace& workspace,
+void BpeModel::encode(std::string_view word, Workspace& workspace, StepBudget& steps,
                       std::vector<int32_t>& ids) const {
   if (word.size() > kMaxWordBytes) {
     throw Error(ErrorCode::limit, where_, "a word of more than 1 GiB");
@@ -150,7 +152,7 @@ void BpeModel::encode(std::string_view word, Workspace& workspace,
     }
   }
   split_characters(word, workspace);
-  merge_symbols(workspace);
+  merge_symbols(workspace, steps);
   for (const auto& symbol : workspace.symbols) {
     if (symbol.id >= 0) {
       ids.push_back(symbol.id);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/step_budget.h"
 #include "io/json.h"
 #include "text/pair_table.h"
 #include "text/vocabulary.h"
@@ -36,9 +37,10 @@ class BpeModel {
     std::vector<Candidate> heap;
   };
 
-  // Appends the ids of a word (valid UTF-8) to `ids`; O(n log n) in its length. Throws bad_input if
-  // an unknown character needs an unk_token that the vocabulary lacks.
-  void encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const;
+  // Appends the ids of a word (valid UTF-8) to `ids`; O(n log n) in its length, counted in `steps`.
+  // Throws bad_input if an unknown character needs an unk_token that the vocabulary lacks.
+  void encode(std::string_view word, Workspace& workspace, StepBudget& steps,
+              std::vector<int32_t>& ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   Vocabulary& vocabulary() { return vocabulary_; }
@@ -49,7 +51,7 @@ class BpeModel {
   int32_t character_id(char32_t code) const;
   void split_characters(std::string_view word, Workspace& workspace) const;
   bool append_bytes(std::string_view character, Workspace& workspace) const;
-  void merge_symbols(Workspace& workspace) const;
+  void merge_symbols(Workspace& workspace, StepBudget& steps) const;
   void push_candidate(Workspace& workspace, int32_t left) const;
 
   std::string where_;

@@ -9,6 +9,8 @@ namespace walsh::detail {
 namespace {
 
 constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // one token after one replacement
+// What the pattern of a replacement may take on one token; tokens are many and short.
+constexpr uint64_t kTokenSteps = 200'000, kStepsPerByte = 200;
 
 // A stage that needs the whole token at once.
 class TokenStage : public DecodeStage {
@@ -115,7 +117,8 @@ class ReplaceStage final : public TokenStage {
 
   void token(const std::string& whole) override {
     const size_t max_size = std::min(max_replaced_size(whole.size()), kMaxReplacedBytes);
-    next_->text(pattern_.replace_all(whole, content_, std::max(max_size, whole.size())));
+    StepBudget steps(kTokenSteps + kStepsPerByte * whole.size());
+    next_->text(pattern_.replace_all(whole, content_, std::max(max_size, whole.size()), steps));
     next_->end();
   }
   void finish() override { next_->finish(); }

@@ -11,7 +11,7 @@ namespace walsh {
 
 // One transformation of a text, which may grow up to a number of bytes; const calls are
 // thread-safe.
-using Transform = std::function<std::string(std::string, size_t max_size)>;
+using Transform = std::function<std::string(std::string, size_t max_size, StepBudget& steps)>;
 
 struct Normalizer::Step {
   Transform run;
@@ -49,14 +49,15 @@ size_t trailing_whitespace(std::string_view text) {
 }
 
 Transform form(NormalForm kind) {
-  return [kind](std::string text, size_t) { return normalize(text, kind); };
+  return
+      [kind](std::string text, size_t, StepBudget& steps) { return normalize(text, kind, steps); };
 }
 
 Transform read_strip(const Json& step, std::string_view where) {
   check_keys(step, {"strip_left", "strip_right"}, where);
   const bool left = get_bool(step, "strip_left", where);
   const bool right = get_bool(step, "strip_right", where);
-  return [left, right](std::string text, size_t) {
+  return [left, right](std::string text, size_t, StepBudget&) {
     if (right) {
       text.resize(text.size() - trailing_whitespace(text));
     }
@@ -69,7 +70,7 @@ Transform read_strip(const Json& step, std::string_view where) {
 
 Transform read_prepend(const Json& step, std::string_view where) {
   check_keys(step, {"prepend"}, where);
-  return [prefix = get_string(step, "prepend", where)](std::string text, size_t) {
+  return [prefix = get_string(step, "prepend", where)](std::string text, size_t, StepBudget&) {
     return text.empty() ? text : prefix + text;
   };
 }
@@ -77,8 +78,9 @@ Transform read_prepend(const Json& step, std::string_view where) {
 Transform read_replace(const Json& step, std::string_view where) {
   check_keys(step, {"pattern", "content"}, where);
   return [pattern = read_pattern(step, "pattern", where),
-          content = get_string(step, "content", where)](std::string text, size_t max_size) {
-    return pattern.replace_all(text, content, max_size);
+          content = get_string(step, "content", where)](std::string text, size_t max_size,
+                                                        StepBudget& steps) {
+    return pattern.replace_all(text, content, max_size, steps);
   };
 }
 
@@ -107,7 +109,7 @@ Transform read_step(const Json& step, std::string_view where) {
     return form(NormalForm::nfkd);
   }
   if (type == "Lowercase") {
-    return [](std::string text, size_t) { return lowercase(text); };
+    return [](std::string text, size_t, StepBudget&) { return lowercase(text); };
   }
   refuse_component("normalizer", type, where);
 }
@@ -125,10 +127,11 @@ Normalizer::Normalizer(const Json& value, std::string_view where) {
   }
 }
 
-std::string Normalizer::apply(std::string text) const {
+std::string Normalizer::apply(std::string text, StepBudget& steps) const {
   const size_t max_size = max_replaced_size(text.size());
   for (const Step& step : steps_) {
-    text = step.run(std::move(text), max_size);
+    steps.spend(text.size(), "normalizer");
+    text = step.run(std::move(text), max_size, steps);
   }
   return text;
 }

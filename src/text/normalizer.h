@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/step_budget.h"
 #include "io/json.h"
 
 namespace walsh {
@@ -20,8 +21,9 @@ class Normalizer {
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;
 
-  // `text` must be valid UTF-8. Throws limit if replacements make it grow beyond reason.
-  std::string apply(std::string text) const;
+  // `text` must be valid UTF-8. Throws limit if replacements make it grow beyond reason, or if it
+  // takes more than the steps there are.
+  std::string apply(std::string text, StepBudget& steps) const;
 
  private:
   struct Step;

@@ -3,10 +3,14 @@
 #include <algorithm>
 
 #include "io/printable.h"
+#include "text/regex_translate.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
+
+// Comparing that many bytes at every place of a text is still fast.
+constexpr size_t kMaxLiteralBytes = 4096;
 
 // A part of the text and whether it counts as a match.
 struct Piece {
@@ -70,18 +74,24 @@ Pattern Pattern::literal(std::string_view text, std::string_view where) {
   if (text.empty()) {
     throw Error(ErrorCode::bad_input, std::string(where), "the pattern is empty");
   }
+  if (text.size() > kMaxLiteralBytes) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "a pattern of " + std::to_string(text.size()) + " bytes, expected at most " +
+                    std::to_string(kMaxLiteralBytes));
+  }
   return Pattern(std::string(text));
 }
 
 Pattern Pattern::regex(std::string_view oniguruma, std::string_view where) {
-  return Pattern(Regex::from_oniguruma(oniguruma, where));
+  return Pattern(oniguruma_regex(oniguruma, where));
 }
 
-void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const {
+void Pattern::find_all(std::string_view text, StepBudget& steps, std::vector<Span>& matches) const {
   if (const auto* regex = std::get_if<Regex>(&what_)) {
-    regex->find_all(text, matches);
+    regex->find_all(text, steps, matches);
     return;
   }
+  steps.spend(text.size(), "pattern");
   const auto& literal = std::get<std::string>(what_);
   matches.clear();
   for (size_t at = text.find(literal); at != text.npos; at = text.find(literal, at)) {
@@ -90,10 +100,10 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const 
   }
 }
 
-std::string Pattern::replace_all(std::string_view text, std::string_view content,
-                                 size_t max_size) const {
+std::string Pattern::replace_all(std::string_view text, std::string_view content, size_t max_size,
+                                 StepBudget& steps) const {
   std::vector<Span> matches;
-  find_all(text, matches);
+  find_all(text, steps, matches);
   size_t size = text.size() + matches.size() * content.size();
   for (const Span& match : matches) {
     size -= match.end - match.begin;

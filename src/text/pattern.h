@@ -6,23 +6,25 @@
 #include <variant>
 #include <vector>
 
-#include "text/regex.h"
+#include "base/regex.h"
 
 namespace walsh {
 
 // A literal string or a regular expression; const use is thread-safe.
 class Pattern {
  public:
-  static Pattern literal(std::string_view text, std::string_view where);  // text must not be empty
+  // A text of 1 to 4096 bytes; throws bad_input for another.
+  static Pattern literal(std::string_view text, std::string_view where);
   static Pattern regex(std::string_view oniguruma, std::string_view where);
   static Pattern regex(Regex regex) { return Pattern(std::move(regex)); }
 
-  // Non-overlapping matches from left to right.
-  void find_all(std::string_view text, std::vector<Span>& matches) const;
+  // Non-overlapping matches from left to right. Throws as Regex::find_all.
+  void find_all(std::string_view text, StepBudget& steps, std::vector<Span>& matches) const;
 
   // `text` with every match replaced by `content`, which is taken literally. Throws limit if the
-  // result has more than `max_size` bytes.
-  std::string replace_all(std::string_view text, std::string_view content, size_t max_size) const;
+  // result has more than `max_size` bytes, and as find_all.
+  std::string replace_all(std::string_view text, std::string_view content, size_t max_size,
+                          StepBudget& steps) const;
 
  private:
   explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}

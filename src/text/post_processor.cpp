@@ -52,6 +52,12 @@ PostProcessor::PostProcessor(const Json& value, const Vocabulary& vocabulary,
   }
 }
 
+PostProcessor::PostProcessor(std::optional<int32_t> before, std::optional<int32_t> behind) {
+  if (before) pieces_.push_back({false, {*before}});
+  pieces_.push_back({true, {}});
+  if (behind) pieces_.push_back({false, {*behind}});
+}
+
 // "pair" is not read: texts are encoded one at a time. "type_id" has no effect on ids.
 void PostProcessor::read_template(const Json& step, const Vocabulary& vocabulary,
                                   std::string_view where) {

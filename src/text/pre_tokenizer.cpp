@@ -30,9 +30,10 @@ class PatternSplitter final : public WordSplitter {
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool inverted)
       : pattern_(std::move(pattern)), behavior_(behavior), inverted_(inverted) {}
 
-  void split(std::string_view text, bool at_start, WordSink sink) const override {
+  void split(std::string_view text, bool at_start, StepBudget& steps,
+             WordSink sink) const override {
     std::vector<Span> matches;
-    pattern_.find_all(text, matches);
+    pattern_.find_all(text, steps, matches);
     emit(text, split_pieces(text.size(), matches, behavior_, inverted_), at_start, sink);
   }
 
@@ -48,7 +49,8 @@ class ClassSplitter final : public WordSplitter {
   ClassSplitter(bool (*contains)(char32_t), SplitBehavior behavior)
       : contains_(contains), behavior_(behavior) {}
 
-  void split(std::string_view text, bool at_start, WordSink sink) const override {
+  void split(std::string_view text, bool at_start, StepBudget& /*steps*/,
+             WordSink sink) const override {
     std::vector<Span> matches;
     for (size_t at = 0; at < text.size();) {
       const Utf8Unit unit = decode_utf8(text.substr(at));
@@ -72,11 +74,12 @@ class ByteLevelSplitter final : public WordSplitter {
     check_keys(step, {"add_prefix_space", "trim_offsets", "use_regex"}, where);
     add_prefix_space_ = get_bool(step, "add_prefix_space", where);
     if (find_bool(step, "use_regex", where).value_or(true)) {
-      words_.emplace(Regex::from_oniguruma(kGpt2Words, where));
+      words_.emplace(oniguruma_regex(kGpt2Words, where));
     }
   }
 
-  void split(std::string_view text, bool at_start, WordSink sink) const override {
+  void split(std::string_view text, bool at_start, StepBudget& steps,
+             WordSink sink) const override {
     std::string prefixed;
     if (add_prefix_space_ && !text.starts_with(' ')) {
       prefixed.assign(" ").append(text);
@@ -85,7 +88,7 @@ class ByteLevelSplitter final : public WordSplitter {
     std::vector<Span> pieces;
     if (words_) {
       std::vector<Span> matches;
-      words_->find_all(text, matches);
+      words_->find_all(text, steps, matches);
       pieces = split_pieces(text.size(), matches, SplitBehavior::isolated, false);
     } else {
       pieces.push_back({0, text.size()});
@@ -110,7 +113,8 @@ class MetaspaceSplitter final : public WordSplitter {
  public:
   explicit MetaspaceSplitter(Metaspace settings) : settings_(std::move(settings)) {}
 
-  void split(std::string_view text, bool at_start, WordSink sink) const override {
+  void split(std::string_view text, bool at_start, StepBudget& /*steps*/,
+             WordSink sink) const override {
     const std::string& mark = settings_.replacement;
     std::string marked;
     marked.reserve(text.size() + text.size() / 2 + mark.size());
@@ -146,7 +150,7 @@ class MetaspaceSplitter final : public WordSplitter {
 // Rust's \w, which unlike Oniguruma's has the join controls.
 PatternSplitter whitespace_words(std::string_view where) {
   const std::string word = std::string(kWordClass) + "\\x{200C}\\x{200D}";
-  const Regex regex = Regex::from_pcre2("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);
+  const Regex regex = Regex::for_text("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);
   return PatternSplitter(Pattern::regex(regex), SplitBehavior::removed, true);
 }
 
@@ -201,23 +205,26 @@ PreTokenizer::PreTokenizer(const Json& value, std::string_view where) {
     if (byte_levels > 1) {
       throw Error(ErrorCode::bad_input, std::string(where), "a second ByteLevel is not supported");
     }
-    steps_.push_back(read_step(*step, where));
+    splitters_.push_back(read_step(*step, where));
   }
 }
 
-void PreTokenizer::split(std::string_view text, bool at_start, WordSink sink) const {
+void PreTokenizer::split(std::string_view text, bool at_start, StepBudget& steps,
+                         WordSink sink) const {
   if (!text.empty()) {
-    run(0, text, at_start, sink);
+    run(0, text, at_start, steps, sink);
   }
 }
 
-void PreTokenizer::run(size_t step, std::string_view text, bool at_start, WordSink sink) const {
-  if (step == steps_.size()) {
+void PreTokenizer::run(size_t step, std::string_view text, bool at_start, StepBudget& steps,
+                       WordSink sink) const {
+  steps.spend(text.size(), "pre-tokenizer");
+  if (step == splitters_.size()) {
     sink(text, at_start);
     return;
   }
-  steps_[step]->split(text, at_start, [&](std::string_view word, bool word_at_start) {
-    run(step + 1, word, word_at_start, sink);
+  splitters_[step]->split(text, at_start, steps, [&](std::string_view word, bool word_at_start) {
+    run(step + 1, word, word_at_start, steps, sink);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/step_budget.h"
 #include "io/json.h"
 
 namespace walsh {
@@ -13,12 +14,13 @@ namespace walsh {
 // Receives a non-empty word; `at_start` says whether it begins where the whole input text begins.
 using WordSink = FunctionRef<void(std::string_view word, bool at_start)>;
 
-// One step: hands the words that it makes of `text` (not empty) to `sink`. Const use is
-// thread-safe.
+// One step: hands the words that it makes of `text` (not empty) to `sink` and counts its work in
+// `steps`. Const use is thread-safe.
 class WordSplitter {
  public:
   virtual ~WordSplitter() = default;
-  virtual void split(std::string_view text, bool at_start, WordSink sink) const = 0;
+  virtual void split(std::string_view text, bool at_start, StepBudget& steps,
+                     WordSink sink) const = 0;
 };
 
 // Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation and sequences.
@@ -27,13 +29,14 @@ class PreTokenizer {
   // `value` may be null: the text is one word. Throws bad_input for anything else, naming it.
   PreTokenizer(const Json& value, std::string_view where);
 
-  // `text` must be valid UTF-8.
-  void split(std::string_view text, bool at_start, WordSink sink) const;
+  // `text` must be valid UTF-8. Throws limit if it takes more than the steps there are.
+  void split(std::string_view text, bool at_start, StepBudget& steps, WordSink sink) const;
 
  private:
-  void run(size_t step, std::string_view text, bool at_start, WordSink sink) const;
+  void run(size_t step, std::string_view text, bool at_start, StepBudget& steps,
+           WordSink sink) const;
 
-  std::vector<std::unique_ptr<const WordSplitter>> steps_;
+  std::vector<std::unique_ptr<const WordSplitter>> splitters_;
 };
 
 }  // namespace walsh

@@ -21,11 +21,19 @@ constexpr std::array<std::string_view, 6> kBinaryProperties = {
 // Outside a class, Oniguruma also takes the Latin-1 superscripts and fractions for word characters.
 const std::string kOnigurumaWord = std::string(kWordClass) + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 
+// What fails before the least number of repetitions is reached, a StepBudget does not see.
+constexpr unsigned long kMostLeast = 255, kMost = 1000;
+
 bool is_alnum(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+// Digits, possibly none, as a number; 10000 stands for all from there on.
+unsigned long number_of(std::string_view digits) {
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  return digits.size() > 4 ? 10000 : digits.empty() ? 0 : std::stoul(std::string(digits));
 }
 bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
@@ -123,6 +131,10 @@ class Translator {
       out_ += "\\{";
       ++pos_;
       return;
+    }
+    if (number_of(low) > kMostLeast || number_of(high) > kMost) {
+      refuse("an interval beyond {" + std::to_string(kMostLeast) + "," + std::to_string(kMost) +
+             "}");
     }
     const char after = p + 1 < in_.size() ? in_[p + 1] : '\0';
     if (after == '+' || (after == '?' && !comma)) {
@@ -305,6 +317,10 @@ class Translator {
 
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where) {
   return Translator(pattern, where).run();
+}
+
+Regex oniguruma_regex(std::string_view pattern, std::string_view where) {
+  return Regex::for_text(oniguruma_to_pcre2(pattern, where), where);
 }
 
 }  // namespace walsh

@@ -1,5 +1,8 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <array>
+
 #include "io/printable.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -23,6 +26,7 @@ struct Tokenizer::Parts {
   std::optional<int32_t> bos, eos;
 
   Parts(const Json& root, const std::string& where);
+  void configure(const Json& config, bool has_processor, const std::string& where);
   const std::string* decoded_form(int32_t id) const;
 };
 
@@ -78,6 +82,16 @@ std::optional<int32_t> named_token(const Json& config, const char* key,
   return id;
 }
 
+// Classes of transformers 4 that build the post-processor from the two flags. Without a class it
+// takes that of the model, and that of Llama and Mistral is the first one.
+bool adds_by_flags(const Json& config, const std::string& where) {
+  constexpr std::array<std::string_view, 4> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer",
+                                                        "GemmaTokenizer", "CohereTokenizer"};
+  std::string name = find_string(config, "tokenizer_class", where).value_or("LlamaTokenizer");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return std::find(kClasses.begin(), kClasses.end(), name) != kClasses.end();
+}
+
 }  // namespace
 
 Tokenizer::Parts::Parts(const Json& root, const std::string& where)
@@ -88,6 +102,22 @@ Tokenizer::Parts::Parts(const Json& root, const std::string& where)
       post_processor(member(root, "post_processor"), model.vocabulary(),
                      where + ": post_processor"),
       decoder(member(root, "decoder"), where + ": decoder") {}
+
+void Tokenizer::Parts::configure(const Json& config, bool has_processor, const std::string& where) {
+  bos = named_token(config, "bos_token", model.vocabulary(), where);
+  eos = named_token(config, "eos_token", model.vocabulary(), where);
+  const auto add_bos = find_bool(config, "add_bos_token", where);
+  const auto add_eos = find_bool(config, "add_eos_token", where);
+  const bool by_flags = adds_by_flags(config, where);
+  if ((!add_bos && !add_eos) || (has_processor && !by_flags)) return;
+  // The classes' own defaults: "<s>" and "</s>", and that only the first one is added.
+  const auto token = [&](const char* key, std::optional<int32_t> named, const char* usual) {
+    return config.contains(key) || !by_flags ? named : model.vocabulary().find(usual);
+  };
+  const auto first = token("bos_token", bos, "<s>"), last = token("eos_token", eos, "</s>");
+  post_processor = PostProcessor(add_bos.value_or(by_flags) ? first : std::nullopt,
+                                 add_eos.value_or(false) ? last : std::nullopt);
+}
 
 const std::string* Tokenizer::Parts::decoded_form(int32_t id) const {
   const std::string* form = added.decoded_form(id);
@@ -102,7 +132,8 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
                                std::string_view tokenizer_config_json, std::string_view where) {
   const std::string file(where);
-  auto parts = std::make_unique<Parts>(parse(tokenizer_json, file), file);
+  const Json root = parse(tokenizer_json, file);
+  auto parts = std::make_unique<Parts>(root, file);
   if (tokenizer_config_json.empty()) {
     parts->bos = parts->post_processor.leading();
   } else {
@@ -112,31 +143,31 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
       throw Error(ErrorCode::bad_input, config_file,
                   describe_json(config) + " where an object is expected");
     }
-    const Vocabulary& vocabulary = parts->model.vocabulary();
-    parts->bos = named_token(config, "bos_token", vocabulary, config_file);
-    parts->eos = named_token(config, "eos_token", vocabulary, config_file);
+    parts->configure(config, !member(root, "post_processor").is_null(), config_file);
   }
   return Tokenizer(std::move(parts));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special,
+                                       const std::function<void()>& check) const {
   if (utf8.size() > kMaxTextBytes) {
     throw Error(ErrorCode::limit, "text", std::to_string(utf8.size()) + " bytes to tokenize");
   }
   const std::string text = to_valid_utf8(utf8);
+  StepBudget steps = StepBudget::for_text(text.size(), check);
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
   // Added tokens of the raw text, normalization, added tokens of the normalized text, words,
   // merges.
-  for (const AddedSegment& raw : parts_->added.split_raw(text)) {
+  for (const AddedSegment& raw : parts_->added.split_raw(text, steps)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);
       continue;
     }
     const Span span = raw.span;
     const std::string normalized =
-        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin));
-    for (const AddedSegment& segment : parts_->added.split_normalized(normalized)) {
+        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), steps);
+    for (const AddedSegment& segment : parts_->added.split_normalized(normalized, steps)) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
         continue;
@@ -145,8 +176,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
           std::string_view(normalized)
               .substr(segment.span.begin, segment.span.end - segment.span.begin);
       parts_->pre_tokenizer.split(
-          piece, span.begin == 0 && segment.span.begin == 0,
-          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, ids); });
+          piece, span.begin == 0 && segment.span.begin == 0, steps,
+          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, steps, ids); });
     }
   }
   return parts_->post_processor.apply(std::move(ids), add_special);
@@ -182,6 +213,10 @@ std::optional<int32_t> Tokenizer::bos() const {
 }
 std::optional<int32_t> Tokenizer::eos() const {
   return parts_->eos;
+}
+std::optional<int32_t> Tokenizer::added_bos() const {
+  const auto first = parts_->post_processor.leading();
+  return !parts_->bos || first == parts_->bos ? first : std::nullopt;
 }
 
 struct StreamDecoder::State {

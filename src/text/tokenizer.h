@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,7 +26,9 @@ inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 class Tokenizer {
  public:
   // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which
-  // only bos_token and eos_token count: whether BOS is added is decided by the post-processor, and
+  // bos_token and eos_token count, and add_bos_token and add_eos_token where they are given: for
+  // the tokenizer classes of the Llama line, and where there is no post-processor, they replace it,
+  // as transformers 4 does, which wrote them. (Transformers 5 leaves them out and ignores them.)
   // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
   // defaults for batches and are ignored too. `where` names the file in errors.
   // Throws bad_input for anything malformed, and for every component, option or key whose effect is
@@ -39,9 +42,11 @@ class Tokenizer {
 
   // Ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD. With
   // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in
-  // the text are recognized in either case. Throws limit for a text over 1 GiB or a pattern that
-  // takes too many steps on it.
-  std::vector<int32_t> encode(std::string_view utf8, bool add_special) const;
+  // the text are recognized in either case. `check` is called now and then and may throw to stop.
+  // Throws limit for a text over 1 GiB and where the tokenizer's patterns take more steps in all
+  // than StepBudget::for_text allows.
+  std::vector<int32_t> encode(std::string_view utf8, bool add_special,
+                              const std::function<void()>& check = {}) const;
 
   // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
@@ -59,6 +64,8 @@ class Tokenizer {
   // From tokenizer_config.json; without one, BOS is the token that the post-processor puts first.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
+  // BOS if encode() with `add_special` puts it before a text, and nothing otherwise.
+  std::optional<int32_t> added_bos() const;
 
  private:
   friend class StreamDecoder;

@@ -59,9 +59,31 @@ void order_marks(std::vector<utf8proc_int32_t>& chars) {
   }
 }
 
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+bool is_ascii(char c) {
+  return static_cast<unsigned char>(c) < 0x80;
+}
+
+// The steps of Unicode 15, section 3.11: decompose, order, compose.
+void append_normalized(std::string_view text, NormalForm form, std::string& out) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return is_ascii(c); })) {
+    out += text;
+    return;
+  }
+  const bool compatibility = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  std::vector<utf8proc_int32_t> chars = decompose(text, compatibility);
+  order_marks(chars);
+  if (form == NormalForm::nfc || form == NormalForm::nfkc) {
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t count = utf8proc_normalize_utf32(
+        chars.data(), static_cast<utf8proc_ssize_t>(chars.size()), options);
+    if (count < 0) {
+      fail_normalization(count);
+    }
+    chars.resize(static_cast<size_t>(count));
+  }
+  for (const utf8proc_int32_t c : chars) {
+    append_utf8(static_cast<char32_t>(c), out);
+  }
 }
 
 }  // namespace
@@ -87,27 +109,19 @@ bool is_punctuation(char32_t c) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
-// The steps of Unicode 15, section 3.11: decompose, order, compose.
-std::string normalize(std::string_view text, NormalForm form) {
-  if (is_ascii(text)) {
-    return std::string(text);
-  }
-  const bool compatibility = form == NormalForm::nfkc || form == NormalForm::nfkd;
-  std::vector<utf8proc_int32_t> chars = decompose(text, compatibility);
-  order_marks(chars);
-  if (form == NormalForm::nfc || form == NormalForm::nfkc) {
-    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const utf8proc_ssize_t count = utf8proc_normalize_utf32(
-        chars.data(), static_cast<utf8proc_ssize_t>(chars.size()), options);
-    if (count < 0) {
-      fail_normalization(count);
-    }
-    chars.resize(static_cast<size_t>(count));
-  }
+// In pieces that end before an ASCII character: none of those combines with what precedes it.
+std::string normalize(std::string_view text, NormalForm form, StepBudget& steps) {
+  constexpr size_t kPiece = 65536;
   std::string out;
   out.reserve(text.size());
-  for (const utf8proc_int32_t c : chars) {
-    append_utf8(static_cast<char32_t>(c), out);
+  while (!text.empty()) {
+    size_t size = std::min(kPiece, text.size());
+    while (size < text.size() && !is_ascii(text[size])) {
+      ++size;
+    }
+    steps.spend(size, "normalizer");
+    append_normalized(text.substr(0, size), form, out);
+    text.remove_prefix(size);
   }
   return out;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/step_budget.h"
+
 namespace walsh {
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
@@ -13,7 +15,8 @@ bool is_numeric(char32_t c);      // categories Nd, Nl, No
 bool is_punctuation(char32_t c);  // categories P* and the ASCII punctuation
 
 // `text` must be valid UTF-8. Linearithmic in its length, also for long runs of combining marks.
-std::string normalize(std::string_view text, NormalForm form);
+// `steps` is asked now and then whether to go on.
+std::string normalize(std::string_view text, NormalForm form, StepBudget& steps);
 
 // Character by character with full case mapping, without the context rule for final sigma.
 std::string lowercase(std::string_view text);

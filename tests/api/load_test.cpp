@@ -2,35 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <stdexcept>
 
+#include "api/model_variant.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-const std::string kModel = std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m";
-
-// The model's files as links, without its tokenizer.json.
-class WithoutTokenizer {
- public:
-  WithoutTokenizer() {
-    std::filesystem::create_directory(path_);
-    for (const auto& file : std::filesystem::directory_iterator(kModel)) {
-      if (file.path().filename() == "tokenizer.json") continue;
-      std::filesystem::create_symlink(file.path(), path_ / file.path().filename());
-    }
-  }
-  ~WithoutTokenizer() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / ("walsh_load_" + std::to_string(getpid()));
-};
+using test::kModel;
+using test::ModelVariant;
 
 class Load : public testing::Test {
  protected:
@@ -45,8 +26,8 @@ TEST_F(Load, GivesTheModelWithTheTextsBesideIt) {
   EXPECT_EQ(loaded.path, kModel);
   EXPECT_EQ(loaded.model.type_name(), "bf16");
   EXPECT_LE(loaded.tokenizer.vocab_size(), loaded.model.config.vocab);
-  EXPECT_EQ(loaded.stop_tokens, loaded.model.config.eos);
-  EXPECT_THAT(loaded.generation_config, testing::HasSubstr("eos_token_id"));
+  EXPECT_EQ(loaded.generation.stop_ids(), loaded.model.config.eos);
+  EXPECT_EQ(loaded.notes, std::vector<std::string>());
 }
 
 TEST_F(Load, CompressesAFolderOnTheWay) {
@@ -58,7 +39,8 @@ TEST_F(Load, CompressesAFolderOnTheWay) {
 }
 
 TEST_F(Load, AModelWithoutTokenizerIsRefusedBeforeItsWeightsAreRead) {
-  const WithoutTokenizer folder;
+  ModelVariant folder("load");
+  folder.remove("tokenizer.json");
   int tensors = 0;
   options_.progress = [&](size_t, size_t, const std::string&) { ++tensors; };
   try {

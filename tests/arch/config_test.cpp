@@ -161,6 +161,8 @@ TEST(Config, RopeOfBothStyles) {
   EXPECT_EQ(parse(json).ropes.front(), llama3);
   json["rope_parameters"] = json["rope_scaling"];
   EXPECT_EQ(parse(json).ropes.front(), llama3) << "both styles, saying the same";
+  json["rope_scaling"]["rope_theta"] = 10000.0;
+  EXPECT_EQ(parse(json).ropes.front(), llama3) << "said twice";
   json["rope_parameters"]["factor"] = 4.0;
   expect_refused(json, "contradicts");
 }
@@ -232,6 +234,25 @@ TEST(Config, UnknownArchitectureIsRefusedWithTheSupportedOnes) {
   expect_refused(json, "model_type");
 }
 
+TEST(Config, TwoDifferentValuesOfRopeThetaAreRefused) {
+  Json json = llama();
+  json.erase("rope_parameters");
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 7000.0}};
+  EXPECT_EQ(parse(json).rope, (RopeConfig{RopeKind::linear, 7000, 2})) << "the only one";
+  json["rope_theta"] = 10000.0;
+  expect_refused(json, "rope_theta contradicts");
+  json["rope_theta"] = 7000;
+  EXPECT_EQ(parse(json).rope.theta, 7000);
+}
+
+TEST(Config, IdsMayLieOutsideTheVocabulary) {
+  Json json = llama();
+  json["eos_token_id"] = {100000, -1};
+  json["bos_token_id"] = 100000;
+  EXPECT_THAT(parse(json).eos, ElementsAre(100000, -1)) << "only who generates text needs them";
+  EXPECT_THAT(parse(json).bos, ElementsAre(100000));
+}
+
 TEST(Config, NumbersOutOfRangeAreRefusedByName) {
   const std::vector<std::pair<const char*, std::vector<Json>>> cases = {
       {"num_hidden_layers", {0, -1, 1025, 2.5, "4", 18446744073709551615u}},
@@ -243,7 +264,7 @@ TEST(Config, NumbersOutOfRangeAreRefusedByName) {
       {"vocab_size", {0, (1 << 24) + 1}},
       {"max_position_embeddings", {0, -5}},
       {"rms_norm_eps", {-1, 2, "x"}},
-      {"eos_token_id", {100, -1, 1.5, Json::array({1, 100}), "two"}},
+      {"eos_token_id", {1.5, Json::array({1, "x"}), "two", 18446744073709551615u}},
       {"tie_word_embeddings", {1, "yes"}},
   };
   for (const auto& [key, values] : cases) {

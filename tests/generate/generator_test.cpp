@@ -1,6 +1,5 @@
 #include "generate/generator.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -9,8 +8,6 @@
 
 namespace walsh {
 namespace {
-
-using testing::ElementsAre;
 
 class Generate : public testing::Test {
  protected:
@@ -91,19 +88,6 @@ TEST_F(Generate, RefusesAnEmptyPromptAndOneThatIsTooLong) {
   EXPECT_THROW(generate(session_, {}, options_), Error);
   const std::vector<int32_t> longer(101, 1);
   EXPECT_THROW(generate(session_, longer, options_), Error);
-}
-
-TEST(StopIds, GenerationConfigComesBeforeConfig) {
-  ModelConfig config;
-  config.vocab = 10;
-  config.eos = {2};
-  EXPECT_THAT(stop_ids(config, "", "g"), ElementsAre(2));
-  EXPECT_THAT(stop_ids(config, "{}", "g"), ElementsAre(2));
-  EXPECT_THAT(stop_ids(config, R"({"eos_token_id": null})", "g"), ElementsAre(2));
-  EXPECT_THAT(stop_ids(config, R"({"eos_token_id": 9})", "g"), ElementsAre(9));
-  EXPECT_THAT(stop_ids(config, R"({"eos_token_id": [7, 8]})", "g"), ElementsAre(7, 8));
-  for (const char* bad : {R"({"eos_token_id": 10})", R"({"eos_token_id": "2"})", "{", "[1, 2]x"})
-    EXPECT_THROW(stop_ids(config, bad, "g"), Error) << bad;
 }
 
 }  // namespace

@@ -123,6 +123,54 @@ TEST(Sampler, RepeatPenaltySeesTheLastTokensOnly) {
   EXPECT_EQ(all.sample(std::vector<float>{5, 6, 6, 5, 5, 1}), 5);
 }
 
+TEST(Sampler, RepeatPenaltyIsForAllTokensUnlessALimitIsGiven) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.repeat_penalty = 10;
+  const auto chosen = [&](int repeat_last_n) {
+    o.repeat_last_n = repeat_last_n;
+    Sampler sampler(o);
+    sampler.accept(0);
+    for (int i = 0; i < 500; ++i)
+      sampler.accept(1 + i % 2);
+    return sampler.sample(std::vector<float>{5, 4, 4, 1});
+  };
+  EXPECT_EQ(SamplerOptions().repeat_last_n, -1) << "as transformers";
+  EXPECT_EQ(chosen(-1), 3);
+  EXPECT_EQ(chosen(501), 3);
+  EXPECT_EQ(chosen(500), 0) << "0 came before the last 500";
+  EXPECT_EQ(chosen(1), 0);
+  EXPECT_EQ(chosen(0), 0) << "0: no penalty";
+}
+
+// A window that slides over many repetitions, against counting its tokens again every time.
+TEST(Sampler, TheWindowOfTheRepeatPenaltySlides) {
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  o.repeat_penalty = 3;
+  o.repeat_last_n = 7;
+  Sampler sampler(o);
+  std::vector<int32_t> history;
+  Random random(5);
+  for (int step = 0; step < 300; ++step) {
+    std::vector<float> logits = {3.1f, 3.2f, 3.3f, 3.4f, 3.5f, 3.0f};
+    const size_t first = history.size() > 7 ? history.size() - 7 : 0;
+    std::vector<bool> seen(logits.size());
+    for (size_t i = first; i < history.size(); ++i)
+      seen[static_cast<size_t>(history[i])] = true;
+    int32_t best = -1;
+    for (int32_t i = 0; i < 6; ++i) {
+      const auto at = [&](int32_t t) {
+        return logits[static_cast<size_t>(t)] / (seen[static_cast<size_t>(t)] ? 3 : 1);
+      };
+      if (best < 0 || at(i) > at(best)) best = i;
+    }
+    ASSERT_EQ(sampler.sample(logits), best) << step;
+    history.push_back(static_cast<int32_t>(random.below(6)));
+    sampler.accept(history.back());
+  }
+}
+
 TEST(Sampler, SameSeedSameTokens) {
   const std::vector<float> logits(50, 1.0f);
   const auto draw = [&](uint64_t seed) {

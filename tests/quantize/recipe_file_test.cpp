@@ -37,9 +37,10 @@ TEST(RecipeFile, ReadsEveryKey) {
   EXPECT_EQ(r.head_type, nullptr);
   ASSERT_EQ(r.rules.size(), 2u);
   EXPECT_EQ(r.rules[0].format->name, "tc4");
-  EXPECT_TRUE(r.rules[0].matches("model.layers.3.self_attn.v_proj.weight"));
+  StepBudget steps(kRuleSteps);
+  EXPECT_TRUE(r.rules[0].matches("model.layers.3.self_attn.v_proj.weight", steps));
   EXPECT_EQ(r.rules[1].format, nullptr);
-  EXPECT_FALSE(r.rules[1].matches("model.layers.1.mlp.down_proj.weight"));
+  EXPECT_FALSE(r.rules[1].matches("model.layers.1.mlp.down_proj.weight", steps));
   EXPECT_EQ(r.rotation, RotationKind::qr);
   EXPECT_EQ(r.rotate, RotateAt::both);
   EXPECT_EQ(r.block, 64);
@@ -112,6 +113,47 @@ TEST(RecipeFile, RefusesWrongRules) {
                  "rules[1]");
   expect_refused(rule(R"({"tensor": "re:)" + std::string(2000, '(') + R"(", "type": "tc3"})"),
                  "2003 characters");
+}
+
+TEST(TensorRule, APatternIsSearchedAndANameIsExact) {
+  StepBudget steps(kRuleSteps);
+  const TensorRule pattern = parse_ignore("re:layers\\.(0|31)\\..*proj");
+  EXPECT_TRUE(pattern.matches("model.layers.31.mlp.up_proj.weight", steps));
+  EXPECT_FALSE(pattern.matches("model.layers.1.mlp.up_proj.weight", steps));
+  const TensorRule name = parse_ignore("lm_head");
+  EXPECT_TRUE(name.matches("lm_head", steps));
+  EXPECT_TRUE(name.matches("lm_head.weight", steps));
+  EXPECT_FALSE(name.matches("lm_head.bias", steps));
+  EXPECT_FALSE(name.matches("lm_heads.weight", steps));
+  EXPECT_FALSE(name.matches("x.lm_head.weight", steps));
+}
+
+TEST(TensorRule, HostilePatternsEndAtTheBudgetOfTheRecipe) {
+  for (const char* pattern :
+       {"re:(.*)*(.*)*(.*)*x", "re:(\\w|[a-z_]|\\.)*\\d\\d$", "re:(.+)+(.+)+(.+)+Q"}) {
+    const TensorRule rule = parse_ignore(pattern);
+    StepBudget steps(1'000'000);
+    try {
+      rule.matches("model.layers.3.self_attn.v_proj.weight", steps);
+      FAIL() << pattern << " took " << steps.spent();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::limit);
+      EXPECT_THAT(e.where(), testing::HasSubstr(pattern));
+    }
+    EXPECT_LT(steps.spent(), 1'100'000u);
+  }
+}
+
+TEST(TensorRule, AThousandRulesOnThousandsOfNamesAreWellWithinTheBudget) {
+  StepBudget steps(kRuleSteps);
+  std::vector<TensorRule> rules;
+  for (int i = 0; i < 100; ++i)
+    rules.push_back(parse_ignore("re:^model\\.layers\\." + std::to_string(i) + "\\..*(q|k)_proj"));
+  for (int layer = 0; layer < 100; ++layer) {
+    for (const TensorRule& rule : rules)
+      rule.matches("model.layers." + std::to_string(layer) + ".self_attn.o_proj.weight", steps);
+  }
+  EXPECT_LT(steps.spent(), kRuleSteps / 100);  // ten thousand of a million pairs
 }
 
 }  // namespace

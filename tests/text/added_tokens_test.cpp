@@ -36,7 +36,7 @@ std::string show(const std::vector<AddedSegment>& segments, std::string_view tex
 }
 
 std::string cut(const std::vector<Json>& entries, std::string_view text) {
-  return show(Fixture(entries).tokens.split_raw(text), text);
+  return show(Fixture(entries).tokens.split_raw(text, test::plenty()), text);
 }
 
 TEST(AddedTokens, AreCutOutLeftmostAndLongestFirst) {
@@ -65,8 +65,9 @@ TEST(AddedTokens, NormalizedOnesAreSearchedInNormalizedText) {
   const Json lower = {{"type", "Lowercase"}};
   const std::vector<Json> entries = {token(2, "Yes", {{"normalized", true}}), token(3, "<S>")};
   const Fixture fixture(entries, lower);
-  EXPECT_EQ(show(fixture.tokens.split_raw("Yes<S>"), "Yes<S>"), "(Yes)[<S>]");
-  EXPECT_EQ(show(fixture.tokens.split_normalized("oh yes"), "oh yes"), "(oh )[yes]");
+  EXPECT_EQ(show(fixture.tokens.split_raw("Yes<S>", test::plenty()), "Yes<S>"), "(Yes)[<S>]");
+  EXPECT_EQ(show(fixture.tokens.split_normalized("oh yes", test::plenty()), "oh yes"),
+            "(oh )[yes]");
   EXPECT_EQ(*fixture.tokens.decoded_form(2), "yes");
   EXPECT_EQ(*fixture.tokens.decoded_form(3), "<S>");
   EXPECT_EQ(fixture.tokens.decoded_form(0), nullptr);
@@ -94,6 +95,36 @@ TEST(AddedTokens, RefusesContradictions) {
                     {{"type", "Lowercase"}}),
               testing::HasSubstr("two added tokens"));
   EXPECT_THAT(error({token(2, "x", {{"weird", 1}})}), testing::HasSubstr("weird"));
+}
+
+// What cutting n bytes of `unit` takes.
+uint64_t steps_for(const std::vector<Json>& entries, const std::string& unit, size_t n) {
+  const Fixture fixture(entries);
+  std::string text;
+  while (text.size() < n)
+    text += unit;
+  StepBudget steps(UINT64_MAX);
+  fixture.tokens.split_raw(text, steps);
+  return steps.spent();
+}
+
+TEST(AddedTokens, StrippingPassesNoByteTwice) {
+  constexpr size_t kBytes = 100'000;
+  const std::vector<Json> tokens = {
+      token(2, " ", {{"lstrip", true}}), token(3, "\n", {{"rstrip", true}}),
+      token(4, "\t", {{"lstrip", true}, {"rstrip", true}}),
+      token(5, "\r", {{"lstrip", true}, {"rstrip", true}, {"single_word", true}})};
+  for (const std::string unit : {" ", "\n", "\t", "\r", " \n", "\n ", "\t \n", "\r \n\t", "\n\nx"})
+    EXPECT_LE(steps_for(tokens, unit, kBytes), 10 * kBytes) << testing::PrintToString(unit);
+}
+
+TEST(AddedTokens, TokensThatAlmostMatchEverywhereEndAtTheBudget) {
+  const std::vector<Json> entries = {token(2, std::string(4000, 'a') + "b")};
+  const Fixture fixture(entries);
+  const std::string text(100'000, 'a');
+  StepBudget steps = StepBudget::for_text(text.size());
+  EXPECT_THAT(test::error_of([&] { fixture.tokens.split_raw(text, steps); }, ErrorCode::limit),
+              testing::StartsWith("added tokens: takes more than"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ BpeModel make(const std::string& vocab, const std::string& merges, const std::st
 std::vector<int32_t> encode(const BpeModel& model, std::string_view word) {
   BpeModel::Workspace workspace;
   std::vector<int32_t> ids;
-  model.encode(word, workspace, ids);
+  model.encode(word, workspace, test::plenty(), ids);
   return ids;
 }
 

@@ -12,7 +12,7 @@ using Strings = std::vector<std::string>;
 Strings split(std::string_view behavior, bool inverted = false,
               std::string_view text = "the-final--countdown") {
   std::vector<Span> matches;
-  Pattern::literal("-", "f").find_all(text, matches);
+  Pattern::literal("-", "f").find_all(text, test::plenty(), matches);
   Strings out;
   for (const Span& span :
        split_pieces(text.size(), matches, read_split_behavior(behavior, "f"), inverted)) {
@@ -47,16 +47,18 @@ TEST(SplitPieces, RefusesAnUnknownBehavior) {
 }
 
 TEST(Pattern, ReplacesLiterallyAndFromTheLeft) {
-  EXPECT_EQ(Pattern::literal("aa", "f").replace_all("aaaaa.aa", "$0", 99), "$0$0a.$0");
-  EXPECT_EQ(Pattern::regex("a+", "f").replace_all("caat", "\\0", 99), "c\\0t");
-  EXPECT_EQ(Pattern::literal(".", "f").replace_all("a.b", "", 2), "ab");
+  EXPECT_EQ(Pattern::literal("aa", "f").replace_all("aaaaa.aa", "$0", 99, test::plenty()),
+            "$0$0a.$0");
+  EXPECT_EQ(Pattern::regex("a+", "f").replace_all("caat", "\\0", 99, test::plenty()), "c\\0t");
+  EXPECT_EQ(Pattern::literal(".", "f").replace_all("a.b", "", 2, test::plenty()), "ab");
   EXPECT_NE(test::error_of([] { Pattern::literal("", "f"); }), "");
 }
 
 TEST(Pattern, StopsBeforeAReplacementGrowsTooLarge) {
   const Pattern pattern = Pattern::literal("a", "f");
-  EXPECT_EQ(pattern.replace_all("aa", "xyz", 6), "xyzxyz");
-  EXPECT_EQ(test::error_of([&] { pattern.replace_all("aa", "xyz", 5); }, ErrorCode::limit),
+  EXPECT_EQ(pattern.replace_all("aa", "xyz", 6, test::plenty()), "xyzxyz");
+  EXPECT_EQ(test::error_of([&] { pattern.replace_all("aa", "xyz", 5, test::plenty()); },
+                           ErrorCode::limit),
             "replacement: a text of 2 bytes would grow to 6");
 }
 

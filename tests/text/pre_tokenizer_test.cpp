@@ -12,7 +12,8 @@ using Strings = std::vector<std::string>;
 Strings words(std::string_view json, std::string_view text, bool at_start = true) {
   Strings out;
   PreTokenizer(parse_json(json, "test"), "pre_tokenizer")
-      .split(text, at_start, [&](std::string_view word, bool) { out.emplace_back(word); });
+      .split(text, at_start, test::plenty(),
+             [&](std::string_view word, bool) { out.emplace_back(word); });
   return out;
 }
 
@@ -77,6 +78,54 @@ TEST(PreTokenizer, SplitHonoursPatternBehaviorAndInversion) {
 TEST(PreTokenizer, RefusesOthersByName) {
   EXPECT_EQ(test::error_of([] { words(R"({"type": "UnicodeScripts"})", "a"); }),
             "pre_tokenizer: the pre-tokenizer \"UnicodeScripts\" is not supported");
+}
+
+// Many published tokenizers have this pattern. "\\s*[\\r\\n]+" looks at a run of spaces twice.
+TEST(PreTokenizer, Llama3TakesMegabytesOfSpacesInProportionalSteps) {
+  const PreTokenizer splitter(
+      parse_json(test::read_text(test::data_path("llama3.json")), "llama3")["pre_tokenizer"],
+      "pre_tokenizer");
+  const std::string text(12'000'000, ' ');
+  StepBudget steps = StepBudget::for_text(text.size());
+  size_t words = 0, bytes = 0;
+  splitter.split(text, true, steps, [&](std::string_view word, bool) {
+    ++words;
+    bytes += word.size();
+  });
+  EXPECT_EQ(words, 1u);
+  EXPECT_EQ(bytes, 2 * text.size()) << "each space is a character of two bytes";
+  EXPECT_LE(steps.spent(), 10 * text.size());
+}
+
+TEST(PreTokenizer, HostilePatternsEndAtTheBudgetOfTheText) {
+  const std::string text(400'000, 'a');
+  for (const char* pattern : {"a*b|a", "(?:.*)*(?:.*)*(?:.*)*x", ".*x|.", "(?=.*b)a|a"}) {
+    const Json json = {{"type", "Split"},
+                       {"pattern", {{"Regex", pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}};
+    const PreTokenizer splitter(json, "pre_tokenizer");
+    StepBudget steps = StepBudget::for_text(text.size());
+    const auto split = [&] { splitter.split(text, true, steps, [](std::string_view, bool) {}); };
+    EXPECT_THAT(test::error_of(split, ErrorCode::limit), testing::StartsWith("pre_tokenizer: "))
+        << pattern;
+  }
+}
+
+TEST(PreTokenizer, PiecesOfATextShareItsBudget) {
+  const Json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const Json hostile = {{"type", "Split"},
+                        {"pattern", {{"Regex", "(?:a?){12}b|a"}}},
+                        {"behavior", "Isolated"},
+                        {"invert", false}};
+  const PreTokenizer splitter(Json{{"type", "Sequence"}, {"pretokenizers", {digits, hostile}}},
+                              "pre_tokenizer");
+  std::string text;
+  for (int i = 0; i < 5000; ++i)
+    text += "aaaaaaaaaaaa1";
+  StepBudget steps(1'000'000);
+  const auto split = [&] { splitter.split(text, true, steps, [](std::string_view, bool) {}); };
+  EXPECT_NE(test::error_of(split, ErrorCode::limit), "");
 }
 
 }  // namespace

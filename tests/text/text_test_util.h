@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/step_budget.h"
 #include "text/tokenizer.h"
 #include "walsh/error.h"
 
@@ -26,6 +27,12 @@ inline std::string data_path(std::string_view name) {
 
 inline Tokenizer load_tokenizer(const std::string& path) {
   return Tokenizer::from_json(read_text(path), "", "tokenizer.json");
+}
+
+// For calls whose work is of no interest.
+inline StepBudget& plenty() {
+  static StepBudget budget(UINT64_MAX);
+  return budget;
 }
 
 // The message of the Error that `call` throws, or "" if it throws none.

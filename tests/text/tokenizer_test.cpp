@@ -66,7 +66,6 @@ TEST(Tokenizer, TakesBosAndEosFromTheConfiguration) {
   EXPECT_EQ(objects.eos(), 2);
   EXPECT_EQ(load("").bos(), 1);  // the template's
   EXPECT_EQ(load("").eos(), std::nullopt);
-  EXPECT_EQ(load(R"({"add_bos_token": false})").encode("", true), (Ids{1}));
 }
 
 TEST(Tokenizer, RefusesABadConfiguration) {
@@ -131,6 +130,21 @@ TEST(StreamDecoder, HoldsBackAnUnfinishedCharacter) {
 }
 
 // Texts that once would have taken quadratic time.
+TEST(Tokenizer, AsksNowAndThenWhetherToGoOn) {
+  struct Stop {};
+  // One word, many words, and white space: the time goes into different parts.
+  for (const std::string& text :
+       {std::string(2'000'000, 'a'), std::string(2'000'000, ' '), std::string(2'000'000, '1')}) {
+    const Tokenizer tokenizer = load_tokenizer(data_path("llama3.json"));
+    int asked = 0;
+    const auto stop = [&] {
+      if (++asked == 5) throw Stop{};
+    };
+    EXPECT_THROW(tokenizer.encode(text, true, stop), Stop);
+    EXPECT_EQ(asked, 5);
+  }
+}
+
 TEST(Tokenizer, EncodesAMegabyteWithoutAnyBreak) {
   const std::string words = [] {
     std::string text;

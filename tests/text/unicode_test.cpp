@@ -2,40 +2,42 @@
 
 #include <gtest/gtest.h>
 
+#include "text_test_util.h"
+
 namespace walsh {
 namespace {
 
 TEST(Normalize, ComposesAndDecomposes) {
   const std::string composed = "\u00E9\u1E69\uAC01";
   const std::string decomposed = "e\u0301s\u0323\u0307\u1100\u1161\u11A8";
-  EXPECT_EQ(normalize(decomposed, NormalForm::nfc), composed);
-  EXPECT_EQ(normalize(composed, NormalForm::nfd), decomposed);
-  EXPECT_EQ(normalize(composed, NormalForm::nfc), composed);
+  EXPECT_EQ(normalize(decomposed, NormalForm::nfc, test::plenty()), composed);
+  EXPECT_EQ(normalize(composed, NormalForm::nfd, test::plenty()), decomposed);
+  EXPECT_EQ(normalize(composed, NormalForm::nfc, test::plenty()), composed);
 }
 
 TEST(Normalize, OrdersMarksByTheirClass) {
   // Dot above (230) before dot below (220) in the source.
-  EXPECT_EQ(normalize("q\u0307\u0323", NormalForm::nfd), "q\u0323\u0307");
-  EXPECT_EQ(normalize("s\u0307\u0323", NormalForm::nfc), "\u1E69");
+  EXPECT_EQ(normalize("q\u0307\u0323", NormalForm::nfd, test::plenty()), "q\u0323\u0307");
+  EXPECT_EQ(normalize("s\u0307\u0323", NormalForm::nfc, test::plenty()), "\u1E69");
   // Equal classes keep their order, and the second one blocks nothing.
-  EXPECT_EQ(normalize("o\u0301\u0308", NormalForm::nfc), "\u00F3\u0308");
+  EXPECT_EQ(normalize("o\u0301\u0308", NormalForm::nfc, test::plenty()), "\u00F3\u0308");
 }
 
 TEST(Normalize, OnlyTheCompatibilityFormsUnfoldLigaturesAndWidths) {
-  EXPECT_EQ(normalize("\uFB01\u00B2\uFF76\uFF9E", NormalForm::nfkc), "fi2\u30AC");
-  EXPECT_EQ(normalize("\uFB01\u00B2", NormalForm::nfc), "\uFB01\u00B2");
-  EXPECT_EQ(normalize("\u1E9B\u0323", NormalForm::nfkd), "s\u0323\u0307");
+  EXPECT_EQ(normalize("\uFB01\u00B2\uFF76\uFF9E", NormalForm::nfkc, test::plenty()), "fi2\u30AC");
+  EXPECT_EQ(normalize("\uFB01\u00B2", NormalForm::nfc, test::plenty()), "\uFB01\u00B2");
+  EXPECT_EQ(normalize("\u1E9B\u0323", NormalForm::nfkd, test::plenty()), "s\u0323\u0307");
 }
 
 TEST(Normalize, KeepsExclusionsAndSingletonsDecomposed) {
-  EXPECT_EQ(normalize("\u0958", NormalForm::nfc), "\u0915\u093C");
-  EXPECT_EQ(normalize("\u212B", NormalForm::nfc), "\u00C5");
+  EXPECT_EQ(normalize("\u0958", NormalForm::nfc, test::plenty()), "\u0915\u093C");
+  EXPECT_EQ(normalize("\u212B", NormalForm::nfc, test::plenty()), "\u00C5");
 }
 
 TEST(Normalize, KeepsNulAndAscii) {
   const std::string text("a\0b\xC3\xA9", 5);
-  EXPECT_EQ(normalize(text, NormalForm::nfc), text);
-  EXPECT_EQ(normalize("", NormalForm::nfd), "");
+  EXPECT_EQ(normalize(text, NormalForm::nfc, test::plenty()), text);
+  EXPECT_EQ(normalize("", NormalForm::nfd, test::plenty()), "");
 }
 
 TEST(Normalize, SortsAVeryLongRunOfMarks) {
@@ -48,7 +50,7 @@ TEST(Normalize, SortsAVeryLongRunOfMarks) {
       sorted += mark;
     }
   }
-  EXPECT_EQ(normalize(marks, NormalForm::nfd), sorted);
+  EXPECT_EQ(normalize(marks, NormalForm::nfd, test::plenty()), sorted);
 }
 
 TEST(Lowercase, MapsCharacterByCharacter) {
@@ -68,6 +70,19 @@ TEST(CharacterClasses, FollowTheProperties) {
   EXPECT_FALSE(is_numeric(U'x') || is_numeric(0x4E00));
   EXPECT_TRUE(is_punctuation(U'$') && is_punctuation(U'~') && is_punctuation(0x2026));
   EXPECT_FALSE(is_punctuation(0x20AC) || is_punctuation(U'a') || is_punctuation(U' '));
+}
+
+TEST(Normalize, PiecesOfALongTextAreJoinedWhereNothingCombines) {
+  // Every offset of the marks from a border of pieces, for each form that composes or reorders.
+  for (const NormalForm form : {NormalForm::nfc, NormalForm::nfd, NormalForm::nfkc}) {
+    for (size_t before = 65'520; before < 65'540; ++before) {
+      const std::string text = std::string(before, 'x') + "q\u0307\u0323e\u0301\u1100\u1161 ab";
+      const std::string expected =
+          std::string(before, 'x') +
+          normalize("q\u0307\u0323e\u0301\u1100\u1161 ab", form, test::plenty());
+      ASSERT_EQ(normalize(text, form, test::plenty()), expected) << before;
+    }
+  }
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ __device__ __forceinline__ float gate(float x, float y) {
   return x * inverse;
 }
 
+__device__ __forceinline__ float silu(float x) {
+  return gate(x, -x);
+}
+
 // -2 t for x / 2 (1 + tanh t) = x / (1 + e^(-2 t)), which is gelu.
 __device__ __forceinline__ float gelu_exponent(float x) {
   constexpr float kSlope = -2 * 0.7978845608f;  // -2 sqrt(2 / pi)

@@ -18,7 +18,7 @@ struct SampleOptions {
   float top_p = 0.95f;
   float min_p = 0.05f;
   float repeat_penalty = 1;
-  int repeat_last_n = 64;
+  int repeat_last_n = -1;
 
   bool operator==(const SampleOptions&) const = default;
 };

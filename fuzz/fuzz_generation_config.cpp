@@ -1,0 +1,53 @@
+// generation_config.json from arbitrary bytes, also in the place of config.json: every refusal is
+// bad_input, and what is accepted are options that a sampler takes and ids of the vocabulary.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "generate/generation_config.h"
+#include "generate/sampler.h"
+#include "walsh/error.h"
+
+namespace {
+
+constexpr int64_t kVocab = 1000;
+
+template <typename Read>
+void expect_bad_input(Read&& read) {
+  try {
+    read();
+  } catch (const walsh::Error& e) {
+    if (e.code() != walsh::ErrorCode::bad_input) std::abort();
+  }
+}
+
+void read(const walsh::GenerationConfig& config) {
+  for (int given = 0; given < 32; ++given) {
+    expect_bad_input([&] {
+      const walsh::SamplerOptions options =
+          config.sampler({}, {(given & 1) != 0, (given & 2) != 0, (given & 4) != 0,
+                              (given & 8) != 0, (given & 16) != 0});
+      try {
+        walsh::check_sampler_options(options);
+      } catch (const walsh::Error&) {
+        std::abort();
+      }
+    });
+  }
+  expect_bad_input([&] {
+    for (const int32_t id : config.stop_ids())
+      if (id < 0 || id >= kVocab) std::abort();
+  });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  walsh::ModelConfig config;
+  config.vocab = kVocab;
+  read(walsh::GenerationConfig(config, text, "{}", "m"));
+  read(walsh::GenerationConfig(config, "", text, "m"));
+  return 0;
+}

@@ -1,0 +1,77 @@
+#include "generate/generation_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "io/json.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr double kMost = 1000;  // of a temperature and a penalty, as check_sampler_options
+
+Json parse_object(std::string_view text, const std::string& where) {
+  Json json = parse_json(text, where);
+  if (json.is_object()) return json;
+  throw Error(ErrorCode::bad_input, where,
+              fmt::format("found {}, expected an object", describe_json(json)));
+}
+
+// The ids must be those of a vocabulary of that size.
+void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string& where) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocab) continue;
+    throw Error(ErrorCode::bad_input, where,
+                fmt::format("'eos_token_id' is {}, expected ids below {}", id, vocab));
+  }
+}
+
+}  // namespace
+
+GenerationConfig::GenerationConfig(const ModelConfig& config, std::string_view generation_json,
+                                   std::string_view config_json, const std::string& path)
+    : text_(generation_json.empty() ? config_json : generation_json),
+      where_(path + (generation_json.empty() ? ": config.json" : ": generation_config.json")),
+      config_where_(path + ": config.json"),
+      config_eos_(config.eos),
+      vocab_(config.vocab) {}
+
+SamplerOptions GenerationConfig::sampler(SamplerOptions options, const GivenOptions& given) const {
+  if (text_.empty()) return options;
+  const Json json = parse_object(text_, where_);
+  const auto take = [&](bool is_given, const char* key, double min, double max, float& value) {
+    if (is_given) return;
+    if (const auto found = find_number(json, key, where_, min, max)) {
+      value = static_cast<float>(*found);
+    }
+  };
+  take(given.temperature, "temperature", 0, kMost, options.temperature);
+  take(given.top_p, "top_p", 0, 1, options.top_p);
+  take(given.min_p, "min_p", 0, 1, options.min_p);
+  take(given.repeat_penalty, "repetition_penalty", 1e-6, kMost, options.repeat_penalty);
+  if (!given.top_k) {
+    const auto k = find_int(json, "top_k", where_, -1, std::numeric_limits<int64_t>::max());
+    if (k) options.top_k = static_cast<int>(std::clamp<int64_t>(*k, 0, 1 << 30));
+  }
+  if (!given.temperature && !find_bool(json, "do_sample", where_).value_or(true)) {
+    options.temperature = 0;
+  }
+  return options;
+}
+
+std::vector<int32_t> GenerationConfig::stop_ids() const {
+  if (!text_.empty()) {
+    const Json json = parse_object(text_, where_);
+    if (const auto ids = find_ids(json, "eos_token_id", where_)) {
+      check_ids(*ids, vocab_, where_);
+      return *ids;
+    }
+  }
+  check_ids(config_eos_, vocab_, config_where_);
+  return config_eos_;
+}
+
+}  // namespace walsh

@@ -1,0 +1,44 @@
+// How a model's authors want text to be generated: generation_config.json, or, where a model has
+// none, the same keys of its config.json, as transformers reads them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arch/config.h"
+#include "model/sampler_options.h"
+
+namespace walsh {
+
+// Which options the user has given; the others may come from the model's files.
+struct GivenOptions {
+  bool temperature = false, top_k = false, top_p = false, min_p = false, repeat_penalty = false;
+};
+
+// Keeps the texts. They are read when they are asked for, so that what generates no text is not
+// refused for them.
+class GenerationConfig {
+ public:
+  // `generation_json` may be empty. `path` is the model's, for errors.
+  GenerationConfig(const ModelConfig& config, std::string_view generation_json,
+                   std::string_view config_json, const std::string& path);
+
+  // `options` with what the file says in place of those that are not given: temperature, top_k (-1
+  // and 0: off), top_p, min_p, repetition_penalty; do_sample false means temperature 0. Throws
+  // bad_input naming file and key for a value that is wrong or out of range.
+  SamplerOptions sampler(SamplerOptions options, const GivenOptions& given) const;
+
+  // The ids that end a text: eos_token_id, that of config.json if generation_config.json has none.
+  // Throws bad_input naming file and key for anything but ids of the vocabulary.
+  std::vector<int32_t> stop_ids() const;
+
+ private:
+  std::string text_, where_;
+  std::string config_where_;
+  std::vector<int32_t> config_eos_;
+  int64_t vocab_;
+};
+
+}  // namespace walsh
