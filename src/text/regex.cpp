@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/stop.h"
 #include "text/regex_translate.h"
 #include "text/utf8.h"
 #include "walsh/error.h"
@@ -107,6 +108,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   const size_t* found = pcre2_get_ovector_pointer(data.get());
   size_t start = 0;
   while (start <= text.size() && program_->match(text, start, data.get())) {
+    check_stop();
     const Span span{found[0], found[1]};
     // An empty match right behind a match would split nothing off; look one character further.
     const bool touches = !matches.empty() && matches.back().end == span.end;

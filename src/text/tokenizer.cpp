@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include "base/stop.h"
 #include "io/printable.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -144,9 +145,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
       const std::string_view piece =
           std::string_view(normalized)
               .substr(segment.span.begin, segment.span.end - segment.span.begin);
-      parts_->pre_tokenizer.split(
-          piece, span.begin == 0 && segment.span.begin == 0,
-          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, ids); });
+      parts_->pre_tokenizer.split(piece, span.begin == 0 && segment.span.begin == 0,
+                                  [&](std::string_view word, bool) {
+                                    check_stop();
+                                    parts_->model.encode(word, workspace, ids);
+                                  });
     }
   }
   return parts_->post_processor.apply(std::move(ids), add_special);
