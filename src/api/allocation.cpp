@@ -82,7 +82,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   std::string text;
   if (!request.text.empty()) {
     const Tokenizer tokenizer = read_tokenizer(*source);
-    text = read_text_file(request.text, kMaxTextBytes);
+    text = read_text_input(request.text, kMaxTextBytes);
     options.text = tokenizer.encode(text, false);
     options.bos = tokenizer.bos().value_or(-1);
   }

@@ -13,9 +13,17 @@
 #include "walsh/error.h"
 
 namespace walsh {
+
+void CalibrationRequest::read() {
+  if (text.empty() || content) return;
+  content = std::make_shared<const std::string>(read_text_input(text, kMaxTextBytes));
+}
+
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
-  const std::string text = read_text_file(request.text, kMaxTextBytes);
+  CalibrationRequest known = request;
+  known.read();
+  const std::string& text = *known.content;
   const CheckpointSource source(Checkpoint::open(folder));
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
