@@ -97,10 +97,16 @@ class Completer {
     const auto emit = [&](std::string piece) {
       options_.stream ? write_model_text(piece) : void(text += piece);
     };
-    const GenerateResult result = generate(session_, tokens, generate_, [&](int32_t token) {
-      emit(decoder.push(token));
-      return !InterruptGuard::requested() && !output_failed();
-    });
+    GenerateResult result;
+    try {
+      result = generate(session_, tokens, generate_, [&](int32_t token) {
+        emit(decoder.push(token));
+        return !InterruptGuard::requested() && !output_failed();
+      });
+    } catch (...) {  // as when the user stops it before the first token
+      if (!options_.hide_prompt) write_model_text("\n");
+      throw;
+    }
     emit(decoder.finish());
     write_model_text(text + "\n");
     return result;
@@ -137,10 +143,7 @@ void complete_line(Completer& completer, const std::string& line, int& status) {
   try {
     completer.print_footer(completer.complete(line));
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::interrupted) {  // before the first token
-      write_model_text("\n");
-      return;
-    }
+    if (e.code() == ErrorCode::interrupted) return;
     if (e.code() != ErrorCode::usage && e.code() != ErrorCode::limit) throw;
     status = report(e);
   }
