@@ -40,7 +40,7 @@ struct PerplexityResult {
   int64_t tokens = 0;  // scored
 };
 
-// Not for use by several threads at once.
+// Not for use by several threads at once. What takes long ends early on request (walsh/stop.h).
 class Engine {
  public:
   // Opens a walsh file or a Hugging Face folder. Throws Error naming file, tensor and reason.
@@ -63,7 +63,8 @@ class Engine {
   std::vector<float> logits(std::span<const int32_t> tokens);
 
   // Continues `prompt` until a stop token, max_tokens or the end of the context; returns the new
-  // text. `on_text` receives it piece by piece as complete UTF-8; false stops.
+  // text. `on_text` receives it piece by piece as complete UTF-8; false stops, and nothing comes
+  // after it.
   std::string generate(std::string_view prompt, const GenerationOptions& options = {},
                        const std::function<bool(std::string_view)>& on_text = {});
 

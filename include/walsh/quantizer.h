@@ -43,7 +43,8 @@ struct CompressReport {
 using CompressProgress = std::function<bool(size_t done, size_t count)>;
 
 // Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all.
-// threads = 0: one per core. Throws Error: usage, bad_input, io, limit, interrupted.
+// threads = 0: one per core. `out` is tried before any work and must not be one of the files that
+// are read. Throws Error: usage, bad_input, io, limit, interrupted (also by walsh/stop.h).
 CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads = 0,
                         const CompressProgress& progress = {});

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/stop.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -46,6 +47,7 @@ class Table {
     std::fill(next_.begin(), next_.end(), kUnreached);
     std::vector<uint8_t>& picks = picks_.emplace_back(best_.size());
     for (size_t c = 0; c < item.size(); ++c) {
+      check_stop();
       const uint64_t extra = item[c].bytes - least;
       const size_t units = static_cast<size_t>((extra + unit - 1) / unit);
       for (size_t u = units; u < best_.size(); ++u) {

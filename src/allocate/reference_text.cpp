@@ -60,8 +60,9 @@ ReferenceText::ReferenceText(const Model& reference, std::span<const int32_t> te
   WindowOptions cut;
   cut.ctx = options.ctx;
   cut.chunks = options.windows;
-  for (const Window& window : plan_windows(static_cast<int64_t>(text.size()), cut))
-    windows_.push_back(window_tokens(text, window, options.bos));
+  const WindowPlan plan(static_cast<int64_t>(text.size()), cut);
+  for (int64_t w = 0; w < plan.size(); ++w)
+    windows_.push_back(window_tokens(text, plan[w], options.bos));
   const int64_t positions = static_cast<int64_t>(windows_.size()) * (options.ctx - 1);
   const auto per_position = static_cast<int64_t>(options.max_bytes) / positions;
   const bool all = per_position >= vocab_ * int64_t{sizeof(float)};

@@ -81,8 +81,8 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   std::string text;
   if (!request.text.empty()) {
     const Tokenizer tokenizer = read_tokenizer(*source);
-    text = read_text_file(request.text, kMaxTextBytes);
-    options.text = tokenizer.encode(text, false, request.calibration.check);
+    text = read_text_input(request.text, kMaxTextBytes);
+    options.text = tokenizer.encode(text, false);
     options.bos = tokenizer.added_bos().value_or(-1);
   }
   if (!options.sensitivity_file.empty())

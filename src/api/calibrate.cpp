@@ -13,14 +13,22 @@
 #include "walsh/error.h"
 
 namespace walsh {
+
+void CalibrationRequest::read() {
+  if (text.empty() || content) return;
+  content = std::make_shared<const std::string>(read_text_input(text, kMaxTextBytes));
+}
+
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
-  const std::string text = read_text_file(request.text, kMaxTextBytes);
+  CalibrationRequest known = request;
+  known.read();
+  const std::string& text = *known.content;
   const CheckpointSource source = CheckpointSource::open(folder);
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = std::min(kCalibrationWindow, config.max_positions);
-  auto windows = calibration_windows(tokenizer.encode(text, false, request.check), request.tokens,
+  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens,
                                      window, tokenizer.added_bos().value_or(-1));
   PreparedCalibration result;
   result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();

@@ -17,6 +17,11 @@ struct CalibrationRequest {
   std::string text;             // path; empty: no calibration
   int64_t tokens = 0;           // 0: as calibrate/text_windows.h
   std::function<void()> check;  // called now and then while measuring; may throw to stop
+  std::shared_ptr<const std::string> content;  // of the text, once it was read
+
+  // Reads the text, if there is one. Whoever uses the request more than once does so first: a pipe
+  // can be read only once. Throws io, limit, interrupted.
+  void read();
 };
 
 struct PreparedCalibration {

@@ -99,9 +99,11 @@ std::string Engine::generate(std::string_view prompt, const GenerationOptions& o
   for (const int32_t token : tokens)
     decoder.push(token);
   std::string text;
+  bool wanted = true;
   const auto emit = [&](const std::string& piece) {
+    if (!wanted || piece.empty()) return wanted;
     text += piece;
-    return !on_text || piece.empty() || on_text(piece);
+    return wanted = !on_text || on_text(piece);
   };
   impl_->session->reset();
   walsh::generate(*impl_->session, tokens, generation,

@@ -3,6 +3,7 @@
 #include "api/allocation.h"
 #include "api/calibrate.h"
 #include "api/convert.h"
+#include "api/outputs.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
 #include "quantize/pipeline.h"
@@ -39,7 +40,7 @@ Recipe choose_recipe(const std::string& in, const CompressOptions& options,
 
 Recipe to_recipe(const CompressOptions& options) {
   if (!options.recipe.empty()) {
-    return parse_recipe(read_text_file(options.recipe, kMaxRecipeBytes), options.recipe);
+    return parse_recipe(read_text_input(options.recipe, kMaxRecipeBytes), options.recipe);
   }
   Recipe recipe;
   recipe.type = &get_format(options.type);
@@ -65,7 +66,9 @@ CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads,
                         const CompressProgress& progress) {
   ThreadPool pool(threads);
-  const CalibrationRequest calibration = {options.calibrate, options.calibrate_tokens, {}};
+  check_outputs({out}, in, {options.calibrate, options.allocate_text, options.recipe});
+  CalibrationRequest calibration = {options.calibrate, options.calibrate_tokens, {}, {}};
+  calibration.read();
   const Recipe recipe = choose_recipe(in, options, calibration, pool);
   const auto source = open_calibrated(in, recipe, calibration, pool);
   const QuantizeSummary summary = quantize_to_file(*source, out, [&](const QuantizeProgress& step) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
+#include "base/stop.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -15,27 +15,22 @@ constexpr uint64_t kPerByte = 200;
 
 }  // namespace
 
-StepBudget::StepBudget(uint64_t steps, std::function<void()> check)
-    : limit_(steps), pause_(std::min(steps, kCheckEvery)), check_(std::move(check)) {}
+StepBudget::StepBudget(uint64_t steps) : limit_(steps), pause_(std::min(steps, kCheckEvery)) {}
 
-StepBudget StepBudget::for_text(uint64_t bytes, std::function<void()> check) {
-  return StepBudget(kShortText + kPerByte * bytes, std::move(check));
+StepBudget StepBudget::for_text(uint64_t bytes) {
+  return StepBudget(kShortText + kPerByte * bytes);
 }
 
 bool StepBudget::pause() noexcept {
-  if (thrown_ || spent_ >= limit_) return false;
-  try {
-    if (check_) check_();
-  } catch (...) {
-    thrown_ = std::current_exception();
-    return false;
-  }
+  if (stopped_ || spent_ >= limit_) return false;
+  const std::atomic<bool>* flag = stop_flag();
+  stopped_ = flag != nullptr && flag->load(std::memory_order_relaxed);
   pause_ = std::min(limit_, spent_ + kCheckEvery);
-  return true;
+  return !stopped_;
 }
 
 void StepBudget::fail(std::string_view where) const {
-  if (thrown_) std::rethrow_exception(thrown_);
+  if (stopped_) throw_stopped();
   throw Error(ErrorCode::limit, std::string(where),
               "takes more than " + std::to_string(limit_) + " steps");
 }

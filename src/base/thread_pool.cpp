@@ -68,11 +68,13 @@ void ThreadPool::run_one(int thread, FunctionRef<void(int, int)> task) {
 }
 
 void ThreadPool::run(FunctionRef<void(int, int)> task) {
+  check_stop();
   if (workers_.empty()) {
     task(0, 1);
     return;
   }
   task_ = &task;
+  stop_flag_ = stop_flag();
   pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -99,6 +101,7 @@ void ThreadPool::work(int thread) {
     }
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load()) return;
+    detail::set_stop_flag(stop_flag_);
     run_one(thread, *task_);
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_all();
   }

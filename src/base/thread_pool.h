@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/stop.h"
 
 namespace walsh {
 
@@ -27,7 +28,8 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all
-  // are done. The first exception is rethrown. Not reentrant; one caller at a time.
+  // are done. The first exception is rethrown. Not reentrant; one caller at a time. Here and
+  // between the indices of for_each a request of the caller to stop (base/stop.h) is noticed.
   void run(FunctionRef<void(int, int)> task);
 
   // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
@@ -46,8 +48,10 @@ class ThreadPool {
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
+    const std::atomic<bool>* stop = stop_flag();
     run([&](int thread, int) {
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+        check_stop(stop);
         if constexpr (std::is_invocable_v<Body, int64_t, int>) {
           body(i, thread);
         } else {
@@ -75,6 +79,7 @@ class ThreadPool {
   std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
   const FunctionRef<void(int, int)>* task_ = nullptr;
+  const std::atomic<bool>* stop_flag_ = nullptr;  // of the caller
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "walsh/error.h"
 
@@ -22,7 +25,7 @@ class StageProgress {
     if (stage != stage_) {
       stage_ = stage;
       watch_ = {};
-      if (!terminal_) fmt::print(stderr, "{}\n", stage);
+      if (!terminal_) message("{}\n", stage);
     }
     bar_.update(static_cast<uint64_t>(done), static_cast<uint64_t>(std::max<int64_t>(total, 1)),
                 stage + left(done, total));
@@ -106,6 +109,23 @@ void AllocateFlags::refuse_without_target() const {
     if (option->count() == 0) continue;
     throw Error(ErrorCode::usage, option->get_name(), "has no meaning without --bpw or --size");
   }
+}
+
+// A sensitivity file that is there is read, another one written.
+bool AllocateFlags::knows_sensitivity() const {
+  std::error_code unreadable;
+  return std::filesystem::exists(sensitivity_, unreadable) || unreadable;
+}
+
+std::vector<std::string> AllocateFlags::inputs() const {
+  std::vector<std::string> files = {text_};
+  if (knows_sensitivity()) files.push_back(sensitivity_);
+  return files;
+}
+
+std::vector<std::string> AllocateFlags::outputs() const {
+  if (!given() || knows_sensitivity()) return {};
+  return {sensitivity_};
 }
 
 std::string AllocateFlags::first_candidate() const {

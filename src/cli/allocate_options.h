@@ -18,6 +18,9 @@ class AllocateFlags {
   bool given() const { return bits_ != 0 || !size_.empty(); }
   // Throws usage if another flag of this kind is there without them.
   void refuse_without_target() const;
+  // The files that it reads, and those that it will write.
+  std::vector<std::string> inputs() const;
+  std::vector<std::string> outputs() const;
   // The format that stands for all in the base recipe.
   std::string first_candidate() const;
   // Chooses; a bar or lines on standard error tell how far it is.
@@ -25,6 +28,8 @@ class AllocateFlags {
                       const CalibrationRequest& calibration, ThreadPool& pool) const;
 
  private:
+  bool knows_sensitivity() const;
+
   std::vector<const CLI::Option*> refinements_;
   double bits_ = 0;
   std::vector<std::string> candidates_;

@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/machine_probe.h"
@@ -238,20 +239,20 @@ int bench(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   if (options.count) {
-    fmt::print("{}", count(options));
+    write_result(count(options));
     return 0;
   }
   const std::vector<int> threads = options.threads.empty() ? std::vector<int>{0} : options.threads;
   if (options.formats) {
     ThreadPool pool(threads.front());
-    fmt::print("{}", bench_formats({options.types, options.repetitions, options.output}, pool));
+    write_result(bench_formats({options.types, options.repetitions, options.output}, pool));
     return 0;
   }
   if (options.kernels) {
     ThreadPool pool(threads.front());
-    fmt::print("{}", bench_kernels({options.types, options.shapes, options.batches,
-                                    options.repetitions, options.output},
-                                   pool));
+    write_result(bench_kernels(
+        {options.types, options.shapes, options.batches, options.repetitions, options.output},
+        pool));
     return 0;
   }
   if (options.model.path.empty() == options.synthetic.empty()) {
@@ -261,7 +262,7 @@ int bench(const Options& options) {
   std::vector<BenchResult> results;
   for (const int count : threads)
     bench_threads(options, count, results);
-  fmt::print("{}", bench_text(results, options.output));
+  write_result(bench_text(results, options.output));
   return 0;
 }
 

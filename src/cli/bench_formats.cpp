@@ -50,8 +50,10 @@ double encode_seconds(const Format& format, int64_t rows, ThreadPool& one) {
 double encode_speed(const Format& format, int repetitions, ThreadPool& one) {
   int64_t rows = 16;
   double best = encode_seconds(format, rows, one);
-  while (best < kMinSeconds && rows < kMostEncodeRows)
+  while (best < kMinSeconds && rows < kMostEncodeRows) {
+    InterruptGuard::check();
     best = encode_seconds(format, rows *= 4, one);
+  }
   for (int r = 1; r < repetitions; ++r) {
     InterruptGuard::check();
     best = std::min(best, encode_seconds(format, rows, one));

@@ -8,6 +8,7 @@
 #include "base/cuda/device.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "io/json.h"
 
 namespace walsh::cli {
@@ -31,17 +32,17 @@ int list_devices(bool json) {
                       {"memory", d.total_bytes},
                       {"free", d.free_bytes}});
     }
-    fmt::print("{}\n", format_json(list, 2));
+    print_result("{}\n", format_json(list, 2));
     return 0;
   }
-  fmt::print("{:<8} {} cores, {}\n", "cpu", available_cores(), isa_name(current_isa()));
+  print_result("{:<8} {} cores, {}\n", "cpu", available_cores(), isa_name(current_isa()));
   for (const cuda::DeviceInfo& d : gpus) {
-    fmt::print(
+    print_result(
         "{:<8} {}, compute capability {}.{}, {} multiprocessors, {:.1f} of {:.1f} GiB free\n",
         fmt::format("cuda:{}", d.index), d.name, d.major, d.minor, d.multiprocessors,
         gib(d.free_bytes), gib(d.total_bytes));
   }
-  if (gpus.empty()) fmt::print("no GPU: {}\n", cuda::unavailable_reason());
+  if (gpus.empty()) print_result("no GPU: {}\n", cuda::unavailable_reason());
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "eval/evaluator.h"
 #include "io/mapped_file.h"
@@ -53,7 +54,7 @@ std::string rule_text(const WindowOptions& windows) {
 // Both models have to see the same tokens.
 void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
                        const std::string& text, const std::vector<int32_t>& tokens) {
-  if (reference.tokenizer.encode(text, false, InterruptGuard::check) != tokens ||
+  if (reference.tokenizer.encode(text, false) != tokens ||
       reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
     throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
   }
@@ -80,11 +81,11 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
-  const std::string text = read_text_file(options.text, kMaxTextBytes);
+  const std::string text = read_text_input(options.text, kMaxTextBytes);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};
   const LoadedModel model = options.model.load(use, pool);
-  const std::vector<int32_t> tokens = model.tokenizer.encode(text, false, InterruptGuard::check);
+  const std::vector<int32_t> tokens = model.tokenizer.encode(text, false);
   std::optional<LoadedModel> reference;
   if (!options.reference.empty()) {
     const Device device = options.reference_device.empty() ? options.model.chosen_device()
@@ -106,17 +107,17 @@ int evaluate_command(const Options& options) {
     InterruptGuard::check();
     if (!running) return;
     if (result.windows == 1) {
-      fmt::print(stderr, "{} tokens, {} chunks of {}\n{}", tokens.size(), windows, options.ctx,
-                 running_heading(reference.has_value()));
+      message("{} tokens, {} chunks of {}\n{}", tokens.size(), windows, options.ctx,
+              running_heading(reference.has_value()));
     }
-    fmt::print(stderr, "{}", running_line(result));
+    message("{}", running_line(result));
   };
   const Evaluation result =
       evaluate(model.model, reference ? &reference->model : nullptr, tokens, eval);
 
   EvalSubject subject = describe(options, model, reference);
   subject.seconds = watch.seconds();
-  fmt::print("{}", options.json ? eval_json(result, subject) : eval_text(result, subject));
+  write_result(options.json ? eval_json(result, subject) : eval_text(result, subject));
   return 0;
 }
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "cli/terminal.h"
 #include "io/json.h"
+#include "io/printable.h"
 
 namespace walsh::cli {
 namespace {
@@ -24,15 +24,17 @@ std::string value_line(const std::string& name, double value, const char* suffix
   return fmt::format("{:<28}: {:>12.6f}{}\n", name, value, suffix);
 }
 
-std::string percentile_lines(const char* what, const std::vector<double>& sorted,
-                             std::span<const double> percents, double unit, const char* suffix) {
-  std::string text = value_line(fmt::format("Maximum {}", what), sorted.back() * unit, suffix);
-  for (const double p : percents) {
+std::string percentile_lines(const char* what, const Distribution& values,
+                             const std::vector<double>& percents, double unit, const char* suffix) {
+  const std::vector<double> found = values.percentiles(percents);
+  std::string text = value_line(fmt::format("Maximum {}", what), values.max() * unit, suffix);
+  for (size_t i = 0; i < percents.size(); ++i) {
+    const double p = percents[i];
     const std::string name =
         p == 50 ? fmt::format("Median  {}", what) : fmt::format("{:.1f}%   {}", p, what);
-    text += value_line(name, percentile(sorted, p) * unit, suffix);
+    text += value_line(name, found[i] * unit, suffix);
   }
-  return text + value_line(fmt::format("Minimum {}", what), sorted.front() * unit, suffix);
+  return text + value_line(fmt::format("Minimum {}", what), values.min() * unit, suffix);
 }
 
 // Ratio and difference of the two perplexities, errors from the paired ln ratio.
@@ -52,12 +54,12 @@ std::string perplexity_block(const DivergenceMeter& d) {
 }
 
 std::string divergence_blocks(const DivergenceMeter& d) {
-  constexpr double kKld[] = {99.9, 99, 95, 90, 50, 10, 5, 1, 0.1};
-  constexpr double kDp[] = {99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1};
+  const std::vector<double> kld = {99.9, 99, 95, 90, 50, 10, 5, 1, 0.1};
+  const std::vector<double> dp = {99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1};
   return perplexity_block(d) + "\n====== KL divergence statistics ======\n" +
-         line("Mean    KLD", d.kld()) + percentile_lines("KLD", d.sorted_kld(), kKld, 1, "") +
+         line("Mean    KLD", d.kld()) + percentile_lines("KLD", d.kld_values(), kld, 1, "") +
          "\n====== Token probability statistics ======\n" + line("Mean    dp", d.dp(), 100, " %") +
-         percentile_lines("dp", d.sorted_dp(), kDp, 100, " %") +
+         percentile_lines("dp", d.dp_values(), dp, 100, " %") +
          line("RMS dp", d.rms_dp(), 100, " %") + line("Same top p", d.same_top(), 100, " %");
 }
 
@@ -83,17 +85,19 @@ std::string running_line(const Evaluation& result) {
 }
 
 std::string eval_text(const Evaluation& result, const EvalSubject& subject) {
-  std::string text = fmt::format("model     {} ({}, {:.4f} bits per weight, {})\n", subject.model,
-                                 subject.type, subject.bpw, human_bytes(subject.bytes));
+  std::string text =
+      fmt::format("model     {} ({}, {:.4f} bits per weight, {})\n", one_line(subject.model),
+                  subject.type, subject.bpw, human_bytes(subject.bytes));
   if (!subject.reference.empty()) {
-    text += fmt::format("reference {} ({})\n", subject.reference, subject.reference_type);
+    text += fmt::format("reference {} ({})\n", one_line(subject.reference), subject.reference_type);
   }
   if (subject.cache.coded()) {
     text += fmt::format("cache     keys {}, values {}, the latest {} and more f16\n",
                         subject.cache.keys->name, subject.cache.values->name, subject.cache.window);
   }
-  text += fmt::format("text      {} ({} tokens scored, rule {}, {:.1f} s)\n\n", subject.text,
-                      result.perplexity.count(), subject.rule, subject.seconds);
+  text +=
+      fmt::format("text      {} ({} tokens scored, rule {}, {:.1f} s)\n\n", one_line(subject.text),
+                  result.perplexity.count(), subject.rule, subject.seconds);
   if (result.divergence) text += divergence_blocks(*result.divergence) + "\n";
   const Estimate ppl = result.perplexity.perplexity();
   return text + fmt::format("Final estimate: PPL over {} chunks for n_ctx={} = {:.4f} +/- {:.5f}\n",
@@ -119,17 +123,15 @@ std::string eval_json(const Evaluation& result, const EvalSubject& subject) {
                  {"values", subject.cache.values->name},
                  {"window", subject.cache.window}}}};
   if (const auto& d = result.divergence) {
-    const std::vector<double> kld = d->sorted_kld();
+    const Distribution& kld = d->kld_values();
+    const std::vector<double> found = kld.percentiles({99.9, 99, 50});
     const Estimate base = d->reference_perplexity(), ln = d->ln_ratio();
     json["reference"] =
         Json{{"model", subject.reference}, {"ppl", base.value}, {"ppl_stderr", base.error}};
-    json["kld"] = Json{{"mean", d->kld().value},
-                       {"mean_stderr", d->kld().error},
-                       {"p99_9", percentile(kld, 99.9)},
-                       {"p99", percentile(kld, 99)},
-                       {"median", percentile(kld, 50)},
-                       {"max", kld.back()},
-                       {"min", kld.front()}};
+    json["kld"] = Json{{"mean", d->kld().value}, {"mean_stderr", d->kld().error},
+                       {"p99_9", found[0]},      {"p99", found[1]},
+                       {"median", found[2]},     {"max", kld.max()},
+                       {"min", kld.min()}};
     json["ln_ratio"] = ln.value;
     json["ln_ratio_stderr"] = ln.error;
     json["top1"] = d->same_top().value;

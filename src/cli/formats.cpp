@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "eval/format_check.h"
 #include "io/json.h"
 
@@ -29,16 +30,16 @@ void print_json(const std::vector<FormatReport>& reports) {
         {"normal", r.nmse_normal}, {"t4", r.nmse_t4}, {"outlier", r.nmse_outlier}};
     list.push_back({{"name", r.name}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
   }
-  fmt::print("{}\n", format_json(list, 2));
+  print_result("{}\n", format_json(list, 2));
 }
 
 void print_table(const std::vector<FormatReport>& reports) {
-  fmt::print("{:<22} {:>8} {:>11} {:>11} {:>11} {:>11}\n", "format", "bpw", "N(0,1)", "t(4)",
-             "outlier", "bound");
+  print_result("{:<22} {:>8} {:>11} {:>11} {:>11} {:>11}\n", "format", "bpw", "N(0,1)", "t(4)",
+               "outlier", "bound");
   for (const FormatReport& r : reports) {
     const std::string bound = r.bound > 0 ? fmt::format("{:.4g}", r.bound) : "-";
-    fmt::print("{:<22} {:>8.4f} {:>11.4g} {:>11.4g} {:>11.4g} {:>11}{}\n", r.name, r.bpw,
-               r.nmse_normal, r.nmse_t4, r.nmse_outlier, bound, r.passes() ? "" : "  MISSED");
+    print_result("{:<22} {:>8.4f} {:>11.4g} {:>11.4g} {:>11.4g} {:>11}{}\n", r.name, r.bpw,
+                 r.nmse_normal, r.nmse_t4, r.nmse_outlier, bound, r.passes() ? "" : "  MISSED");
   }
 }
 
@@ -48,8 +49,8 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   for (const FormatReport& r : reports) {
     if (r.passes()) continue;
     ++count;
-    fmt::print(stderr, "walsh: {}: NMSE {:.6g} exceeds the bound {:.6g} ({})\n", r.name,
-               r.nmse_normal, r.bound, isa_name(isa));
+    message("walsh: {}: NMSE {:.6g} exceeds the bound {:.6g} ({})\n", r.name, r.nmse_normal,
+            r.bound, isa_name(isa));
   }
   return count;
 }
@@ -68,7 +69,7 @@ int formats(const Options& options) {
     force_isa(isa_name(isa));
     count += missed(check_formats(pool, options.names, Measure::normal), isa);
   }
-  if (!options.json && count == 0) fmt::print("all bounds hold\n");
+  if (!options.json && count == 0) print_result("all bounds hold\n");
   return count == 0 ? 0 : 1;
 }
 

@@ -12,8 +12,10 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "io/json.h"
+#include "io/printable.h"
 #include "quantize/open.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
@@ -122,7 +124,7 @@ void print_json(const WalshFile& file, const std::vector<Row>& rows, bool checke
       {"checked", checked},           {"suspicious", totals.suspicious},
       {"tensors", std::move(tensors)}};
   if (file.fold()) json["folded"] = rotation_text(*file.fold());
-  fmt::print("{}\n", format_json(json, 2));
+  print_result("{}\n", format_json(json, 2));
 }
 
 std::string error_text(const Row& row) {
@@ -133,39 +135,40 @@ std::string error_text(const Row& row) {
 }
 
 void print_table(const WalshFile& file, const std::vector<Row>& rows) {
-  fmt::print("file      {} ({}, written by {})\n", file.path(), human_bytes(file.file_bytes()),
-             file.producer());
-  fmt::print("recipe    {}\n", file.recipe());
+  print_result("file      {} ({}, written by {})\n", one_line(file.path()),
+               human_bytes(file.file_bytes()), one_line(file.producer()));
+  print_result("recipe    {}\n", one_line(file.recipe()));
   if (!rows.empty() && rows.front().calibrated) {
-    fmt::print(
+    print_result(
         "          calibrated: NMSE is that of the weights, larger for less error of the "
         "output\n");
   }
-  if (file.fold()) fmt::print("folded    {} in the residual stream\n", rotation_text(*file.fold()));
-  fmt::print("\n");
-  fmt::print("{:<46} {:>14} {:<10} {:>8} {:>12}  {:<26} {}\n", "tensor", "shape", "type", "bits",
-             "bytes", "rotation", "NMSE");
+  if (file.fold())
+    print_result("folded    {} in the residual stream\n", rotation_text(*file.fold()));
+  print_result("\n");
+  print_result("{:<46} {:>14} {:<10} {:>8} {:>12}  {:<26} {}\n", "tensor", "shape", "type", "bits",
+               "bytes", "rotation", "NMSE");
   for (const Row& row : rows) {
     const StoredTensor& t = *row.tensor;
     const std::string shape =
         t.rows == 1 ? fmt::format("{}", t.cols) : fmt::format("{} x {}", t.rows, t.cols);
-    fmt::print("{:<46} {:>14} {:<10} {:>8.4f} {:>12}  {:<26} {}\n", t.name, shape, t.format->name,
-               row.bits(), t.bytes, t.format->dense ? "-" : rotation_text(t.rotation[0]),
-               error_text(row));
+    print_result("{:<46} {:>14} {:<10} {:>8.4f} {:>12}  {:<26} {}\n", t.name, shape, t.format->name,
+                 row.bits(), t.bytes, t.format->dense ? "-" : rotation_text(t.rotation[0]),
+                 error_text(row));
   }
   const Totals totals(rows);
-  fmt::print("\n{} tensors, {} weights, {} in linear layers at {:.4f} bits per weight\n",
-             rows.size(), human_count(totals.weights), human_count(totals.linear_weights),
-             totals.bits());
+  print_result("\n{} tensors, {} weights, {} in linear layers at {:.4f} bits per weight\n",
+               rows.size(), human_count(totals.weights), human_count(totals.linear_weights),
+               totals.bits());
 }
 
 void print_check(const std::vector<Row>& rows) {
-  fmt::print("checksums of {} tensors are right\n", rows.size());
+  print_result("checksums of {} tensors are right\n", rows.size());
   for (const Row& row : rows) {
     if (!row.suspicious()) continue;
-    fmt::print(stderr, "walsh: warning: {}: NMSE {:.4g} is {:.2f} times the bound {:.4g} of {}\n",
-               row.tensor->name, row.error(), row.error() / row.tensor->format->bound,
-               row.tensor->format->bound, row.tensor->format->name);
+    message("walsh: warning: {}: NMSE {:.4g} is {:.2f} times the bound {:.4g} of {}\n",
+            row.tensor->name, row.error(), row.error() / row.tensor->format->bound,
+            row.tensor->format->bound, row.tensor->format->name);
   }
 }
 

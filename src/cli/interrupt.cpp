@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/stop.h"
+#include "io/fault.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -16,7 +18,8 @@ namespace {
 constexpr int64_t kOneRequest = 200;  // ms
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP};
 
-std::atomic<bool> g_requested = false, g_output_closed = false;
+std::atomic<bool> g_requested = false;
+std::atomic<bool> g_end = false;  // by a signal that means the program
 std::atomic<int64_t> g_last = 0;  // when the last request came
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
@@ -26,17 +29,14 @@ int64_t milliseconds() {
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-void on_interrupt(int) {
+void on_interrupt(int signal) {
+  if (signal != SIGINT) g_end = true;
   const int64_t now = milliseconds();
-  if (g_last != 0 && now - g_last <= kOneRequest) return;
-  g_last = now;  // first: the second signal may come to another thread
-  if (g_requested.exchange(true)) _exit(exit_status(ErrorCode::interrupted));
-}
-
-// What reads the output has gone: nothing more is written, and what was begun is cleaned up.
-void on_broken_pipe(int) {
-  g_output_closed = true;
-  g_requested = true;
+  const int64_t last = g_last.exchange(now);  // the second signal may come to another thread
+  const bool same = last != 0 && now - last <= kOneRequest;
+  if (!g_requested.exchange(true) || same) return;
+  remove_temporary_files();
+  _exit(exit_status(ErrorCode::interrupted));
 }
 
 void handle(int signal, void (*handler)(int)) {
@@ -50,11 +50,10 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
-  g_requested = false;
+InterruptGuard::InterruptGuard() : scope_(g_requested) {
+  g_requested = g_end = false;
   for (const int signal : kRequests)
     handle(signal, on_interrupt);
-  handle(SIGPIPE, on_broken_pipe);
 }
 
 // After a request the program is about to end, and what it has printed must not be lost.
@@ -62,23 +61,19 @@ InterruptGuard::~InterruptGuard() {
   if (requested()) return;
   for (const int signal : kRequests)
     handle(signal, SIG_DFL);
-  handle(SIGPIPE, SIG_DFL);
 }
 
 bool InterruptGuard::requested() {
   return g_requested;
 }
 
-bool InterruptGuard::output_closed() {
-  return g_output_closed;
-}
-
 void InterruptGuard::reset() {
   g_requested = false;
+  if (g_end) g_requested = true;
 }
 
 void InterruptGuard::check() {
-  if (requested()) throw Error(ErrorCode::interrupted, "walsh", "stopped by the user");
+  check_stop(&g_requested);
 }
 
 }  // namespace walsh::cli

@@ -2,13 +2,12 @@
 // half-written stays, the second one ends the program.
 #pragma once
 
+#include "walsh/stop.h"
+
 namespace walsh::cli {
 
-// As a shell says of a program that SIGPIPE has ended.
-inline constexpr int kOutputClosedStatus = 141;
-
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE set a flag; a second one, unless it is
-// SIGPIPE or comes within 200 ms, exits with status 130 at once.
+// While it lives, SIGINT, SIGTERM and SIGHUP set a flag that everything this thread calls looks at
+// (walsh/stop.h); a second one, unless it comes within 200 ms, exits with status 130 at once.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -17,10 +16,13 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   static bool requested();
-  static bool output_closed();  // what read the output has gone
-  static void reset();          // forgets an earlier request
+  // Forgets a SIGINT, which may concern a part of the work; the other signals mean the program.
+  static void reset();
   // Throws Error(interrupted) if the user asked to stop.
   static void check();
+
+ private:
+  StopScope scope_;
 };
 
 }  // namespace walsh::cli

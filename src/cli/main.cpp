@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/cpu.h"
 #include "cli/commands.h"
-#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/process.h"
 #include "cli/recipe_options.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
@@ -28,21 +26,8 @@ struct Command {
   Action action;
 };
 
-// Control characters could move the cursor or forge further lines.
-std::string one_line(std::string text) {
-  while (!text.empty() && text.back() == '\n')
-    text.pop_back();
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return text;
-}
-
 int fail(ErrorCode code, const std::string& where, const std::string& reason) {
-  std::fflush(stdout);
-  std::fputs(fmt::format("walsh: error: {}: {}\n", one_line(where), one_line(reason)).c_str(),
-             stderr);  // which may be closed: fmt::print would throw
-  return exit_status(code);
+  return report(Error(code, where, reason));
 }
 
 std::string version_text() {
@@ -93,7 +78,9 @@ int parse_and_run(int argc, char** argv) {
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::Success& e) {  // --help, --version
-    app.exit(e);
+    std::ostringstream text;
+    app.exit(e, text, text);
+    write_result(text.str());
     return 0;
   } catch (const CLI::ParseError& e) {
     return fail(ErrorCode::usage, "command line", e.what());
@@ -108,12 +95,9 @@ int guarded(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const Error& e) {
-    return fail(e.code(), e.where(), e.reason());
+    return report(e);
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::limit, "memory", "not enough memory");
-  } catch (const std::system_error& e) {  // of fmt::print
-    if (InterruptGuard::output_closed()) return kOutputClosedStatus;
-    return fail(ErrorCode::io, "output", e.what());
   } catch (const std::exception& e) {
     return fail(ErrorCode::internal, "walsh", e.what());
   }
@@ -123,10 +107,7 @@ int guarded(int argc, char** argv) {
 }  // namespace walsh::cli
 
 int main(int argc, char** argv) {
-  const int status = walsh::cli::guarded(argc, argv);
-  if (walsh::cli::InterruptGuard::output_closed()) return walsh::cli::kOutputClosedStatus;
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    return walsh::cli::fail(walsh::ErrorCode::io, "standard output", std::strerror(errno));
-  }
-  return status;
+  walsh::cli::open_standard_descriptors();
+  walsh::cli::handle_process_signals();
+  return walsh::cli::finish_output(walsh::cli::guarded(argc, argv));
 }

@@ -7,12 +7,14 @@
 #include <string>
 
 #include "api/calibrate.h"
+#include "api/outputs.h"
 #include "base/device.h"
 #include "base/thread_pool.h"
 #include "cli/allocate_options.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
@@ -84,23 +86,23 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
         {"nmse", options.dry_run ? nlohmann::ordered_json() : nlohmann::ordered_json(nmse)},
         {"dry_run", options.dry_run},
         {"seconds", seconds}};
-    fmt::print("{}\n", format_json(json, 2));
+    print_result("{}\n", format_json(json, 2));
     return;
   }
-  fmt::print("{}: {} ({} bytes), {} weights, {} of them in linear layers at {:.4f} bits",
-             options.dry_run ? "would write " + options.output : options.output,
-             human_bytes(s.file_bytes), s.file_bytes, human_count(s.all_weights),
-             human_count(s.linear_weights), s.bits_per_weight());
-  if (!options.dry_run) fmt::print(", NMSE {:.4g}, {:.1f} s", nmse, seconds);
-  fmt::print("\n");
+  print_result("{}: {} ({} bytes), {} weights, {} of them in linear layers at {:.4f} bits",
+               options.dry_run ? "would write " + options.output : options.output,
+               human_bytes(s.file_bytes), s.file_bytes, human_count(s.all_weights),
+               human_count(s.linear_weights), s.bits_per_weight());
+  if (!options.dry_run) print_result(", NMSE {:.4g}, {:.1f} s", nmse, seconds);
+  print_result("\n");
 }
 
 int dry_run(const Options& options, const Compressor& source) {
   if (!options.json) {
     size_t index = 0;
     for (const TensorPlan& tensor : source.tensors()) {
-      fmt::print("{}  {}\n", tensor_line(tensor, ++index, source.tensors().size(), 0),
-                 human_bytes(tensor.bytes()));
+      print_result("{}  {}\n", tensor_line(tensor, ++index, source.tensors().size(), 0),
+                   human_bytes(tensor.bytes()));
     }
   }
   print_summary(predict(source), options, 0, 0);
@@ -121,7 +123,7 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
   }
   const Recipe base = options.recipe.recipe_of(options.allocation.first_candidate());
   allocation = options.allocation.allocate(options.input, base, calibration, pool);
-  if (!options.json) fmt::print("{}", allocation_text(*allocation));
+  if (!options.json) write_result(allocation_text(*allocation));
   return allocation->chosen().recipe;
 }
 
@@ -133,12 +135,25 @@ void save_recipe(const Options& options, const Recipe& recipe,
   write_file(options.save_recipe, format_recipe(recipe, about));
 }
 
+// Before a search that may take hours.
+void check_files(const Options& options) {
+  std::vector<std::string> inputs = options.allocation.inputs();
+  inputs.push_back(options.calibration.text);
+  inputs.push_back(options.recipe.file());
+  std::vector<std::string> outputs = options.allocation.outputs();
+  outputs.push_back(options.save_recipe);
+  if (!options.dry_run) outputs.push_back(options.output);
+  check_outputs(outputs, options.input, std::move(inputs));
+}
+
 int quantize(const Options& options) {
   options.machine.apply();
   const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
+  check_files(options);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;
+  calibration.read();
   std::optional<Allocation> allocation;
   const Recipe recipe = choose_recipe(options, calibration, pool, allocation);
   save_recipe(options, recipe, allocation);
@@ -160,8 +175,8 @@ int quantize(const Options& options) {
     if (bar_wanted) {
       bar.update(p.index, p.count, p.tensor->name + time_left(p, watch.seconds()));
     } else {
-      fmt::print(stderr, "{}{}{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse),
-                 p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
+      message("{}{}{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse),
+              p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
     }
   };
   const QuantizeSummary summary = quantize_to_file(*source, options.output, progress);

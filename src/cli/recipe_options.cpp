@@ -91,7 +91,7 @@ Recipe RecipeOptions::recipe_from_file() const {
   if (!type_.empty()) refuse(type_flag_);
   for (const CLI::Option* option : refinements_)
     if (option->count() > 0) refuse(option->get_name());
-  return parse_recipe(read_text_file(file_, kMaxRecipeBytes), file_);
+  return parse_recipe(read_text_input(file_, kMaxRecipeBytes), file_);
 }
 
 Recipe RecipeOptions::recipe() const {

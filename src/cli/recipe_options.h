@@ -17,6 +17,7 @@ class RecipeOptions {
 
   // A type, or a recipe that was saved (--recipe).
   bool given() const { return !type_.empty() || !file_.empty(); }
+  const std::string& file() const { return file_; }  // of --recipe; may be empty
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
   Recipe recipe() const;

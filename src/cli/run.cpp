@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +12,9 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/line_reader.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "generate/generator.h"
 #include "io/mapped_file.h"
@@ -55,12 +56,6 @@ GenerateOptions generate_options(const Options& options, const GenerationConfig&
   return generate;
 }
 
-void write_text(const std::string& text) {
-  if (text.empty()) return;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
 // One model that completes one prompt after the other.
 class Completer {
  public:
@@ -75,29 +70,40 @@ class Completer {
   GenerateResult complete(const std::string& prompt) {
     session_.reset();
     const std::vector<int32_t> tokens = prompt_tokens(prompt);
-    if (!options_.hide_prompt) write_text(prompt);
+    // Before the prompt is shown.
+    if (static_cast<int64_t>(tokens.size()) > session_.capacity()) {
+      throw Error(ErrorCode::usage, "context",
+                  fmt::format("the prompt has {} tokens, {} positions are there", tokens.size(),
+                              session_.capacity()));
+    }
+    if (!options_.hide_prompt) write_model_text(prompt);
     // The decoder has to know what stands before the first new token.
     StreamDecoder decoder(model_.tokenizer, true);
     for (const int32_t token : tokens)
       decoder.push(token);
     std::string text;
     const auto emit = [&](std::string piece) {
-      options_.stream ? write_text(piece) : void(text += piece);
+      options_.stream ? write_model_text(piece) : void(text += piece);
     };
-    const GenerateResult result = generate(session_, tokens, generate_, [&](int32_t token) {
-      emit(decoder.push(token));
-      return !InterruptGuard::requested();
-    });
+    GenerateResult result;
+    try {
+      result = generate(session_, tokens, generate_, [&](int32_t token) {
+        emit(decoder.push(token));
+        return !InterruptGuard::requested() && !output_failed();
+      });
+    } catch (...) {  // as when the user stops it before the first token
+      if (!options_.hide_prompt) write_model_text("\n");
+      throw;
+    }
     emit(decoder.finish());
-    write_text(text + "\n");
+    write_model_text(text + "\n");
     return result;
   }
 
   void print_footer(const GenerateResult& r) const {
     if (options_.quiet) return;
     const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
-    fmt::print(
-        stderr,
+    message(
         "\nload {:.2f} s | prompt {} tokens, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
         " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
         load_seconds_, r.prompt_tokens, r.prompt_seconds, r.prompt_tokens_per_second(),
@@ -107,7 +113,7 @@ class Completer {
 
  private:
   std::vector<int32_t> prompt_tokens(const std::string& prompt) const {
-    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true, InterruptGuard::check);
+    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true);
     // An empty prompt starts from BOS where the tokenizer adds none.
     if (tokens.empty() && model_.tokenizer.bos()) tokens.push_back(*model_.tokenizer.bos());
     return tokens;
@@ -120,27 +126,53 @@ class Completer {
   Session session_;
 };
 
+// What is wrong with one line, as one that does not fit into the context, is no reason to end.
+void complete_line(Completer& completer, const std::string& line, int& status) {
+  try {
+    completer.print_footer(completer.complete(line));
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::interrupted) return;
+    if (e.code() != ErrorCode::usage && e.code() != ErrorCode::limit) throw;
+    status = report(e);
+  }
+}
+
+std::optional<std::string> next_line(LineReader& lines, int& status) {
+  for (;;) {
+    try {
+      return lines.next();
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::interrupted) return std::nullopt;
+      if (e.code() != ErrorCode::limit) throw;
+      status = report(e);
+    }
+  }
+}
+
+// The status is that of the last line that was refused.
 int interactive(Completer& completer) {
   const bool terminal = is_terminal(STDIN_FILENO);
   if (terminal) {
-    fmt::print(stderr, "Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
+    message("Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
   }
-  std::string line;
-  for (;;) {
-    if (terminal) fmt::print(stderr, "> ");
-    if (!std::getline(std::cin, line) || line == "/exit") break;
-    if (line.empty()) continue;
-    completer.print_footer(completer.complete(line));
+  LineReader lines(kMaxPromptBytes);
+  int status = 0;
+  while (!InterruptGuard::requested() && !output_failed()) {
+    if (terminal) message("> ");
+    const std::optional<std::string> line = next_line(lines, status);
+    if (!line || *line == "/exit") break;
+    if (line->empty()) continue;
+    complete_line(completer, *line, status);
     InterruptGuard::reset();
   }
-  return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
+  return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : status;
 }
 
 int run(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
-  if (given(options.file_option)) prompt = read_text_file(options.prompt_file, kMaxPromptBytes);
+  if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   ThreadPool pool(options.model.machine.threads);
   const Stopwatch watch;
   GenerateOptions generate;

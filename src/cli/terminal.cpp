@@ -8,9 +8,10 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 
+#include "cli/output.h"
+#include "io/printable.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -81,18 +82,17 @@ void ProgressBar::update(uint64_t done, uint64_t total, const std::string& note)
   const size_t columns = terminal_columns();
   constexpr size_t kBar = 24;
   const size_t filled = static_cast<size_t>(std::min(done, total) * kBar / std::max(total, done));
-  std::string line = fmt::format("[{}{}] {:3}% {}", std::string(filled, '#'),
-                                 std::string(kBar - filled, ' '), done * 100 / total, note);
+  std::string line =
+      fmt::format("[{}{}] {:3}% {}", std::string(filled, '#'), std::string(kBar - filled, ' '),
+                  done * 100 / total, printable(note, columns));
   line.resize(std::min(line.size(), columns - 1));
-  fmt::print(stderr, "\r\033[K{}", line);
-  std::fflush(stderr);
+  redraw_line(line);
   drawn_ = true;
 }
 
 void ProgressBar::clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  redraw_line("");
   drawn_ = false;
 }
 

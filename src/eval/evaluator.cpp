@@ -63,11 +63,11 @@ class Evaluator {
   }
 
   Evaluation run(std::span<const int32_t> text) {
-    const auto windows = plan_windows(static_cast<int64_t>(text.size()), options_.windows);
-    for (const Window& window : windows) {
-      score_window(window_tokens(text, window, options_.bos), window.first_scored);
+    const WindowPlan windows(static_cast<int64_t>(text.size()), options_.windows);
+    for (int64_t w = 0; w < windows.size(); ++w) {
+      score_window(window_tokens(text, windows[w], options_.bos), windows[w].first_scored);
       ++result_.windows;
-      if (options_.progress) options_.progress(result_, static_cast<int64_t>(windows.size()));
+      if (options_.progress) options_.progress(result_, windows.size());
     }
     return std::move(result_);
   }
@@ -118,7 +118,8 @@ class Evaluator {
 
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options) {
-  plan_windows(static_cast<int64_t>(text.size()), options.windows);  // refuses before allocating
+  // Refuses before allocating.
+  static_cast<void>(WindowPlan(static_cast<int64_t>(text.size()), options.windows));
   return Evaluator(model, reference, options).run(text);
 }
 

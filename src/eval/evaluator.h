@@ -26,8 +26,9 @@ struct EvalOptions {
 };
 
 // Scores `text` in one pass, window by window, with both models in step; memory does not grow with
-// the text. The result does not depend on the number of threads. Throws usage if the models'
-// vocabularies differ or the windows do not fit, bad_input if logits are not finite.
+// the text (percentiles of more than a million tokens: eval/distribution.h). The result does not
+// depend on the number of threads. Throws usage if the models' vocabularies differ or the windows
+// do not fit, bad_input if logits are not finite.
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options);
 

@@ -1,6 +1,5 @@
 #include "eval/meters.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace walsh {
@@ -27,14 +26,6 @@ Estimate PerplexityMeter::perplexity() const {
   return {ppl, ppl * nll.error};
 }
 
-double percentile(std::span<const double> sorted, double percent) {
-  const double rank = percent / 100.0 * static_cast<double>(sorted.size() - 1);
-  const size_t low = std::min(static_cast<size_t>(rank), sorted.size() - 1);
-  const size_t high = std::min(low + 1, sorted.size() - 1);
-  const double weight = rank - static_cast<double>(low);
-  return sorted[low] * (1 - weight) + sorted[high] * weight;
-}
-
 void DivergenceMeter::add(const TokenScore& score) {
   model_.add(score.nll);
   reference_.add(score.nll_reference);
@@ -43,8 +34,8 @@ void DivergenceMeter::add(const TokenScore& score) {
   dp_mean_.add(score.dp);
   dp_square_.add(score.dp * score.dp);
   agreement_.add(score.same_top ? 1.0 : 0.0);
-  kld_.push_back(score.kld);
-  dp_.push_back(score.dp);
+  kld_.add(score.kld);
+  dp_.add(score.dp);
 }
 
 double DivergenceMeter::correlation() const {
@@ -62,18 +53,6 @@ Estimate DivergenceMeter::rms_dp() const {
 
 Estimate DivergenceMeter::same_top() const {
   return agreement_.mean();
-}
-
-std::vector<double> DivergenceMeter::sorted_kld() const {
-  std::vector<double> values = kld_;
-  std::sort(values.begin(), values.end());
-  return values;
-}
-
-std::vector<double> DivergenceMeter::sorted_dp() const {
-  std::vector<double> values = dp_;
-  std::sort(values.begin(), values.end());
-  return values;
 }
 
 }  // namespace walsh

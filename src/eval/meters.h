@@ -1,11 +1,10 @@
 // Accumulators behind `walsh eval`: perplexity of one model, divergence of a model from a
-// reference.
+// reference. Their memory does not grow with the number of tokens.
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
+#include "eval/distribution.h"
 #include "eval/token_score.h"
 
 namespace walsh {
@@ -42,14 +41,10 @@ class PerplexityMeter {
   MeanMeter nll_;
 };
 
-// The value below which `percent` % of `sorted` (ascending, not empty) lie, interpolated linearly
-// between the neighbours of rank percent/100 * (n - 1).
-double percentile(std::span<const double> sorted, double percent);
-
 class DivergenceMeter {
  public:
   void add(const TokenScore& score);
-  int64_t count() const { return static_cast<int64_t>(kld_.size()); }
+  int64_t count() const { return kld_.count(); }
 
   Estimate perplexity() const { return model_.perplexity(); }
   Estimate reference_perplexity() const { return reference_.perplexity(); }
@@ -64,14 +59,14 @@ class DivergenceMeter {
   // Share of tokens where both models agree on the most probable token, with its binomial error.
   Estimate same_top() const;
 
-  // Ascending; for percentiles.
-  std::vector<double> sorted_kld() const;
-  std::vector<double> sorted_dp() const;
+  // Of all tokens.
+  const Distribution& kld_values() const { return kld_; }
+  const Distribution& dp_values() const { return dp_; }
 
  private:
   PerplexityMeter model_, reference_;
   MeanMeter difference_, kld_mean_, dp_mean_, dp_square_, agreement_;
-  std::vector<double> kld_, dp_;
+  Distribution kld_, dp_;
 };
 
 }  // namespace walsh

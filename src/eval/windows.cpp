@@ -26,36 +26,33 @@ void check(int64_t tokens, const WindowOptions& options) {
   }
 }
 
-std::vector<Window> strided_windows(int64_t tokens, const WindowOptions& options) {
-  std::vector<Window> windows;
-  int64_t scored_to = 1;  // the text's first token has nothing before it
-  for (int64_t begin = 0; scored_to < tokens; begin += options.stride) {
-    const int64_t end = std::min(begin + options.ctx, tokens);
-    // With stride == ctx a window's first token has no context in it and is not scored.
-    const int64_t first = std::max<int64_t>(scored_to - begin, 1);
-    if (begin + first < end) windows.push_back({begin, end, first});
-    scored_to = end;
-  }
-  return windows;
-}
-
 }  // namespace
 
-std::vector<Window> plan_windows(int64_t tokens, const WindowOptions& options) {
+WindowPlan::WindowPlan(int64_t tokens, const WindowOptions& options)
+    : tokens_(tokens), options_(options) {
   check(tokens, options);
-  std::vector<Window> windows;
   if (options.rule == WindowRule::strided) {
-    windows = strided_windows(tokens, options);
+    const int64_t behind = std::max<int64_t>(tokens - options.ctx, 0);
+    size_ = 1 + (behind + options.stride - 1) / options.stride;
+    // With stride == ctx the text's last token may stand alone in a window.
+    if (size_ > 1 && (*this)[size_ - 1].scored() == 0) --size_;
   } else {
-    const int64_t first =
-        options.rule == WindowRule::full ? 1 : std::max<int64_t>(options.ctx / 2, 1);
-    for (int64_t begin = 0; begin + options.ctx <= tokens; begin += options.ctx) {
-      windows.push_back({begin, begin + options.ctx, first});
-    }
+    size_ = tokens / options.ctx;
   }
-  const size_t limit = static_cast<size_t>(std::max<int64_t>(options.chunks, 0));
-  if (limit > 0 && windows.size() > limit) windows.resize(limit);
-  return windows;
+  if (options.chunks > 0) size_ = std::min(size_, options.chunks);
+}
+
+Window WindowPlan::operator[](int64_t index) const {
+  const int64_t ctx = options_.ctx;
+  if (options_.rule != WindowRule::strided) {
+    const int64_t first = options_.rule == WindowRule::full ? 1 : std::max<int64_t>(ctx / 2, 1);
+    return {index * ctx, (index + 1) * ctx, first};
+  }
+  const int64_t begin = index * options_.stride;
+  // What the window before has not scored. A token without context, the text's first one or with
+  // stride == ctx a window's first one, is never scored.
+  const int64_t first = index == 0 ? 1 : std::max<int64_t>(ctx - options_.stride, 1);
+  return {begin, std::min(begin + ctx, tokens_), first};
 }
 
 std::vector<int32_t> window_tokens(std::span<const int32_t> text, const Window& window,

@@ -28,9 +28,21 @@ struct Window {
   int64_t scored() const { return end - begin - first_scored; }
 };
 
-// The windows of a text of `tokens` tokens. An incomplete last window is dropped, except in strided
-// mode. Throws usage if ctx < 2, the stride does not fit, or the text is too short for one window.
-std::vector<Window> plan_windows(int64_t tokens, const WindowOptions& options);
+// The windows of a text of `tokens` tokens, computed when they are asked for. An incomplete last
+// window is dropped, except in strided mode.
+class WindowPlan {
+ public:
+  // Throws usage if ctx < 2, the stride does not fit, or the text is too short for one window.
+  WindowPlan(int64_t tokens, const WindowOptions& options);
+
+  int64_t size() const { return size_; }
+  Window operator[](int64_t index) const;
+
+ private:
+  int64_t tokens_;
+  WindowOptions options_;
+  int64_t size_ = 0;
+};
 
 // The tokens of a window as the model sees them: the first one replaced by `bos` unless bos < 0.
 std::vector<int32_t> window_tokens(std::span<const int32_t> text, const Window& window,

@@ -139,7 +139,13 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
       return result;
     }
     start = Clock::now();
-    token = source->next(token);
+    try {
+      token = source->next(token);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::interrupted) throw;
+      result.reason = StopReason::callback;
+      return result;
+    }
     result.decode_seconds += seconds_since(start);
     ++result.decoded_tokens;
   }

@@ -40,7 +40,9 @@ struct GenerateResult {
 using TokenCallback = std::function<bool(int32_t token)>;
 
 // Evaluates `prompt` after what is in the session and continues it. Throws usage if the prompt is
-// empty or does not fit into the context.
+// empty or does not fit into the context. A request to stop (walsh/stop.h) throws interrupted while
+// the prompt is evaluated and ends the text as the callback does later; the session then has to be
+// reset.
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback = {});
 

@@ -9,7 +9,10 @@
 #include <climits>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
+#include "base/stop.h"
+#include "io/descriptor.h"
 #include "io/system_error.h"
 #include "walsh/error.h"
 
@@ -19,14 +22,23 @@ namespace {
 // write(2) transfers at most 0x7ffff000 bytes at once.
 constexpr size_t kMaxWrite = size_t{1} << 30;
 
-// The file that `path` means: the target of symbolic links, if it exists.
-std::string resolve(const std::string& path) {
+constexpr mode_t kPermissions = 0777;
+constexpr mode_t kNewFile = 0666;
+
+// What stands at `path` behind symbolic links; nothing if it does not exist.
+std::optional<struct stat> look_at(const std::string& path) {
   if (path.empty()) throw Error(ErrorCode::usage, "output", "the file name is empty");
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return path;
-    throw_system_error(path, "create", errno);
-  }
+  if (::stat(path.c_str(), &info) == 0) return info;
+  if (errno != ENOENT) throw_system_error(path, "create", errno);
+  return std::nullopt;
+}
+
+// The file that `path` means: the target of symbolic links, if it exists.
+std::string resolve(const std::string& path) {
+  const auto found = look_at(path);
+  if (!found) return path;
+  const struct stat& info = *found;
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::usage, path,
                 S_ISDIR(info.st_mode) ? "is a folder, expected the name of a file to write"
@@ -44,11 +56,10 @@ std::string folder_of(const std::string& path) {
 
 void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_system_error(folder, "open", errno);
-  const int status = ::fsync(fd);
+  const Descriptor fd(open_descriptor(folder, O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) throw_system_error(folder, "open", errno);
+  const int status = ::fsync(fd.get());
   const int error = errno;
-  ::close(fd);
   // Some file systems cannot sync folders and say EINVAL; the rename stands nevertheless.
   if (status != 0 && error != EINVAL) throw_system_error(folder, "sync", error);
 }
@@ -73,12 +84,19 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::create() {
   static std::atomic<unsigned> counter{0};
+  const auto replaced = look_at(path_);
+  const mode_t mode = replaced ? replaced->st_mode & kPermissions : kNewFile;
   // A leftover of an earlier process with the same id may hold a name; it is not ours to overwrite.
   for (int attempt = 0; attempt < 100; ++attempt) {
     temporary_ = path_ + "." + std::to_string(::getpid()) + "-" +
                  std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ >= 0) return;
+    fd_ = open_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (fd_ >= 0) {
+      entry_.enter_temporary(temporary_.c_str());
+      // What the umask has taken. Some file systems have no permissions to set.
+      if (replaced) static_cast<void>(::fchmod(fd_, mode));
+      return;
+    }
     if (errno != EEXIST) break;
   }
   throw_system_error(path_, "create", errno);
@@ -97,6 +115,7 @@ void AtomicFile::reserve_space(uint64_t bytes) {
 }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  check_stop();
   detail::write_fully(fd_, offset, bytes, path_);
   const uint64_t end = offset + bytes.size();
   uint64_t seen = size_.load(std::memory_order_relaxed);
@@ -126,6 +145,18 @@ void AtomicFile::commit() {
   }
   committed_ = true;
   sync_folder(path_);
+}
+
+void check_output(const std::string& path, const std::vector<std::string>& inputs) {
+  if (const auto output = look_at(path)) {
+    for (const std::string& input : inputs) {
+      struct stat info {};
+      if (::stat(input.c_str(), &info) != 0) continue;
+      if (info.st_dev != output->st_dev || info.st_ino != output->st_ino) continue;
+      throw Error(ErrorCode::usage, path, "would be written over, but it is an input: " + input);
+    }
+  }
+  const AtomicFile probe(path);
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "io/fault.h"
 
 namespace walsh {
 
@@ -14,8 +17,8 @@ inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 
 // Collects the content under "PATH.<pid>-<n>.walsh-tmp" in the same folder; commit() makes it PATH.
 // Without commit the destructor deletes it, and PATH stays absent or as it was. A symbolic link is
-// followed. All failures throw io with the system's reason, except a PATH that exists and is no
-// regular file: usage.
+// followed; a file that is replaced hands its permissions on. All failures throw io with the
+// system's reason, except a PATH that exists and is no regular file: usage.
 class AtomicFile {
  public:
   // Creates the temporary file. `reserve` bytes are allocated at once where the file system can do
@@ -26,6 +29,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   // Writes all of `bytes` at `offset`; gaps read as zeros. Threads may write at the same time.
+  // Throws interrupted when the caller is asked to stop (base/stop.h).
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
   // Writes at the end. One thread at a time.
   void append(std::span<const std::byte> bytes);
@@ -49,7 +53,12 @@ class AtomicFile {
   int fd_ = -1;
   bool committed_ = false;
   std::atomic<uint64_t> size_{0};
+  detail::FaultEntry entry_;  // of the temporary file
 };
+
+// Says before long work what would be wrong with writing `path` after it: throws as AtomicFile, and
+// usage if it is one of the files `inputs`, by device and inode. Leaves nothing behind.
+void check_output(const std::string& path, const std::vector<std::string>& inputs);
 
 // Writes a small file in one step, atomically.
 void write_file(const std::string& path, std::string_view text);

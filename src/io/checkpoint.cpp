@@ -34,10 +34,6 @@ std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
 }
 
-std::string read_optional(const std::string& path, uint64_t max_bytes) {
-  return exists(path) ? read_text_file(path, max_bytes) : std::string();
-}
-
 void check_folder(const std::string& folder) {
   std::error_code error;
   const auto status = fs::status(folder, error);
@@ -94,12 +90,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   result.folder_ = folder;
   const std::string config = join(folder, "config.json");
   if (!exists(config)) refuse(folder, "has no config.json");
-  result.config_ = read_text_file(config, kMaxConfigBytes);
-  result.generation_config_ =
-      read_optional(join(folder, "generation_config.json"), kMaxConfigBytes);
-  result.tokenizer_ = read_optional(join(folder, "tokenizer.json"), kMaxTokenizerBytes);
-  result.tokenizer_config_ =
-      read_optional(join(folder, "tokenizer_config.json"), kMaxTokenizerBytes);
+  result.config_ = result.read(config, kMaxConfigBytes);
+  result.generation_config_ = result.read_optional("generation_config.json", kMaxConfigBytes);
+  result.tokenizer_ = result.read_optional("tokenizer.json", kMaxTokenizerBytes);
+  result.tokenizer_config_ = result.read_optional("tokenizer_config.json", kMaxTokenizerBytes);
   // The order of Hugging Face transformers: a single file goes before an index.
   if (exists(join(folder, kSingleFile))) {
     result.open_shard(kSingleFile);
@@ -111,8 +105,19 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   return result;
 }
 
+std::string Checkpoint::read(const std::string& path, uint64_t max_bytes) {
+  files_.push_back(path);
+  return read_text_file(path, max_bytes);
+}
+
+std::string Checkpoint::read_optional(const std::string& file_name, uint64_t max_bytes) {
+  const std::string path = join(folder_, file_name);
+  return exists(path) ? read(path, max_bytes) : std::string();
+}
+
 void Checkpoint::open_shard(const std::string& file_name) {
-  MappedFile& shard = shards_.emplace_back(join(folder_, file_name));
+  files_.push_back(join(folder_, file_name));
+  MappedFile& shard = shards_.emplace_back(files_.back());
   for (auto& entry : parse_safetensors(shard.bytes(), shard.path())) {
     const auto [place, inserted] = by_name_.try_emplace(entry.name, tensors_.size());
     if (!inserted) {
@@ -125,7 +130,7 @@ void Checkpoint::open_shard(const std::string& file_name) {
 }
 
 void Checkpoint::open_indexed(const std::string& index_path) {
-  const Json index = parse_json(read_text_file(index_path, kMaxIndexBytes), index_path);
+  const Json index = parse_json(read(index_path, kMaxIndexBytes), index_path);
   const Json& map = get_object(index, "weight_map", index_path);
   std::set<std::string> names;
   for (const auto& [tensor, shard] : map.items()) {

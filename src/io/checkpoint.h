@@ -39,6 +39,8 @@ class Checkpoint {
   static Checkpoint open(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
+  // Paths of all files that were read or mapped.
+  const std::vector<std::string>& files() const { return files_; }
   // In the order of the shards' names, then of the data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // nullptr if there is no such tensor.
@@ -61,11 +63,14 @@ class Checkpoint {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  std::string read(const std::string& path, uint64_t max_bytes);
+  std::string read_optional(const std::string& file_name, uint64_t max_bytes);
   void open_shard(const std::string& file_name);
   void open_indexed(const std::string& index_path);
 
   std::string folder_, config_, generation_config_, tokenizer_, tokenizer_config_;
   std::vector<std::string> notes_;
+  std::vector<std::string> files_;
   std::vector<MappedFile> shards_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string, size_t> by_name_;

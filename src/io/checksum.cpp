@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
+
+#include "base/stop.h"
 
 namespace walsh {
 
@@ -27,11 +30,23 @@ struct ChecksumStream::State {
   State& operator=(const State&) = delete;
 };
 
+namespace {
+
+// Between two of them a request to stop is noticed; a mapped file may come from a slow disk.
+constexpr size_t kPiece = size_t{16} << 20;
+
+}  // namespace
+
 ChecksumStream::ChecksumStream() : state_(std::make_unique<State>()) {}
 ChecksumStream::~ChecksumStream() = default;
 
 void ChecksumStream::update(std::span<const std::byte> bytes) {
-  XXH3_128bits_update(state_->state, bytes.data(), bytes.size());
+  while (!bytes.empty()) {
+    check_stop();
+    const auto piece = bytes.first(std::min(bytes.size(), kPiece));
+    XXH3_128bits_update(state_->state, piece.data(), piece.size());
+    bytes = bytes.subspan(piece.size());
+  }
 }
 
 Checksum ChecksumStream::digest() const {

@@ -24,10 +24,11 @@ struct JsonLimits {
 // duplicate key; limit when memory runs out. Nothing but walsh::Error leaves this function.
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// A value as text. Bytes that are not UTF-8, which paths may have, become U+FFFD.
+// A value as text in ASCII, which nothing in it can turn into something else on a terminal. Bytes
+// that are not UTF-8, which paths may have, become U+FFFD.
 template <typename Value>
 std::string format_json(const Value& value, int indent) {
-  return value.dump(indent, ' ', false, Value::error_handler_t::replace);
+  return value.dump(indent, ' ', true, Value::error_handler_t::replace);
 }
 
 // "null", "a boolean", "the integer 12", "a string", ...: the `found` part of a message.

@@ -5,67 +5,112 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "io/descriptor.h"
+#include "io/fault.h"
+#include "io/printable.h"
 #include "io/system_error.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+constexpr size_t kMaxRead = size_t{16} << 20;  // between two requests to stop are looked for
+constexpr size_t kLeastGrowth = 4096;
 
 // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; regular files ignore it.
-constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+constexpr int kOpenFlags = O_RDONLY | O_NONBLOCK;
 
-size_t regular_file_size(int fd, const std::string& path) {
-  if (fd < 0) throw_system_error(path, "open", errno);
+enum class Kind : uint8_t { regular, stream };
+
+struct OpenFile {
+  Descriptor fd;
+  size_t size = 0;  // 0 for a stream
+};
+
+// A stream is accepted if `widest` says so.
+OpenFile open_file(const std::string& path, Kind widest) {
+  OpenFile file{Descriptor(open_descriptor(path, kOpenFlags))};
+  if (file.fd.get() < 0) throw_system_error(path, "open", errno);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) throw_system_error(path, "examine", errno);
-  if (!S_ISREG(info.st_mode)) {
+  if (::fstat(file.fd.get(), &info) != 0) throw_system_error(path, "examine", errno);
+  if (S_ISREG(info.st_mode)) {
+    file.size = static_cast<size_t>(info.st_size);
+  } else if (widest == Kind::regular || !(S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode))) {
     throw Error(ErrorCode::bad_input, path,
                 S_ISDIR(info.st_mode) ? "is a folder, expected a file" : "is not a regular file");
   }
-  return static_cast<size_t>(info.st_size);
+  return file;
+}
+
+// At most `bytes`, 0 at the end. A FIFO without a writer looks ended to read(2): that there is
+// something to read, or was a writer, only waiting tells.
+size_t read_some(int fd, char* out, size_t bytes, const std::string& path) {
+  for (;;) {
+    wait_readable(fd, path);
+    const ssize_t got = ::read(fd, out, std::min(bytes, kMaxRead));
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR && errno != EAGAIN) throw_system_error(path, "read", errno);
+  }
+}
+
+// To the end of the file: a stream has no size, that of a file may change, and /proc reports 0.
+std::string read_all(const OpenFile& file, uint64_t max_bytes, const std::string& path) {
+  const auto refuse_size = [&] {
+    throw Error(ErrorCode::limit, path, "has more than " + std::to_string(max_bytes) + " bytes");
+  };
+  if (file.size > max_bytes) refuse_size();
+  std::string text(file.size + 1, '\0');  // one more: the end is there where nothing more comes
+  for (size_t filled = 0;;) {
+    if (filled == text.size()) text.resize(filled + std::max(kLeastGrowth, filled / 2));
+    const size_t got = read_some(file.fd.get(), text.data() + filled, text.size() - filled, path);
+    filled += got;
+    if (filled > max_bytes) refuse_size();
+    if (got > 0) continue;
+    text.resize(filled);
+    return text;
+  }
 }
 
 }  // namespace
 
+struct MappedFile::Known {
+  std::string shown;  // the path for a message that a signal handler writes
+  detail::FaultEntry entry;
+};
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const Descriptor fd(::open(path.c_str(), kOpenFlags));
-  size_ = regular_file_size(fd.get(), path);
+  const OpenFile file = open_file(path, Kind::regular);
+  size_ = file.size;
   if (size_ == 0) return;
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  auto known = std::make_unique<Known>();
+  known->shown = one_line(path);
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
   if (data == MAP_FAILED) throw_system_error(path, "map into memory", errno);
   data_ = static_cast<const std::byte*>(data);
+  known_ = std::move(known);
+  known_->entry.enter_mapping(known_->shown.c_str(), data, size_);
 }
 
 MappedFile::~MappedFile() {
+  known_.reset();
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      known_(std::move(other.known_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(known_, other.known_);
   return *this;
 }
 
@@ -81,26 +126,11 @@ void MappedFile::drop(uint64_t offset, uint64_t size) const {
 }
 
 std::string read_text_file(const std::string& path, uint64_t max_bytes) {
-  const Descriptor fd(::open(path.c_str(), kOpenFlags));
-  const size_t expected = regular_file_size(fd.get(), path);
-  const auto refuse_size = [&] {
-    throw Error(ErrorCode::limit, path, "has more than " + std::to_string(max_bytes) + " bytes");
-  };
-  if (expected > max_bytes) refuse_size();
-  std::string text(expected, '\0');
-  size_t filled = 0;
-  // Reads on until the end of the file: the size may have changed, and /proc reports 0.
-  for (;;) {
-    if (filled == text.size()) text.resize(filled + 4096);
-    const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_system_error(path, "read", errno);
-    if (got == 0) break;
-    filled += static_cast<size_t>(got);
-    if (filled > max_bytes) refuse_size();
-  }
-  text.resize(filled);
-  return text;
+  return read_all(open_file(path, Kind::regular), max_bytes, path);
+}
+
+std::string read_text_input(const std::string& path, uint64_t max_bytes) {
+  return read_all(open_file(path, Kind::stream), max_bytes, path);
 }
 
 }  // namespace walsh

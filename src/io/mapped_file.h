@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@
 namespace walsh {
 
 // A regular file mapped for reading. Movable; the bytes stay at their address. Another process that
-// truncates the file while it is mapped kills the reader with SIGBUS, as with any memory map.
+// truncates the file while it is mapped kills the reader with SIGBUS, as with any memory map,
+// unless a handler ends it in order (io/fault.h).
 class MappedFile {
  public:
   // Throws io if the system refuses to open or map `path`, bad_input if it is not a regular file.
@@ -29,13 +31,21 @@ class MappedFile {
   void drop(uint64_t offset, uint64_t size) const;
 
  private:
+  struct Known;  // to io/fault.h
+
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  std::unique_ptr<Known> known_;
 };
 
 // The content of a regular file. Throws like MappedFile, and limit if it has more than `max_bytes`.
 std::string read_text_file(const std::string& path, uint64_t max_bytes);
+
+// The same for a text that the user names, which may also be what a pipe or a terminal delivers
+// until its end: a FIFO, /dev/stdin, <(COMMAND) of a shell. Throws also interrupted. What is part
+// of a model is read by the functions above: a pipe in its folder could keep them waiting for ever.
+std::string read_text_input(const std::string& path, uint64_t max_bytes);
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

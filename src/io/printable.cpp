@@ -1,5 +1,6 @@
 #include "io/printable.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace walsh {
@@ -25,23 +26,80 @@ size_t sequence_length(std::string_view s) {
   return length;
 }
 
+char32_t code_point(std::string_view sequence) {
+  const auto lead = static_cast<uint8_t>(sequence[0]);
+  if (sequence.size() == 1) return lead;
+  char32_t code = lead & (0x7Fu >> sequence.size());
+  for (const char c : sequence.substr(1))
+    code = code << 6 | (static_cast<uint8_t>(c) & 0x3Fu);
+  return code;
+}
+
+// Characters that act instead of being seen.
+bool acts_on_terminal(char32_t c) {
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) ||  // C0, DEL, C1
+         (c >= 0x2028 && c <= 0x202E) ||         // separators, embeddings, overrides
+         (c >= 0x2066 && c <= 0x2069);           // isolates
+}
+
+void append_escaped(std::string& out, char c) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  const auto u = static_cast<uint8_t>(c);
+  out += "\\x";
+  out += kHex[u >> 4];
+  out += kHex[u & 15];
+}
+
+bool breaks_line(char c) {
+  return c == '\n' || c == '\r' || c == '\t';
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, size_t max_bytes) {
-  static constexpr char kHex[] = "0123456789abcdef";
   std::string result;
   for (const char c : text.substr(0, max_bytes)) {
     if (c >= 0x20 && c < 0x7F) {
       result += c;
     } else {
-      const auto u = static_cast<uint8_t>(c);
-      result += "\\x";
-      result += kHex[u >> 4];
-      result += kHex[u & 15];
+      append_escaped(result, c);
     }
   }
   if (text.size() > max_bytes) result += "...";
   return result;
+}
+
+std::string terminal_text(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = sequence_length(text);
+    const std::string_view sequence = text.substr(0, std::max<size_t>(length, 1));
+    text.remove_prefix(sequence.size());
+    const bool layout = sequence == "\n" || sequence == "\t";
+    if (layout || (length > 0 && !acts_on_terminal(code_point(sequence)))) {
+      result += sequence;
+      continue;
+    }
+    for (const char c : sequence)
+      append_escaped(result, c);
+  }
+  return result;
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  bool gap = false;
+  for (const char c : text) {
+    if (breaks_line(c)) {
+      gap = true;
+      continue;
+    }
+    if (gap && !line.empty()) line += ' ';
+    gap = false;
+    line += c;
+  }
+  return terminal_text(line);
 }
 
 bool is_plain_utf8(std::string_view text) {

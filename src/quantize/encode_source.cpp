@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/stop.h"
 #include "walsh/error.h"
 
 namespace walsh::detail {
@@ -41,6 +42,7 @@ void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t co
 }
 
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out) {
+  check_stop();  // every encoder comes here once per row
   std::copy_n(x, cols, out);
   std::fill(out + cols, out + rotator.size(), 0.0f);
   rotator.apply(out);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/stop.h"
+
 namespace walsh::detail {
 
 FeedbackStrip::FeedbackStrip(const ErrorFeedback& feedback)
@@ -51,6 +53,7 @@ void FeedbackStrip::set(int64_t r, int64_t j, int64_t count, const float* values
 }
 
 void FeedbackStrip::finish_block(int64_t end) {
+  check_stop();
   if (end == size_) return;
   const int64_t begin = (end - 1) / kBlock * kBlock;
   multiply_({errors_.data() + begin, size_, 1}, feedback_.row(begin) + end, size_,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "base/stop.h"
 #include "formats/trellis.h"
 
 namespace walsh::detail {
@@ -76,6 +77,7 @@ TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
       best_(static_cast<size_t>(steps_ + 1) * static_cast<size_t>(table.classes())) {}
 
 void TileSearch::encode(const float* x, uint16_t* states) {
+  check_stop();
   const int seam = seam_class(x);
   std::fill_n(best_.data(), table_.classes(), kForbidden);
   best_.data()[seam] = 0;

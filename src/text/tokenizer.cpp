@@ -148,13 +148,12 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
   return Tokenizer(std::move(parts));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special,
-                                       const std::function<void()>& check) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) const {
   if (utf8.size() > kMaxTextBytes) {
     throw Error(ErrorCode::limit, "text", std::to_string(utf8.size()) + " bytes to tokenize");
   }
   const std::string text = to_valid_utf8(utf8);
-  StepBudget steps = StepBudget::for_text(text.size(), check);
+  StepBudget steps = StepBudget::for_text(text.size());
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
   // Added tokens of the raw text, normalization, added tokens of the normalized text, words,

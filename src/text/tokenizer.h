@@ -42,11 +42,10 @@ class Tokenizer {
 
   // Ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD. With
   // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in
-  // the text are recognized in either case. `check` is called now and then and may throw to stop.
+  // the text are recognized in either case.
   // Throws limit for a text over 1 GiB and where the tokenizer's patterns take more steps in all
   // than StepBudget::for_text allows.
-  std::vector<int32_t> encode(std::string_view utf8, bool add_special,
-                              const std::function<void()>& check = {}) const;
+  std::vector<int32_t> encode(std::string_view utf8, bool add_special) const;
 
   // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -1,5 +1,7 @@
 #include "text/utf8.h"
 
+#include "base/stop.h"
+
 namespace walsh {
 namespace {
 
@@ -75,7 +77,9 @@ void append_utf8(char32_t code, std::string& out) {
 }
 
 bool is_valid_utf8(std::string_view text) {
+  const std::atomic<bool>* stop = stop_flag();
   while (!text.empty()) {
+    check_stop(stop);
     const Utf8Unit unit = decode_utf8(text);
     if (unit.kind != Utf8Unit::Kind::valid) {
       return false;
@@ -104,7 +108,9 @@ void Utf8Assembler::feed(std::string_view bytes, std::string& out) {
     joined.append(bytes);
     bytes = joined;
   }
+  const std::atomic<bool>* stop = stop_flag();
   while (!bytes.empty()) {
+    check_stop(stop);
     const Utf8Unit unit = decode_utf8(bytes);
     if (unit.kind == Utf8Unit::Kind::truncated) {
       held_.assign(bytes);

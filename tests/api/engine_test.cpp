@@ -5,10 +5,13 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 
+#include "swap_tokens.h"
 #include "walsh/error.h"
+#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -65,6 +68,55 @@ TEST(Engine, StreamsWhatItReturnsAndStopsWhenTold) {
   EXPECT_LE(pieces, 3);
   options.max_tokens = 0;
   EXPECT_EQ(engine.generate("Once", options), "");
+}
+
+TEST(Engine, NothingComesAfterTheCallbackHasSaidStop) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("walsh_engine_stop_" + std::to_string(getpid()));
+  std::filesystem::copy(kModel, folder, std::filesystem::copy_options::recursive);
+  // Greedy decoding goes on with " a", which is a space and a third of a character now: the rest
+  // waits for more when the text ends.
+  swap_tokens(folder / "tokenizer.json", kWordA, kHalfCharacter);
+  Engine engine = Engine::open(folder);
+  GenerationOptions greedy;
+  greedy.temperature = 0;
+  std::vector<std::string> pieces;
+  const std::string text =
+      engine.generate("The city of London is", greedy, [&](std::string_view piece) {
+        pieces.emplace_back(piece);
+        return false;
+      });
+  EXPECT_EQ(pieces, std::vector<std::string>{" "});
+  EXPECT_EQ(text, " ");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Engine, ARequestToStopEndsATextAndRefusesMore) {
+  Engine engine = Engine::open(kModel);
+  GenerationOptions options;
+  options.max_tokens = -1;
+  std::atomic<bool> flag = false;
+  const StopScope scope(flag);
+  size_t calls = 0;
+  const std::string text = engine.generate("Once", options, [&](std::string_view) {
+    flag = ++calls == 3;
+    return true;
+  });
+  EXPECT_EQ(calls, 3u);
+  EXPECT_FALSE(text.empty());
+  const auto refused = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error& e) {
+      return e.code() == ErrorCode::interrupted;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused([&] { engine.generate("Once", options); }));
+  EXPECT_TRUE(refused([&] { engine.perplexity(std::string(100'000, 'a')); }));
+  flag = false;
+  options.max_tokens = 4;
+  EXPECT_FALSE(engine.generate("Once", options).empty()) << "it can be used on";
 }
 
 TEST(Engine, LogitsAndPerplexityAreSane) {

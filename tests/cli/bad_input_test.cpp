@@ -132,7 +132,7 @@ TEST_F(BadInput, WrongCommandLinesAreUsageErrors) {
 }
 
 TEST_F(BadInput, AMessageStaysOneLine) {
-  expect_error(walsh({"inspect", file("two\nlines\x1b[31m.gguf")}), 5, "two lines [31m");
+  expect_error(walsh({"inspect", file("two\nlines\x1b[31m.gguf")}), 5, "two lines\\x1b[31m");
 }
 
 TEST_F(BadInput, AnOutputThatCannotBeWrittenIsAnError) {

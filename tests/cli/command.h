@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -32,6 +33,30 @@ inline std::string slurp(const std::string& path) {
 inline void spill(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
+
+// The end of a pipe that nobody reads, for a shell's redirection; SIGPIPE does what it does by
+// default, whatever the caller has set.
+class BrokenPipe {
+ public:
+  BrokenPipe() : before_(std::signal(SIGPIPE, SIG_DFL)) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    close(ends[0]);
+    EXPECT_EQ(dup2(ends[1], kEnd), kEnd);
+    close(ends[1]);
+  }
+  ~BrokenPipe() {
+    close(kEnd);
+    std::signal(SIGPIPE, before_);
+  }
+  BrokenPipe(const BrokenPipe&) = delete;
+  BrokenPipe& operator=(const BrokenPipe&) = delete;
+  std::string as(const std::string& stream) const { return fmt::format("{}>&{}", stream, kEnd); }
+
+ private:
+  static constexpr int kEnd = 8;
+  void (*before_)(int);
+};
 
 // A folder of its own for every test, removed at the end.
 class CommandTest : public testing::Test {

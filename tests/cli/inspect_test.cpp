@@ -63,6 +63,30 @@ TEST_F(InspectCommand, CheckFindsAFlippedBit) {
   expect_error(walsh({"run", path, "-p", "a"}), 3, "checksum");
 }
 
+// DEL and the C1 controls stand in JSON as they are; a file from elsewhere may hold anything.
+TEST_F(InspectCommand, TextOfTheFileDoesNotActOnTheTerminal) {
+  const std::string path = quantize("a.gguf", "tq3",
+                                    {"--ignore",
+                                     "re:down_proj|\x7f|\xC2\x9B"
+                                     "31m"});
+  const CommandResult r = walsh({"inspect", path});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("re:down_proj|\\x7f|\\xc2\\x9b31m"), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find('\x7f'), std::string::npos) << r.out;
+  const CommandResult listed = walsh({"inspect", path, "--json"});
+  const auto rules = nlohmann::json::parse(listed.out)["recipe"].dump();
+  EXPECT_NE(rules.find("down_proj|\x7f|\xC2\x9B"), std::string::npos) << rules;
+  EXPECT_EQ(listed.out.find_first_of("\x7f\xC2\x9B"), std::string::npos) << listed.out;
+
+  std::string bytes = slurp(path);
+  const std::string producer = "walsh 0.1.0";
+  bytes.replace(bytes.find(producer), producer.size(), "\x1b[2J\nwalsh:");
+  spill(path, bytes);
+  const CommandResult forged = walsh({"inspect", path});
+  EXPECT_EQ((forged.out + forged.err).find_first_of("\x1b"), std::string::npos) << forged.out;
+  EXPECT_EQ((forged.out + forged.err).find("\nwalsh:)"), std::string::npos) << forged.out;
+}
+
 TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {
   spill(file("a.gguf"), "GGUF");
   expect_error(walsh({"inspect", file("a.gguf")}), 3, "a.gguf");

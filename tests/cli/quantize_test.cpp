@@ -125,7 +125,7 @@ TEST_F(QuantizeCommand, SummarizesAPathThatIsNotUtf8) {
   const CommandResult r = walsh(
       {"quantize", model(), file("\xff.gguf"), "--type", "tq2", "--effort", "fast", "--json"});
   EXPECT_EQ(r.status, 0) << r.err;
-  EXPECT_NE(r.out.find("\xef\xbf\xbd.gguf"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("\\ufffd.gguf"), std::string::npos) << r.out;
 }
 
 TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {

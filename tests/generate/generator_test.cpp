@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "model/model_support.h"
+#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -82,6 +84,25 @@ TEST_F(Generate, CallbackEndsIt) {
   EXPECT_EQ(result.tokens, first(1));
   EXPECT_EQ(result.reason, StopReason::callback);
   EXPECT_EQ(result.decode_tokens_per_second(), 0);
+}
+
+TEST_F(Generate, ARequestToStopEndsThePromptAndTheText) {
+  std::atomic<bool> flag = true;
+  const StopScope scope(flag);
+  try {
+    generate(session_, prompt_, options_);
+    ADD_FAILURE() << "the prompt was evaluated";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::interrupted);
+  }
+  flag = false;
+  session_.reset();
+  const GenerateResult result = generate(session_, prompt_, options_, [&](int32_t) {
+    flag = true;
+    return true;
+  });
+  EXPECT_EQ(result.tokens, first(1));
+  EXPECT_EQ(result.reason, StopReason::callback);
 }
 
 TEST_F(Generate, RefusesAnEmptyPromptAndOneThatIsTooLong) {

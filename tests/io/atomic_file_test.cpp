@@ -107,6 +107,47 @@ TEST(AtomicFile, FollowsSymbolicLinks) {
   EXPECT_EQ(read_all(folder.file("real/target")), "new");
 }
 
+TEST(AtomicFile, KeepsThePermissionsOfTheOldFile) {
+  TemporaryFolder folder;
+  const auto mode_of = [](const std::string& path) {
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0);
+    return info.st_mode & 07777;
+  };
+  const std::string path = folder.write("out", "old");
+  for (const mode_t mode : {0600, 0664, 0777, 0440}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    AtomicFile file(path);
+    EXPECT_EQ(mode_of(file.temporary_path()), mode) << "what is private is so from the start";
+    file.commit();
+    EXPECT_EQ(mode_of(path), mode);
+  }
+  ASSERT_EQ(::chmod(path.c_str(), 04755), 0);
+  write_file(path, "new");
+  EXPECT_EQ(mode_of(path), 0755u) << "other content is not to run as its owner";
+}
+
+TEST(CheckOutput, RefusesInputsByWhateverName) {
+  TemporaryFolder folder;
+  const std::vector<std::string> inputs = {folder.file("absent"), "", folder.write("in", "input")};
+  std::filesystem::create_symlink("in", folder.file("symlink"));
+  std::filesystem::create_hard_link(folder.file("in"), folder.file("link"));
+  for (const char* name : {"in", "symlink", "link"})
+    expect_error([&] { check_output(folder.file(name), inputs); }, ErrorCode::usage,
+                 {folder.file(name), "is an input", "in"});
+  folder.write("old", "output");
+  check_output(folder.file("old"), inputs);
+  check_output(folder.file("new"), inputs);
+  EXPECT_EQ(folder.names(), (Names{"in", "link", "old", "symlink"}));
+  EXPECT_EQ(read_all(folder.file("in")) + read_all(folder.file("old")), "inputoutput");
+}
+
+TEST(CheckOutput, SaysWhatCannotBeWritten) {
+  TemporaryFolder folder;
+  expect_error([&] { check_output(folder.path(), {}); }, ErrorCode::usage, {"is a folder"});
+  expect_error([&] { check_output(folder.file("no/out"), {}); }, ErrorCode::io, {"cannot create"});
+}
+
 TEST(AtomicFile, RefusesDestinationsThatAreNoFiles) {
   TemporaryFolder folder;
   expect_error([&] { AtomicFile file(folder.path()); }, ErrorCode::usage, {"is a folder"});

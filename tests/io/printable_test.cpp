@@ -21,6 +21,21 @@ TEST(Printable, CutsLongText) {
   EXPECT_EQ(printable("", 4), "");
 }
 
+TEST(TerminalText, KeepsWhatIsSeenAndShowsWhatActs) {
+  EXPECT_EQ(terminal_text("a\tb\n\xC3\xA9\xE2\x82\xAC"), "a\tb\n\xC3\xA9\xE2\x82\xAC");
+  EXPECT_EQ(terminal_text("\x1b[31m\r\b\x7f\0"s), "\\x1b[31m\\x0d\\x08\\x7f\\x00");
+  EXPECT_EQ(terminal_text("\xC2\x9B"), "\\xc2\\x9b");           // C1 CSI
+  EXPECT_EQ(terminal_text("\x9B\xE2\x82"), "\\x9b\\xe2\\x82");  // no UTF-8
+  EXPECT_EQ(terminal_text("\xE2\x80\xAE"), "\\xe2\\x80\\xae");  // right to left from here
+  EXPECT_EQ(terminal_text("\xE2\x80\x94\xC2\xA0"), "\xE2\x80\x94\xC2\xA0");  // dash, space
+}
+
+TEST(OneLine, HasNoBreaks) {
+  EXPECT_EQ(one_line("two\r\nlines\tand\x1b[1m more\n\n"), "two lines and\\x1b[1m more");
+  EXPECT_EQ(one_line("\n"), "");
+  EXPECT_EQ(one_line("\xC3\xA9\n\xE2\x80\xA8x"), "\xC3\xA9 \\xe2\\x80\\xa8x");
+}
+
 TEST(PlainUtf8, AcceptsWellFormedText) {
   EXPECT_TRUE(is_plain_utf8(""));
   EXPECT_TRUE(is_plain_utf8("weight"));

@@ -1,0 +1,79 @@
+#include "cli/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "cli/terminal.h"
+#include "io/fault.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+std::atomic_flag g_ending = ATOMIC_FLAG_INIT;
+bool g_terminal = false;  // messages go to one
+
+// A line made without allocating, as a signal handler has to.
+class FixedLine {
+ public:
+  void add(const char* text) {
+    const size_t bytes = std::min(std::strlen(text), sizeof text_ - used_);
+    std::memcpy(text_ + used_, text, bytes);
+    used_ += bytes;
+  }
+  void write() const { static_cast<void>(!::write(STDERR_FILENO, text_, used_)); }
+
+ private:
+  char text_[8192];
+  size_t used_ = 0;
+};
+
+void on_bus_error(int signal, siginfo_t* info, void*) {
+  const char* path = info->si_code > 0 ? mapped_path(info->si_addr) : nullptr;
+  if (path == nullptr) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);  // comes when this handler returns
+    return;
+  }
+  while (g_ending.test_and_set())  // of another thread, which ends the process
+    ::pause();
+  remove_temporary_files();
+  FixedLine line;
+  if (g_terminal) line.add("\r\033[K");
+  line.add("walsh: error: ");
+  line.add(path);
+  line.add(": cannot be read any more: the file was cut short, or its disk fails\n");
+  line.write();
+  ::_exit(exit_status(ErrorCode::io));
+}
+
+}  // namespace
+
+void open_standard_descriptors() {
+  // With the opposite mode, use fails with EBADF.
+  const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free descriptor is this one. Without /dev the root folder holds its place.
+    if (::open("/dev/null", modes[fd]) < 0) static_cast<void>(::open("/", O_RDONLY | O_DIRECTORY));
+  }
+}
+
+void handle_process_signals() {
+  g_terminal = is_terminal(STDERR_FILENO);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  struct sigaction action = {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,36 @@
+// Percentiles of any number of values in bounded memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace walsh {
+
+// Exact up to kExact values. Beyond that they are counted in buckets: percentiles are then within
+// 2^-13 of the value (or 1e-12, for smaller ones); the least and the largest value stay exact. At
+// most 12 MiB.
+class Distribution {
+ public:
+  static constexpr size_t kExact = size_t{1} << 20;
+
+  void add(double x);
+  int64_t count() const { return count_; }
+  double min() const { return min_; }  // 0 without values
+  double max() const { return max_; }
+
+  // The value below which `percent` % lie, interpolated linearly between the neighbours of rank
+  // percent/100 * (n - 1), for each of `percents`. At least one value is needed.
+  std::vector<double> percentiles(const std::vector<double>& percents) const;
+
+ private:
+  void count_values();
+  double at_rank(int64_t rank) const;  // once sorted or counted
+
+  std::vector<double> values_;   // not counted yet
+  std::vector<int64_t> counts_;  // per bucket, in the order of the values; empty up to kExact
+  int64_t count_ = 0;
+  double min_ = 0, max_ = 0;
+};
+
+}  // namespace walsh

@@ -1,0 +1,97 @@
+#include "io/fault.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+namespace walsh {
+namespace {
+
+// Statics without constructors: a handler may run before and after those of other files.
+constinit std::atomic_flag g_taken = ATOMIC_FLAG_INIT;
+constinit detail::FaultEntry* g_mappings = nullptr;
+constinit detail::FaultEntry* g_temporaries = nullptr;
+
+class SpinLock {
+ public:
+  SpinLock() noexcept {
+    while (g_taken.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  ~SpinLock() { g_taken.clear(std::memory_order_release); }
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+};
+
+// For handlers: the holder is another thread and soon done, or this one, and then never.
+class TriedLock {
+ public:
+  TriedLock() noexcept {
+    constexpr int kPatience = 1 << 24;
+    for (int i = 0; i < kPatience && !holds_; ++i)
+      holds_ = !g_taken.test_and_set(std::memory_order_acquire);
+  }
+  ~TriedLock() {
+    if (holds_) g_taken.clear(std::memory_order_release);
+  }
+  TriedLock(const TriedLock&) = delete;
+  TriedLock& operator=(const TriedLock&) = delete;
+  bool holds() const noexcept { return holds_; }
+
+ private:
+  bool holds_ = false;
+};
+
+}  // namespace
+
+namespace detail {
+
+void FaultEntry::enter(FaultEntry*& list) noexcept {
+  const SpinLock lock;
+  list_ = &list;
+  previous_ = nullptr;
+  next_ = list;
+  if (next_ != nullptr) next_->previous_ = this;
+  list = this;
+}
+
+void FaultEntry::enter_mapping(const char* path, const void* begin, size_t bytes) noexcept {
+  path_ = path;
+  begin_ = reinterpret_cast<uintptr_t>(begin);
+  bytes_ = bytes;
+  enter(g_mappings);
+}
+
+void FaultEntry::enter_temporary(const char* path) noexcept {
+  path_ = path;
+  enter(g_temporaries);
+}
+
+void FaultEntry::leave() noexcept {
+  if (list_ == nullptr) return;
+  const SpinLock lock;
+  if (next_ != nullptr) next_->previous_ = previous_;
+  (previous_ != nullptr ? previous_->next_ : *list_) = next_;
+  list_ = nullptr;
+}
+
+}  // namespace detail
+
+const char* mapped_path(const void* address) noexcept {
+  const TriedLock lock;
+  if (!lock.holds()) return nullptr;
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const detail::FaultEntry* entry = g_mappings; entry != nullptr; entry = entry->next_) {
+    if (at >= entry->begin_ && at - entry->begin_ < entry->bytes_) return entry->path_;
+  }
+  return nullptr;
+}
+
+void remove_temporary_files() noexcept {
+  const TriedLock lock;
+  if (!lock.holds()) return;
+  for (const detail::FaultEntry* entry = g_temporaries; entry != nullptr; entry = entry->next_)
+    ::unlink(entry->path_);
+}
+
+}  // namespace walsh
