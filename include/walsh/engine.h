@@ -52,6 +52,8 @@ class Engine {
   int64_t vocab_size() const;
   int64_t context() const;
   double bits_per_weight() const;  // of the linear weights
+  // What one should know of the model and what is no error; sentences that name the file.
+  const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
   std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;

@@ -56,6 +56,9 @@ int64_t Engine::vocab_size() const {
 int64_t Engine::context() const {
   return impl_->session->capacity();
 }
+const std::vector<std::string>& Engine::notes() const {
+  return impl_->loaded.notes;
+}
 double Engine::bits_per_weight() const {
   return impl_->loaded.model.bits_per_weight();
 }

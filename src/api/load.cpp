@@ -31,8 +31,12 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
   std::vector<int32_t> stops =
       stop_ids(config, source->generation_config_json(), path + ": generation_config.json");
   Model model = Model::load(*source, config, options);
-  return {path, std::move(model), std::move(tokenizer), std::move(stops),
-          std::string(source->generation_config_json())};
+  return {path,
+          std::move(model),
+          std::move(tokenizer),
+          std::move(stops),
+          std::string(source->generation_config_json()),
+          source->notes()};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

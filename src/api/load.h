@@ -20,6 +20,7 @@ struct LoadedModel {
   Tokenizer tokenizer;
   std::vector<int32_t> stop_tokens;  // of generation_config.json, else of the config
   std::string generation_config;     // JSON text, may be empty
+  std::vector<std::string> notes;    // as WeightSource::notes
 };
 
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the

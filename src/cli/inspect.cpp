@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "model/tensors.h"
@@ -177,6 +178,7 @@ int inspect(const Options& options) {
   const InterruptGuard interrupt;
   ProgressBar bar(is_terminal(STDERR_FILENO));
   const auto file = WalshFile::open(options.file);
+  print_notes(file->notes());
   std::vector<Row> rows;
   const bool calibrated = parse_json(file->recipe(), file->path()).contains("calibration");
   for (const StoredTensor& tensor : file->tensors())

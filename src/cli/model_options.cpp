@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "cli/interrupt.h"
+#include "cli/notes.h"
 #include "cli/terminal.h"
 
 namespace walsh::cli {
@@ -18,6 +19,11 @@ auto show_progress(LoadOptions options, const Load& load) {
     bar.update(done, total, "loading " + name);
   };
   return load(options);
+}
+
+LoadedModel with_notes_printed(LoadedModel loaded) {
+  print_notes(loaded.notes);
+  return loaded;
 }
 
 LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use,
@@ -123,14 +129,16 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
 
 LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_progress(use, pool, [&](const LoadOptions& options) {
+  return with_notes_printed(with_progress(use, pool, [&](const LoadOptions& options) {
     return load_model(path, wanted ? &*wanted : nullptr, options);
-  });
+  }));
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return open_weights(path, wanted ? &*wanted : nullptr, pool);
+  auto source = open_weights(path, wanted ? &*wanted : nullptr, pool);
+  print_notes(source->notes());
+  return source;
 }
 
 Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
@@ -149,9 +157,9 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
                                      const Model& model, ThreadPool& pool) {
   LoadOptions wanted = load_options(device, activations, use, pool);
   if (device == model.device) wanted.device_spare = model.device_spare;
-  return show_progress(std::move(wanted), [&](const LoadOptions& options) {
+  return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);
-  });
+  }));
 }
 
 }  // namespace walsh::cli

@@ -19,6 +19,8 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual std::string path() const = 0;  // for messages
+  // What whoever uses it should know and what is no error: sentences that name the place.
+  virtual std::vector<std::string> notes() const { return {}; }
   // The Hugging Face files, verbatim; empty when absent.
   virtual std::string_view config_json() const = 0;
   virtual std::string_view generation_config_json() const = 0;

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <new>
+#include <vector>
 
 namespace walsh {
 
@@ -32,6 +33,15 @@ ChecksumStream::~ChecksumStream() = default;
 
 void ChecksumStream::update(std::span<const std::byte> bytes) {
   XXH3_128bits_update(state_->state, bytes.data(), bytes.size());
+}
+
+Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count) {
+  const std::vector<std::byte> zeros(count);
+  ChecksumStream sum;
+  sum.update(bytes.first(offset));
+  sum.update(zeros);
+  sum.update(bytes.subspan(offset + count));
+  return sum.digest();
 }
 
 Checksum ChecksumStream::digest() const {

@@ -16,10 +16,6 @@
 namespace walsh {
 namespace {
 
-// A reader that knows version 1 only would take tensors that are rotated on the output side, or a
-// model with a folded rotation, for plain ones.
-constexpr uint32_t kPlainVersion = 1, kRotatedVersion = 2;
-
 constexpr size_t kWriteChunk = size_t{16} << 20;  // bytes of a mapped tensor resident at a time
 
 GgmlType ggml_type(DType type) {
@@ -49,8 +45,8 @@ void add_texts(GgufWriter& writer, const Compressor& source) {
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
   writer.set("general.architecture", GgufValue::text(model_type.value_or("unknown")));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
-  const bool plain = source.recipe().rotate == RotateAt::input;
-  writer.set(keys::kVersion, GgufValue::number(plain ? kPlainVersion : kRotatedVersion));
+  writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));
+  writer.set(keys::kHeader, GgufValue::numbers(std::vector<uint64_t>(2)));
   writer.set(keys::kProducer, GgufValue::text(std::string("walsh ") + kVersion));
   writer.set(keys::kRecipe, GgufValue::text(recipe_json(source.recipe())));
   if (source.folded()) {
@@ -271,6 +267,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   writer.patch(keys::kErrors, GgufValue::numbers(errors));
   writer.patch(keys::kChecksums, GgufValue::numbers(checksums));
   patch_scales(writer, source);
+  writer.seal(keys::kHeader);
   writer.commit();
   if (resume) resume->remove();
   return summarize(source, writer.file_size());

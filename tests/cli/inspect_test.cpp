@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "quantize/sealed_file.h"
 
 namespace walsh {
 namespace {
@@ -61,6 +62,33 @@ TEST_F(InspectCommand, CheckFindsAFlippedBit) {
   spill(path, bytes);
   expect_error(walsh({"inspect", path, "--check"}), 3, "checksum");
   expect_error(walsh({"run", path, "-p", "a"}), 3, "checksum");
+}
+
+TEST_F(InspectCommand, FindsChangedMetadataAsRunDoes) {
+  const std::string good = slurp(quantize("a.gguf", "tq3"));
+  for (const char* what : {"walsh.tensor.rotation", "rope_theta"}) {
+    std::string bytes = good;
+    const size_t at = bytes.find(what);
+    ASSERT_NE(at, std::string::npos);
+    // A number of the setting, or the seed of the first matrix in the layers.
+    const size_t offset = std::string(what) == "rope_theta" ? 13 : 21 + 16 + 32 + 32 + 8;
+    bytes[at + offset] = static_cast<char>(bytes[at + offset] ^ 1);
+    spill(file("b.gguf"), bytes);
+    expect_error(walsh({"inspect", file("b.gguf")}), 3, "header: checksum");
+    expect_error(walsh({"run", file("b.gguf"), "-p", "a"}), 3, "header: checksum");
+  }
+}
+
+TEST_F(InspectCommand, SaysOfAnOlderFileThatItsMetadataAreNotChecked) {
+  write_unsealed(slurp(quantize("a.gguf", "tq3")), file("old.gguf"), 2);
+  for (const CommandResult& r : {walsh({"inspect", file("old.gguf"), "--check"}),
+                                 walsh({"run", file("old.gguf"), "-p", "a", "-n", "1", "-q"}),
+                                 walsh({"bench", file("old.gguf"), "-p", "0", "-n", "1"})}) {
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.err.find("walsh: note: " + file("old.gguf") + ": written by an older walsh"),
+              std::string::npos)
+        << r.err;
+  }
 }
 
 TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {

@@ -7,31 +7,19 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "io/json.h"
 #include "quantize/open.h"
 #include "quantize/resume.h"
-#include "quantize/tiny_checkpoint.h"
+#include "quantize/sealed_file.h"
+#include "quantize/tiny_pipeline.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
-
-Recipe recipe_of(const std::string& type) {
-  Recipe recipe;
-  recipe.type = &get_format(type);
-  recipe.encode.effort = Effort::fast;
-  return recipe;
-}
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::vector<float> decode(WeightSource& source, const std::string& name) {
   const Tensor t = source.load(name);
@@ -40,12 +28,8 @@ std::vector<float> decode(WeightSource& source, const std::string& name) {
   return out;
 }
 
-class PipelineTest : public testing::Test {
+class PipelineTest : public TinyPipeline {
  protected:
-  std::unique_ptr<Compressor> compressor(const Recipe& recipe) {
-    return std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe,
-                                        pool_);
-  }
   ErrorCode failure(const Recipe& recipe, std::string* text = nullptr) {
     try {
       quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});
@@ -56,9 +40,6 @@ class PipelineTest : public testing::Test {
     ADD_FAILURE() << "no error";
     return ErrorCode::internal;
   }
-
-  TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
 };
 
 TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
@@ -365,6 +346,7 @@ TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
       const uint64_t at = round % 4 == 0 ? random.below(end) : header + random.below(1500);
       bad[at] = static_cast<char>(random.below(4) ? random.next() : 0xff);
     }
+    reseal(bad);
     std::ofstream(tiny_.file("bad.gguf"), std::ios::binary) << bad;
     try {
       auto file = WalshFile::open(tiny_.file("bad.gguf"));

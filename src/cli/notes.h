@@ -1,0 +1,13 @@
+// What the library tells besides results and errors (WeightSource::notes, LoadedModel::notes).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace walsh::cli {
+
+// One line on standard error, "walsh: note: TEXT". Nothing depends on its arrival.
+void print_note(const std::string& text);
+void print_notes(const std::vector<std::string>& texts);
+
+}  // namespace walsh::cli
