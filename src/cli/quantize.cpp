@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
@@ -163,7 +164,11 @@ int quantize(const Options& options) {
                  p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
     }
   };
-  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress);
+  const auto note = [&](const std::string& text) {
+    bar.clear();
+    print_note(text);
+  };
+  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress, note);
   bar.clear();
   print_summary(summary, options, error.mean(), watch.seconds());
   return 0;

@@ -168,11 +168,10 @@ Checksum write_tensor(GgufWriter& writer, const TensorPlan& plan,
   return sum.digest();
 }
 
-// The arrays of a tensor in one piece of memory; empty if its size is another one.
+// The arrays of a tensor in one piece of memory of its size.
 std::vector<std::span<const std::byte>> split(const TensorPlan& plan,
                                               std::span<const std::byte> content) {
   std::vector<std::span<const std::byte>> arrays;
-  if (content.size() != plan.bytes()) return arrays;
   for (const ArraySpec& spec : array_specs(*plan.format, plan.rows, plan.cols)) {
     arrays.push_back(content.first(spec.bytes));
     content = content.subspan(spec.bytes);
@@ -191,9 +190,9 @@ Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPla
                          ResumeFile* resume) {
   const auto key = resume ? source.encoding_key(plan.name) : std::nullopt;
   if (key) {
-    if (const auto record = resume->find(*key)) {
+    if (const auto record = resume->find(*key, plan.bytes())) {
       const auto arrays = split(plan, {record->content.data(), record->content.size()});
-      if (!arrays.empty()) return {write_tensor(writer, plan, arrays), record->nmse, true};
+      return {write_tensor(writer, plan, arrays), record->nmse, true};
     }
   }
   const Tensor tensor = source.load(plan.name);
@@ -235,7 +234,8 @@ QuantizeSummary predict(const Compressor& source) {
 }
 
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
-                                 const std::function<void(const QuantizeProgress&)>& progress) {
+                                 const std::function<void(const QuantizeProgress&)>& progress,
+                                 const NoteFunction& note) {
   source.settle_formats();
   GgufWriter writer;
   describe(writer, source);
@@ -246,7 +246,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   for (const TensorPlan& plan : tensors) {
     work_left += work_of(plan);
     if (plan.format->kind == CodeKind::trellis && !resume) {
-      resume = std::make_unique<ResumeFile>(path);
+      resume = std::make_unique<ResumeFile>(path, note);
     }
   }
   std::vector<float> errors(tensors.size());

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/note.h"
 #include "quantize/compressor.h"
 
 namespace walsh {
@@ -38,8 +39,10 @@ QuantizeSummary predict(const Compressor& source);
 // at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
 // its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
 // was encoded in a trellis format until then stays in a file beside `path` (quantize/resume.h), and
-// the next call continues with it; the bytes are those of a run without a stop.
+// the next call continues with it; the bytes are those of a run without a stop. `note` is told if
+// that cannot be; nothing fails for it, nor once the file is in its place.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
-                                 const std::function<void(const QuantizeProgress&)>& progress);
+                                 const std::function<void(const QuantizeProgress&)>& progress,
+                                 const NoteFunction& note = {});
 
 }  // namespace walsh

@@ -29,7 +29,7 @@ inline void spill(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
-class TinyPipeline : public testing::Test {
+class TinyPipeline : public ::testing::Test {
  protected:
   std::unique_ptr<Compressor> compressor(const Recipe& recipe) {
     return std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe,
@@ -41,7 +41,7 @@ class TinyPipeline : public testing::Test {
     return slurp(tiny_.file("out.gguf"));
   }
 
-  TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
+  TinyCheckpoint tiny_{::testing::UnitTest::GetInstance()->current_test_info()->name()};
   ThreadPool pool_{2};
 };
 
