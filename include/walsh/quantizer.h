@@ -35,6 +35,8 @@ struct CompressOptions {
 struct CompressReport {
   uint64_t file_bytes = 0;
   double bits_per_weight = 0;  // of the linear weights, scales included
+  // What is no error and should be known, as tensors whose error exceeds their type's bound.
+  std::vector<std::string> notes;
 };
 
 // Called after each tensor with the number done and the number of all; false stops.

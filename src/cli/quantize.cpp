@@ -18,6 +18,7 @@
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
+#include "quantize/bounds.h"
 #include "quantize/pipeline.h"
 #include "quantize/recipe_file.h"
 #include "walsh/error.h"
@@ -76,6 +77,9 @@ class LinearError {
 
 void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds) {
   if (options.json) {
+    nlohmann::ordered_json missed = nlohmann::ordered_json::array();
+    for (const MissedBound& m : s.missed)
+      missed.push_back({{"tensor", m.tensor}, {"nmse", m.nmse}, {"bound", m.format->bound}});
     const nlohmann::ordered_json json = {
         {"file", options.output},
         {"bytes", s.file_bytes},
@@ -83,6 +87,7 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
         {"linear_weights", s.linear_weights},
         {"weights", s.all_weights},
         {"nmse", options.dry_run ? nlohmann::ordered_json() : nlohmann::ordered_json(nmse)},
+        {"missed_bounds", std::move(missed)},
         {"dry_run", options.dry_run},
         {"seconds", seconds}};
     fmt::print("{}\n", format_json(json, 2));
@@ -171,6 +176,8 @@ int quantize(const Options& options) {
   const QuantizeSummary summary = quantize_to_file(*source, options.output, progress, note);
   bar.clear();
   print_summary(summary, options, error.mean(), watch.seconds());
+  for (const MissedBound& m : summary.missed)
+    print_warning(missed_bound_text(m.tensor, *m.format, m.nmse));
   return 0;
 }
 

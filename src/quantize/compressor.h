@@ -101,6 +101,8 @@ class Compressor : public WeightSource {
   // The same with its rows scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
   void refuse_unknown() const;
+  // Refuses NaN and infinity in a dense tensor.
+  void check_finite(const std::string& name, const Tensor& tensor) const;
   void decide_balancing();
   void balance_norm(size_t site);
   void balance_feeder(size_t site);

@@ -8,6 +8,7 @@
 #include "io/checksum.h"
 #include "io/gguf_writer.h"
 #include "io/json.h"
+#include "quantize/bounds.h"
 #include "quantize/resume.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
@@ -250,6 +251,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
     }
   }
   std::vector<float> errors(tensors.size());
+  std::vector<MissedBound> missed;
   std::vector<uint64_t> checksums(2 * tensors.size());
   double work_done = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -258,6 +260,8 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
     checksums[2 * i] = written.checksum.low;
     checksums[2 * i + 1] = written.checksum.high;
     errors[i] = static_cast<float>(written.nmse);
+    if (!source.recipe().calibration && misses_bound(*plan.format, written.nmse))
+      missed.push_back({plan.name, plan.format, written.nmse});
     source.release(plan.name);
     work_left -= work_of(plan);
     if (!written.resumed) work_done += work_of(plan);
@@ -270,7 +274,9 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   writer.seal(keys::kHeader);
   writer.commit();
   if (resume) resume->remove();
-  return summarize(source, writer.file_size());
+  QuantizeSummary summary = summarize(source, writer.file_size());
+  summary.missed = std::move(missed);
+  return summary;
 }
 
 }  // namespace walsh

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/note.h"
 #include "quantize/compressor.h"
@@ -19,11 +20,19 @@ struct QuantizeProgress {
   double work_done = 0, work_left = 0;
 };
 
+// A tensor whose error is more than a little above the bound of its format (quantize/bounds.h).
+struct MissedBound {
+  std::string tensor;
+  const Format* format = nullptr;
+  double nmse = 0;
+};
+
 struct QuantizeSummary {
   uint64_t file_bytes = 0;      // of the whole file
   uint64_t linear_weights = 0;  // weights in linear layers
   uint64_t linear_bytes = 0;    // their storage
   uint64_t all_weights = 0;
+  std::vector<MissedBound> missed;  // in file order
 
   double bits_per_weight() const {
     return linear_weights

@@ -45,14 +45,33 @@ TEST_F(InspectCommand, CheckMeasuresTheErrorsAgainstTheSource) {
   }
 }
 
-TEST_F(InspectCommand, CheckWarnsAboutErrorsBeyondTheBound) {
+TEST_F(InspectCommand, CheckFailsOnErrorsBeyondTheBound) {
   // The bound is that of the searched scales on rotated weights.
   const std::string path =
       quantize("a.gguf", "tq3", {"--rotation", "none", "--scale", "shape-gain"});
+  EXPECT_EQ(walsh({"inspect", path}).status, 0);
   const CommandResult r = walsh({"inspect", path, "--check"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.status, 1) << r.err;
   EXPECT_NE(r.out.find("checksums of 56 tensors are right"), std::string::npos);
   EXPECT_TRUE(r.err.starts_with("walsh: warning: ")) << r.err;
+  const CommandResult j = walsh({"inspect", path, "--check", "--json"});
+  EXPECT_EQ(j.status, 1) << j.err;
+  EXPECT_GT(nlohmann::json::parse(j.out)["suspicious"], 0);
+}
+
+TEST_F(InspectCommand, CheckMeasuresABoundThatTheFileDoesNotTell) {
+  const std::string path = quantize("a.gguf", "tq3");
+  const std::string other = copied_model("other");
+  // Weights that are not those of the file.
+  const std::string shard = other + "/model-00002-of-00002.safetensors";
+  std::string bytes = slurp(shard);
+  for (size_t i = bytes.size() / 2; i < bytes.size() / 2 + 200000; i += 2)
+    bytes[i + 1] = static_cast<char>(bytes[i + 1] ^ 0x80);
+  spill(shard, bytes);
+  EXPECT_EQ(walsh({"inspect", path, "--check"}).status, 0);
+  const CommandResult r = walsh({"inspect", path, "--check", "--source", other});
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_NE(r.err.find("times the bound"), std::string::npos) << r.err;
 }
 
 TEST_F(InspectCommand, CheckFindsAFlippedBit) {
@@ -82,8 +101,7 @@ TEST_F(InspectCommand, FindsChangedMetadataAsRunDoes) {
 TEST_F(InspectCommand, SaysOfAnOlderFileThatItsMetadataAreNotChecked) {
   write_unsealed(slurp(quantize("a.gguf", "tq3")), file("old.gguf"), 2);
   for (const CommandResult& r : {walsh({"inspect", file("old.gguf"), "--check"}),
-                                 walsh({"run", file("old.gguf"), "-p", "a", "-n", "1", "-q"}),
-                                 walsh({"bench", file("old.gguf"), "-p", "0", "-n", "1"})}) {
+                                 walsh({"run", file("old.gguf"), "-p", "a", "-n", "1", "-q"})}) {
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.err.find("walsh: note: " + file("old.gguf") + ": written by an older walsh"),
               std::string::npos)
