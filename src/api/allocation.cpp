@@ -75,6 +75,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   // Says what is wrong with the folder before anything is read.
   open_compressor(request.folder, base, read_plan, pool);
   const auto source = open_weights(request.folder, nullptr, pool);
+  check_texts(*source);
   const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
   options.ctx = std::min(options.ctx, config.max_positions);
   options.text.clear();

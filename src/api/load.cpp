@@ -23,6 +23,12 @@ Tokenizer read_tokenizer(const WeightSource& source) {
                               source.path() + ": tokenizer");
 }
 
+void check_texts(const WeightSource& source) {
+  const ModelConfig config = read_config(source);
+  if (!source.tokenizer_json().empty()) read_tokenizer(source);
+  stop_ids(config, source.generation_config_json(), source.path() + ": generation_config.json");
+}
+
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options) {
   const auto source = open_weights(path, recipe, *options.pool);
   const ModelConfig config = read_config(*source);
