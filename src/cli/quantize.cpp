@@ -51,13 +51,11 @@ std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, do
   return line;
 }
 
-// "", or ", 3 min left": the effort ahead at the speed of the effort behind.
-std::string time_left(const QuantizeProgress& p, double seconds) {
+// "", or ", 3 min left".
+std::string time_left(const QuantizeProgress& p) {
   constexpr double kWorthTelling = 10;
-  if (p.work_done <= 0) return "";
-  const double left = seconds * p.work_left / p.work_done;
-  if (left < kWorthTelling) return "";
-  return ", " + human_seconds(left) + " left";
+  if (p.seconds_left < kWorthTelling) return "";
+  return ", " + human_seconds(p.seconds_left) + " left";
 }
 
 // Weight-averaged NMSE of the linear layers.
@@ -163,10 +161,10 @@ int quantize(const Options& options) {
     InterruptGuard::check();
     error.add(*p.tensor, p.nmse);
     if (bar_wanted) {
-      bar.update(p.index, p.count, p.tensor->name + time_left(p, watch.seconds()));
+      bar.update(p.index, p.count, p.tensor->name + time_left(p));
     } else {
       fmt::print(stderr, "{}{}{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse),
-                 p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
+                 p.resumed ? "  resumed" : "", time_left(p));
     }
   };
   const auto note = [&](const std::string& text) {

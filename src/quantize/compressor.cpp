@@ -323,6 +323,16 @@ bool Compressor::fed_back(const TensorPlan& plan) const {
          (kind == CodeKind::scalar || kind == CodeKind::trellis);
 }
 
+int Compressor::measured_site(const TensorPlan& plan) const {
+  if (!recipe_.calibration) return -1;
+  if (plan.folded_site >= 0) return plan.folded_site;
+  return fed_back(plan) ? plan.site : plan.fed_site;
+}
+
+void Compressor::measure(const TensorPlan& plan) {
+  if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
+}
+
 const ErrorFeedback* Compressor::feedback(const TensorPlan& plan) {
   if (!fed_back(plan)) return nullptr;
   return &calibration().feedback(plan.site, column_scales(plan.name),

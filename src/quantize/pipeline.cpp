@@ -1,7 +1,6 @@
 #include "quantize/pipeline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "io/json.h"
 #include "quantize/bounds.h"
 #include "quantize/resume.h"
+#include "quantize/run_time.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
@@ -203,16 +203,6 @@ Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPla
   return {write_tensor(writer, plan, arrays), nmse, false};
 }
 
-// Effort of encoding in units of a weight of a scalar format: steps of a trellis visit all states.
-double work_of(const TensorPlan& plan) {
-  const double weights = static_cast<double>(plan.rows) * static_cast<double>(plan.cols);
-  if (plan.format->dense) return 0.02 * weights;
-  if (plan.format->kind == CodeKind::scalar) return weights;
-  if (plan.format->kind == CodeKind::product) return 8 * weights;  // searches all entries
-  const TrellisCode& code = plan.format->trellis;
-  return weights * (1.0 + std::ldexp(1.0, code.state_bits) / (64.0 * code.values));
-}
-
 QuantizeSummary summarize(const Compressor& source, uint64_t file_bytes) {
   QuantizeSummary s;
   s.file_bytes = file_bytes;
@@ -243,9 +233,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   writer.open(path);
   const auto& tensors = source.tensors();
   std::unique_ptr<ResumeFile> resume;
-  double work_left = 0;
   for (const TensorPlan& plan : tensors) {
-    work_left += work_of(plan);
     if (plan.format->kind == CodeKind::trellis && !resume) {
       resume = std::make_unique<ResumeFile>(path, note);
     }
@@ -253,9 +241,11 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   std::vector<float> errors(tensors.size());
   std::vector<MissedBound> missed;
   std::vector<uint64_t> checksums(2 * tensors.size());
-  double work_done = 0;
+  RunTime time(source);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& plan = tensors[i];
+    source.measure(plan);
+    time.measured(plan);
     const Written written = encode_and_write(writer, source, plan, resume.get());
     checksums[2 * i] = written.checksum.low;
     checksums[2 * i + 1] = written.checksum.high;
@@ -263,10 +253,9 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
     if (!source.recipe().calibration && misses_bound(*plan.format, written.nmse))
       missed.push_back({plan.name, plan.format, written.nmse});
     source.release(plan.name);
-    work_left -= work_of(plan);
-    if (!written.resumed) work_done += work_of(plan);
+    time.written(plan, written.resumed);
     if (!progress) continue;
-    progress({i + 1, tensors.size(), &plan, written.nmse, written.resumed, work_done, work_left});
+    progress({i + 1, tensors.size(), &plan, written.nmse, written.resumed, time.seconds_left()});
   }
   writer.patch(keys::kErrors, GgufValue::numbers(errors));
   writer.patch(keys::kChecksums, GgufValue::numbers(checksums));

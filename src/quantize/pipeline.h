@@ -15,9 +15,8 @@ struct QuantizeProgress {
   size_t index = 0, count = 0;  // of the tensor just written
   const TensorPlan* tensor = nullptr;
   double nmse = 0;
-  bool resumed = false;  // encoded by an earlier run that was interrupted
-  // Estimated effort of encoding, in any unit: spent by this run, and ahead of it.
-  double work_done = 0, work_left = 0;
+  bool resumed = false;      // encoded by an earlier run that was interrupted
+  double seconds_left = -1;  // estimated; negative if nothing is known yet
 };
 
 // A tensor whose error is more than a little above the bound of its format (quantize/bounds.h).
