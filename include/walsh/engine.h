@@ -53,7 +53,7 @@ class Engine {
   int64_t vocab_size() const;
   int64_t context() const;
   double bits_per_weight() const;  // of the linear weights
-  // What is worth knowing about how the files were read, one sentence each; usually nothing.
+  // What one should know of the model and what is no error; sentences that name the file.
   const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;

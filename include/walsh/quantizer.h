@@ -35,7 +35,7 @@ struct CompressOptions {
 struct CompressReport {
   uint64_t file_bytes = 0;
   double bits_per_weight = 0;  // of the linear weights, scales included
-  // What is worth knowing about how the checkpoint was read, one sentence each; usually nothing.
+  // What is no error and should be known, as tensors whose error exceeds their type's bound.
   std::vector<std::string> notes;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "api/load.h"
 #include "arch/plan.h"
 #include "io/checksum.h"
@@ -13,15 +15,12 @@ namespace walsh {
 namespace {
 
 // All compressors share one set of statistics: every recipe sees the same activations.
-OpenCompressor opener(const AllocationRequest& request, const Recipe& base, ThreadPool& pool) {
-  if (request.calibration.text.empty()) {
-    return [&](const Recipe& recipe) { return open_compressor(request.folder, recipe, pool); };
-  }
-  return [&, calibration = prepare_calibration(request.folder, base, request.calibration, pool)](
-             Recipe recipe) {
-    recipe.calibration = calibration.description;
+OpenCompressor opener(const AllocationRequest& request,
+                      std::optional<PreparedCalibration> calibration, ThreadPool& pool) {
+  return [&, calibration = std::move(calibration)](Recipe recipe) {
+    if (calibration) recipe.calibration = calibration->description;
     auto compressor = open_compressor(request.folder, recipe, pool);
-    compressor->calibrate(calibration.statistics);
+    if (calibration) compressor->calibrate(calibration->statistics);
     return compressor;
   };
 }
@@ -30,9 +29,16 @@ std::string text_id(const std::string& text) {
   return text.empty() ? "none" : checksum(std::as_bytes(std::span(text))).hex();
 }
 
-// Of all weights: reading them takes seconds, measuring with those of another checkpoint hours.
+// Of all weights, and of what else decides the model's function and the tokens of a text: reading
+// them takes seconds, measuring with those of another checkpoint hours.
 std::string checkpoint_id(WeightSource& source) {
   ChecksumStream sum;
+  for (const std::string_view text :
+       {source.config_json(), source.tokenizer_json(), source.tokenizer_config_json()}) {
+    const uint64_t size = text.size();
+    sum.update(std::as_bytes(std::span(&size, 1)));
+    sum.update(std::as_bytes(std::span(text)));
+  }
   for (const std::string& name : source.names()) {
     const Tensor tensor = source.load(name);
     sum.update(std::as_bytes(std::span(name)));
@@ -48,17 +54,14 @@ std::string checkpoint_id(WeightSource& source) {
 
 // What the damage of a single tensor depends on.
 std::string conditions(const AllocationRequest& request, const Recipe& base,
+                       const std::optional<PreparedCalibration>& calibration,
                        const std::string& checkpoint, const std::string& text) {
   Recipe plain = base;
   plain.type = &dense_format(DType::f32);
-  const std::string& calibration = request.calibration.text;
-  return fmt::format(
-      "weights {}, text {}, windows of {}: {}, probe {}, calibrated on {} ({} "
-      "tokens), {}",
-      checkpoint, text_id(text), request.options.ctx, request.options.windows,
-      probe_name(request.options.probe),
-      calibration.empty() ? "nothing" : printable(calibration, 1 << 12), request.calibration.tokens,
-      recipe_json(plain));
+  if (calibration) plain.calibration = calibration->description;
+  return fmt::format("model {}, text {}, windows of {}: {}, probe {}, {}", checkpoint,
+                     text_id(text), request.options.ctx, request.options.windows,
+                     probe_name(request.options.probe), recipe_json(plain));
 }
 
 }  // namespace
@@ -73,6 +76,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   // Says what is wrong with the folder before anything is read.
   open_compressor(request.folder, base, pool);
   const auto source = open_weights(request.folder, nullptr, pool);
+  check_texts(*source);
   const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
   options.ctx = std::min(options.ctx, config.max_positions);
   options.text.clear();
@@ -85,9 +89,12 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
     options.text = tokenizer.encode(text, false);
     options.bos = tokenizer.added_bos().value_or(-1);
   }
+  std::optional<PreparedCalibration> calibration;
+  if (!request.calibration.text.empty())
+    calibration = prepare_calibration(request.folder, base, request.calibration, pool);
   if (!options.sensitivity_file.empty())
-    options.conditions = conditions(request, base, checkpoint_id(*source), text);
-  return allocate(opener(request, base, pool), base, options, load);
+    options.conditions = conditions(request, base, calibration, checkpoint_id(*source), text);
+  return allocate(opener(request, std::move(calibration), pool), base, options, load);
 }
 
 }  // namespace walsh

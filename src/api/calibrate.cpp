@@ -46,11 +46,14 @@ std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe re
   // Of something that is no checkpoint open_compressor knows best what to say.
   std::error_code unreadable;
   if (request.text.empty() || !std::filesystem::is_directory(folder, unreadable)) {
-    return open_compressor(folder, recipe, pool);
+    auto compressor = open_compressor(folder, recipe, pool);
+    check_texts(*compressor);
+    return compressor;
   }
   PreparedCalibration calibration = prepare_calibration(folder, recipe, request, pool);
   recipe.calibration = calibration.description;
   auto compressor = open_compressor(folder, recipe, pool);
+  check_texts(*compressor);
   compressor->calibrate(std::move(calibration.statistics));
   return compressor;
 }

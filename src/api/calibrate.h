@@ -35,7 +35,8 @@ struct PreparedCalibration {
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
-// open_compressor (quantize/open.h), calibrated if the request has a text.
+// open_compressor (quantize/open.h), calibrated if the request has a text, of a model whose other
+// files are usable (check_texts, api/load.h).
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool);
 

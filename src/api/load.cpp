@@ -21,6 +21,12 @@ Tokenizer read_tokenizer(const WeightSource& source) {
                               source.path() + ": tokenizer");
 }
 
+void check_texts(const WeightSource& source) {
+  const ModelConfig config = read_config(source);
+  if (!source.tokenizer_json().empty()) read_tokenizer(source);
+  GenerationConfig(config, source.generation_config_json(), source.config_json(), source.path());
+}
+
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
                        const BeforeWeights& before_weights) {
   const auto source = open_weights(path, recipe, *options.pool);

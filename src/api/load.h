@@ -21,7 +21,7 @@ struct LoadedModel {
   Model model;
   Tokenizer tokenizer;
   GenerationConfig generation;
-  std::vector<std::string> notes;  // WeightSource::notes
+  std::vector<std::string> notes;  // as WeightSource::notes
 };
 
 // Called before the weights are read, so that what is wrong with small files is told first.
@@ -34,6 +34,11 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
 
 // Throws bad_input if the source has no tokenizer or one that is not understood.
 Tokenizer read_tokenizer(const WeightSource& source);
+
+// Refuses what load_model would refuse of a model's config, tokenizer and generation config, before
+// work that would be in vain. Only the tokenizer may be missing: models without one can be measured
+// in their speed.
+void check_texts(const WeightSource& source);
 
 // The two steps of it for those who need no tokenizer.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

@@ -6,6 +6,7 @@
 #include "api/outputs.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
+#include "quantize/bounds.h"
 #include "quantize/pipeline.h"
 #include "quantize/recipe_file.h"
 #include "walsh/error.h"
@@ -71,12 +72,19 @@ CompressReport quantize(const std::string& in, const std::string& out,
   calibration.read();
   const Recipe recipe = choose_recipe(in, options, calibration, pool);
   const auto source = open_calibrated(in, recipe, calibration, pool);
-  const QuantizeSummary summary = quantize_to_file(*source, out, [&](const QuantizeProgress& step) {
+  CompressReport report;
+  const auto check = [&](const QuantizeProgress& step) {
     if (progress && !progress(step.index, step.count)) {
       throw Error(ErrorCode::interrupted, out, "stopped by the caller");
     }
-  });
-  return {summary.file_bytes, summary.bits_per_weight(), source->notes()};
+  };
+  const auto note = [&](const std::string& text) { report.notes.push_back(text); };
+  const QuantizeSummary summary = quantize_to_file(*source, out, check, note);
+  report.file_bytes = summary.file_bytes;
+  report.bits_per_weight = summary.bits_per_weight();
+  for (const MissedBound& m : summary.missed)
+    report.notes.push_back(missed_bound_text(m.tensor, *m.format, m.nmse));
+  return report;
 }
 
 std::vector<FormatSummary> formats() {

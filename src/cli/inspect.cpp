@@ -12,10 +12,12 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "io/printable.h"
+#include "quantize/bounds.h"
 #include "quantize/open.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
@@ -24,9 +26,7 @@
 namespace walsh::cli {
 namespace {
 
-// A tensor whose measured error exceeds its format's bound by more than this is suspicious, unless
-// it was calibrated: weights may err more then where the output does not feel it.
-constexpr double kSuspiciousRatio = 1.15;
+constexpr int kMissedBoundStatus = 1;
 
 struct Options {
   std::string file, source;
@@ -44,10 +44,7 @@ struct Row {
     return weights > 0 ? 8.0 * static_cast<double>(tensor->bytes) / weights : 0;
   }
   double error() const { return measured.value_or(tensor->nmse); }
-  bool suspicious() const {
-    const double bound = tensor->format->bound;
-    return bound > 0 && !calibrated && error() > kSuspiciousRatio * bound;
-  }
+  bool suspicious() const { return !calibrated && misses_bound(*tensor->format, error()); }
 };
 
 struct Totals {
@@ -166,9 +163,7 @@ void print_check(const std::vector<Row>& rows) {
   print_result("checksums of {} tensors are right\n", rows.size());
   for (const Row& row : rows) {
     if (!row.suspicious()) continue;
-    message("walsh: warning: {}: NMSE {:.4g} is {:.2f} times the bound {:.4g} of {}\n",
-            row.tensor->name, row.error(), row.error() / row.tensor->format->bound,
-            row.tensor->format->bound, row.tensor->format->name);
+    print_warning(missed_bound_text(row.tensor->name, *row.tensor->format, row.error()));
   }
 }
 
@@ -180,6 +175,7 @@ int inspect(const Options& options) {
   const InterruptGuard interrupt;
   ProgressBar bar(is_terminal(STDERR_FILENO));
   const auto file = WalshFile::open(options.file);
+  print_notes(file->notes());
   std::vector<Row> rows;
   const bool calibrated = parse_json(file->recipe(), file->path()).contains("calibration");
   for (const StoredTensor& tensor : file->tensors())
@@ -188,11 +184,11 @@ int inspect(const Options& options) {
   if (!options.source.empty()) measure_errors(*file, options, rows, bar);
   if (options.json) {
     print_json(*file, rows, options.check);
-    return 0;
+  } else {
+    print_table(*file, rows);
+    if (options.check) print_check(rows);
   }
-  print_table(*file, rows);
-  if (options.check) print_check(rows);
-  return 0;
+  return options.check && Totals(rows).suspicious > 0 ? kMissedBoundStatus : 0;
 }
 
 }  // namespace

@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "base/cpu.h"
 #include "cli/interrupt.h"
+#include "cli/notes.h"
 #include "cli/terminal.h"
-#include "io/printable.h"
 
 namespace walsh::cli {
 namespace {
@@ -23,6 +21,11 @@ auto show_progress(LoadOptions options, const Load& load) {
   return load(options);
 }
 
+LoadedModel with_notes_printed(LoadedModel loaded) {
+  print_notes(loaded.notes);
+  return loaded;
+}
+
 LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use,
                          ThreadPool& pool) {
   LoadOptions options;
@@ -34,19 +37,7 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
   return options;
 }
 
-LoadedModel load_noted(const std::string& path, const Recipe* recipe, const LoadOptions& options,
-                       const BeforeWeights& before_weights) {
-  LoadedModel model = load_model(path, recipe, options, before_weights);
-  print_notes(model.notes);
-  return model;
-}
-
 }  // namespace
-
-void print_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes)
-    std::fputs(("walsh: note: " + printable(note, 1024) + "\n").c_str(), stderr);
-}
 
 void MachineOptions::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "Threads (default: one per core)")
@@ -138,9 +129,9 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
 
 LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_progress(use, pool, [&](const LoadOptions& options) {
-    return load_noted(path, wanted ? &*wanted : nullptr, options, use.before_weights);
-  });
+  return with_notes_printed(with_progress(use, pool, [&](const LoadOptions& options) {
+    return load_model(path, wanted ? &*wanted : nullptr, options, use.before_weights);
+  }));
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
@@ -166,9 +157,9 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
                                      const Model& model, ThreadPool& pool) {
   LoadOptions wanted = load_options(device, activations, use, pool);
   if (device == model.device) wanted.device_spare = model.device_spare;
-  return show_progress(std::move(wanted), [&](const LoadOptions& options) {
-    return load_noted(path, nullptr, options, {});
-  });
+  return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
+    return load_model(path, nullptr, options);
+  }));
 }
 
 }  // namespace walsh::cli

@@ -32,9 +32,6 @@ struct ModelUse {
   BeforeWeights before_weights = {};
 };
 
-// What there is to say about how a model was read, on standard error.
-void print_notes(const std::vector<std::string>& notes);
-
 // MODEL, --activations, and --quantize with its refinements.
 struct ModelOptions {
   std::string path;

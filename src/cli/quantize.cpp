@@ -14,11 +14,13 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
+#include "quantize/bounds.h"
 #include "quantize/pipeline.h"
 #include "quantize/recipe_file.h"
 #include "walsh/error.h"
@@ -51,13 +53,11 @@ std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, do
   return line;
 }
 
-// "", or ", 3 min left": the effort ahead at the speed of the effort behind.
-std::string time_left(const QuantizeProgress& p, double seconds) {
+// "", or ", 3 min left".
+std::string time_left(const QuantizeProgress& p) {
   constexpr double kWorthTelling = 10;
-  if (p.work_done <= 0) return "";
-  const double left = seconds * p.work_left / p.work_done;
-  if (left < kWorthTelling) return "";
-  return ", " + human_seconds(left) + " left";
+  if (p.seconds_left < kWorthTelling) return "";
+  return ", " + human_seconds(p.seconds_left) + " left";
 }
 
 // Weight-averaged NMSE of the linear layers.
@@ -77,6 +77,9 @@ class LinearError {
 
 void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds) {
   if (options.json) {
+    nlohmann::ordered_json missed = nlohmann::ordered_json::array();
+    for (const MissedBound& m : s.missed)
+      missed.push_back({{"tensor", m.tensor}, {"nmse", m.nmse}, {"bound", m.format->bound}});
     const nlohmann::ordered_json json = {
         {"file", options.output},
         {"bytes", s.file_bytes},
@@ -84,6 +87,7 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
         {"linear_weights", s.linear_weights},
         {"weights", s.all_weights},
         {"nmse", options.dry_run ? nlohmann::ordered_json() : nlohmann::ordered_json(nmse)},
+        {"missed_bounds", std::move(missed)},
         {"dry_run", options.dry_run},
         {"seconds", seconds}};
     print_result("{}\n", format_json(json, 2));
@@ -173,15 +177,21 @@ int quantize(const Options& options) {
     InterruptGuard::check();
     error.add(*p.tensor, p.nmse);
     if (bar_wanted) {
-      bar.update(p.index, p.count, p.tensor->name + time_left(p, watch.seconds()));
+      bar.update(p.index, p.count, p.tensor->name + time_left(p));
     } else {
       message("{}{}{}\n", tensor_line(*p.tensor, p.index, p.count, p.nmse),
-              p.resumed ? "  resumed" : "", time_left(p, watch.seconds()));
+              p.resumed ? "  resumed" : "", time_left(p));
     }
   };
-  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress);
+  const auto note = [&](const std::string& text) {
+    bar.clear();
+    print_note(text);
+  };
+  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress, note);
   bar.clear();
   print_summary(summary, options, error.mean(), watch.seconds());
+  for (const MissedBound& m : summary.missed)
+    print_warning(missed_bound_text(m.tensor, *m.format, m.nmse));
   return 0;
 }
 

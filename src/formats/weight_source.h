@@ -19,13 +19,13 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual std::string path() const = 0;  // for messages
+  // What whoever uses it should know and what is no error: sentences that name the place.
+  virtual std::vector<std::string> notes() const { return {}; }
   // The Hugging Face files; empty when absent. Verbatim, unless a note says otherwise.
   virtual std::string_view config_json() const = 0;
   virtual std::string_view generation_config_json() const = 0;
   virtual std::string_view tokenizer_json() const = 0;
   virtual std::string_view tokenizer_config_json() const = 0;
-  // What a user should know about how the files were read, one sentence each.
-  virtual std::vector<std::string> notes() const { return {}; }
 
   virtual bool contains(const std::string& name) const = 0;
   // Every tensor name, in file order.

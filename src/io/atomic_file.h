@@ -39,7 +39,8 @@ class AtomicFile {
   uint64_t size() const { return size_.load(std::memory_order_relaxed); }
 
   // Brings everything to the disk, then renames: fsync(file), rename, fsync(folder). Writing after
-  // it is a mistake. If it throws, the temporary file is removed by the destructor.
+  // it is a mistake. If it throws, the temporary file is removed by the destructor; nothing throws
+  // once the file has its name.
   void commit();
 
   const std::string& path() const { return path_; }

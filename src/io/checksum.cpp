@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <vector>
 
 #include "base/stop.h"
 
@@ -47,6 +48,15 @@ void ChecksumStream::update(std::span<const std::byte> bytes) {
     XXH3_128bits_update(state_->state, piece.data(), piece.size());
     bytes = bytes.subspan(piece.size());
   }
+}
+
+Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count) {
+  const std::vector<std::byte> zeros(count);
+  ChecksumStream sum;
+  sum.update(bytes.first(offset));
+  sum.update(zeros);
+  sum.update(bytes.subspan(offset + count));
+  return sum.digest();
 }
 
 Checksum ChecksumStream::digest() const {

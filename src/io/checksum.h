@@ -1,4 +1,4 @@
-// XXH3-128 checksums of tensor data: they find damage, they do not authenticate.
+// XXH3-128 checksums of files' contents: they find damage, they do not authenticate.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,10 @@ struct Checksum {
 };
 
 Checksum checksum(std::span<const std::byte> bytes);
+
+// The same as if `count` bytes from `offset` on, which lie inside, were zero: of something that
+// holds its own checksum.
+Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count);
 
 // The checksum of a sequence of pieces equals that of their concatenation.
 class ChecksumStream {

@@ -95,7 +95,9 @@ class Parser {
     if (!content_.metadata_index.try_emplace(key, content_.metadata.size()).second) {
       reader_.fail("duplicate metadata key " + printable(key));
     }
-    content_.metadata.push_back({std::move(key), read_value(type, what)});
+    GgufValue value = read_value(type, what);
+    const uint64_t offset = reader_.offset() - value.raw().size();
+    content_.metadata.push_back({std::move(key), std::move(value), offset});
   }
 
   GgufValue read_value(GgufType type, const std::string& what) {
@@ -205,9 +207,14 @@ class Parser {
 
 }  // namespace
 
-const GgufValue* GgufContent::find(std::string_view key) const {
+const GgufEntry* GgufContent::find_entry(std::string_view key) const {
   const auto place = metadata_index.find(std::string(key));
-  return place == metadata_index.end() ? nullptr : &metadata[place->second].value;
+  return place == metadata_index.end() ? nullptr : &metadata[place->second];
+}
+
+const GgufValue* GgufContent::find(std::string_view key) const {
+  const GgufEntry* entry = find_entry(key);
+  return entry == nullptr ? nullptr : &entry->value;
 }
 
 const GgufTensor* GgufContent::find_tensor(std::string_view name) const {

@@ -22,6 +22,7 @@ struct GgufContent {
 
   // nullptr if absent.
   const GgufValue* find(std::string_view key) const;
+  const GgufEntry* find_entry(std::string_view key) const;
   const GgufTensor* find_tensor(std::string_view name) const;
   // Throws bad_input naming `where` if absent.
   const GgufValue& get(std::string_view key, std::string_view where) const;

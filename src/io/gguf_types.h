@@ -138,6 +138,7 @@ class GgufValue {
 struct GgufEntry {
   std::string key;
   GgufValue value;
+  uint64_t offset = 0;  // in the file, of the first number; not set for strings
 };
 
 struct GgufTensor {

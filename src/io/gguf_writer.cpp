@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "io/checksum.h"
 #include "io/printable.h"
 
 namespace walsh {
@@ -47,6 +48,7 @@ class Buffer {
   }
   uint64_t size() const { return out_.size(); }
   std::span<const std::byte> view() const { return std::as_bytes(std::span(out_)); }
+  std::string take() { return std::move(out_); }
 
  private:
   std::string out_;
@@ -117,18 +119,17 @@ std::vector<GgufTensor> GgufWriter::layout() const {
   return result;
 }
 
-void GgufWriter::write_header(AtomicFile& file) {
+std::string GgufWriter::header() {
   Buffer out;
   out.bytes(kMagic, sizeof kMagic);
   out.number(kGgufVersion);
   out.number<uint64_t>(slots_.size());
   out.number<uint64_t>(metadata_.size());
-  value_offsets_.clear();
-  for (const auto& [key, value] : metadata_) {
-    out.text(key);
-    out.type(value.is_array() ? GgufType::array : value.type());
-    value_offsets_.push_back(out.size());
-    out.value(value);
+  for (GgufEntry& entry : metadata_) {
+    out.text(entry.key);
+    out.type(entry.value.is_array() ? GgufType::array : entry.value.type());
+    out.value(entry.value);
+    entry.offset = out.size() - entry.value.raw().size();
   }
   for (const auto& slot : slots_) {
     out.text(slot.tensor.name);
@@ -138,14 +139,15 @@ void GgufWriter::write_header(AtomicFile& file) {
     out.number(slot.tensor.type);
     out.number(slot.tensor.offset);
   }
-  file.write_at(0, out.view());
+  return out.take();
 }
 
 void GgufWriter::open(const std::string& path) {
   if (file_) misuse(path, "opened twice");
   const uint64_t size = file_size();
   auto file = std::make_unique<AtomicFile>(path, size);
-  write_header(*file);
+  const std::string bytes = header();
+  file->write_at(0, std::as_bytes(std::span(bytes)));
   file->resize(size);  // the padding reads as zeros
   data_offset_ = size - data_size_;
   file_ = std::move(file);
@@ -167,15 +169,25 @@ void GgufWriter::write(std::string_view name, std::span<const std::byte> data, u
 void GgufWriter::patch(std::string_view key, const GgufValue& value) {
   const auto place = keys_.find(std::string(key));
   if (!file_ || place == keys_.end()) misuse(key, "no such key, or not open");
-  GgufValue& old = metadata_[place->second].value;
+  if (sealed_) misuse(key, "patched after seal");
+  GgufEntry& entry = metadata_[place->second];
+  const GgufValue& old = entry.value;
   if (value.type() != old.type() || value.is_array() != old.is_array() ||
-      value.count() != old.count() || value.encoded_size() != old.encoded_size()) {
+      value.count() != old.count() || value.encoded_size() != old.encoded_size() ||
+      value.type() == GgufType::string) {
     misuse(key, "is " + old.describe() + ", cannot become " + value.describe());
   }
-  Buffer out;
-  out.value(value);
-  file_->write_at(value_offsets_[place->second], out.view());
-  old = value;
+  file_->write_at(entry.offset, value.raw());
+  entry.value = value;
+}
+
+void GgufWriter::seal(std::string_view key) {
+  patch(key, GgufValue::numbers(std::vector<uint64_t>(2)));
+  std::string bytes = header();
+  bytes.resize(data_offset_);  // the padding
+  const Checksum sum = checksum(std::as_bytes(std::span(bytes)));
+  patch(key, GgufValue::numbers(std::vector<uint64_t>{sum.low, sum.high}));
+  sealed_ = true;
 }
 
 void GgufWriter::commit() {

@@ -38,8 +38,11 @@ class GgufWriter {
   void open(const std::string& path);
   // Writes `data` into the tensor, starting `offset` bytes into it. Threads may do so at once.
   void write(std::string_view name, std::span<const std::byte> data, uint64_t offset = 0);
-  // Replaces a value by one of the same type and encoded size.
+  // Replaces a number or an array of numbers by one of the same type and size.
   void patch(std::string_view key, const GgufValue& value);
+  // Sets `key`, an array of two u64, to the checksum (low half first) of all bytes in front of the
+  // tensor data as if the array's own 16 bytes were zero. Nothing can be patched after it.
+  void seal(std::string_view key);
   // Requires every tensor to be written completely; renames to the final name.
   void commit();
 
@@ -48,16 +51,17 @@ class GgufWriter {
     GgufTensor tensor;  // offset is relative to the data until open
     uint64_t written = 0;
   };
-  void write_header(AtomicFile& file);
+  // All bytes in front of the padding; sets the entries' offsets.
+  std::string header();
   uint64_t header_size() const;
 
   uint32_t alignment_;
   std::vector<GgufEntry> metadata_;
-  std::vector<uint64_t> value_offsets_;  // in the file, per metadata entry
   std::vector<Slot> slots_;
   std::unordered_map<std::string, size_t> keys_, names_;
   uint64_t data_size_ = 0, data_offset_ = 0;
   std::unique_ptr<AtomicFile> file_;
+  bool sealed_ = false;
   std::mutex mutex_;
 };
 

@@ -19,6 +19,8 @@ class Calibration {
   // `pool` outlives this object.
   Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool);
 
+  // Measures the layer of a site, if its moments are not known.
+  void measure(int site) { statistics_->moments(site); }
   // Root mean square of every channel of a site.
   std::vector<float> rms(int site);
   // A checksum of all that was measured at a site.

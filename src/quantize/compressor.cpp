@@ -4,7 +4,9 @@
 
 #include "base/aligned.h"
 #include "quantize/balance.h"
+#include "quantize/encode_source.h"
 #include "quantize/encode_tensor.h"
+#include "quantize/scale_range.h"
 #include "quantize/trellis_tensor.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
@@ -297,13 +299,19 @@ void Compressor::encode_on(const Device& device) {
 
 Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
   Tensor tensor;
-  with_rows(plan, source, column_scales(plan.name), [&](ReadRows) {
+  with_rows(plan, source, column_scales(plan.name), [&](ReadRows read_rows) {
     double error = 0, norm = 0;
     const bool embedding = static_cast<size_t>(plan.site) + 1 == sites_.size();
     const auto encode = keep_on_gpu_ && !embedding ? &cuda::GpuEncoder::encode_on_device
                                                    : &cuda::GpuEncoder::encode_to_host;
     tensor = (*gpu_.*encode)(*plan.format, plan.rotation, recipe_.encode, source,
                              column_scales(plan.name), &error, &norm);
+    Tensor on_host = tensor;
+    if (tensor.on_gpu && may_have_lost_scales(*plan.format, error, norm)) {
+      on_host = gpu_->encode_to_host(*plan.format, plan.rotation, recipe_.encode, source,
+                                     column_scales(plan.name), &error, &norm);
+    }
+    if (!on_host.on_gpu) refuse_lost_scales(on_host, read_rows, pool_, error, norm);
     nmse_[plan.name] = norm > 0 ? error / norm : 0.0;
   });
   return tensor;
@@ -315,6 +323,16 @@ bool Compressor::fed_back(const TensorPlan& plan) const {
   const CodeKind kind = plan.format->kind;
   return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
          (kind == CodeKind::scalar || kind == CodeKind::trellis);
+}
+
+int Compressor::measured_site(const TensorPlan& plan) const {
+  if (!recipe_.calibration) return -1;
+  if (plan.folded_site >= 0) return plan.folded_site;
+  return fed_back(plan) ? plan.site : plan.fed_site;
+}
+
+void Compressor::measure(const TensorPlan& plan) {
+  if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
 }
 
 const ErrorFeedback* Compressor::feedback(const TensorPlan& plan) {
@@ -334,9 +352,19 @@ Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
     double squared_error = 0, squared_norm = 0;
     tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
                            read_rows, pool_, &squared_error, &squared_norm, feedback(plan));
+    refuse_lost_scales(tensor, read_rows, pool_, squared_error, squared_norm);
     nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
   });
   return tensor;
+}
+
+void Compressor::check_finite(const std::string& name, const Tensor& tensor) const {
+  try {
+    detail::refuse_not_finite(tensor, pool_);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::bad_input) throw;
+    throw Error(e.code(), path() + ": tensor " + name, e.reason());
+  }
 }
 
 Tensor Compressor::load(const std::string& name) {
@@ -346,10 +374,10 @@ Tensor Compressor::load(const std::string& name) {
                 "the checkpoint lacks this tensor");
   }
   const TensorPlan& plan = tensors_[it->second];
-  if (plan.folded_site >= 0) return folded_gain(plan);
-  const Tensor source = read(name);
-  if (plan.format == source.format) return source;
-  return encode(plan, source);
+  const Tensor source = plan.folded_site >= 0 ? folded_gain(plan) : read(name);
+  if (plan.format != source.format) return encode(plan, source);
+  check_finite(name, source);
+  return source;
 }
 
 }  // namespace walsh

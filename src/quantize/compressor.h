@@ -60,6 +60,12 @@ class Compressor : public WeightSource {
   // a step of its own, before anything is loaded or written; later calls do nothing.
   void settle_formats();
   const Recipe& recipe() const { return recipe_; }
+  // The site whose inputs have to be measured on the calibration text before a tensor is loaded; -1
+  // if there is none.
+  int measured_site(const TensorPlan& plan) const;
+  // Does that, for the layer that the tensor is in: a step of its own that can take long. Loading
+  // does it otherwise.
+  void measure(const TensorPlan& plan);
   // A checksum of all that decides the bytes of a tensor that takes long to encode (trellis);
   // empty for others.
   std::optional<Checksum> encoding_key(const std::string& name);
@@ -102,6 +108,8 @@ class Compressor : public WeightSource {
   // The same with its rows scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
   void refuse_unknown();
+  // Refuses NaN and infinity in a dense tensor.
+  void check_finite(const std::string& name, const Tensor& tensor) const;
   void decide_balancing();
   void balance_norm(size_t site);
   void balance_feeder(size_t site);

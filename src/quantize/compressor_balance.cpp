@@ -63,6 +63,7 @@ std::vector<std::string> Compressor::separately_scaled() const {
 
 std::vector<float> Compressor::gain(const Site& site) {
   const Tensor norm = source_.load(site.norm);
+  check_finite(site.norm, norm);
   std::vector<float> gain(static_cast<size_t>(norm.cols));
   decode_rows(norm, 0, 1, gain.data());
   for (float& g : gain)

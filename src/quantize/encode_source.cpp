@@ -9,6 +9,11 @@
 #include "walsh/error.h"
 
 namespace walsh::detail {
+namespace {
+
+constexpr int64_t kCheckedValues = 1 << 16;  // looked at together
+
+}  // namespace
 
 std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t rows, int64_t cols) {
   const std::vector<ArraySpec> specs = array_specs(format, rows, cols);
@@ -39,6 +44,18 @@ void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t co
       refuse_value(std::isnan(out[i]) ? "NaN" : "infinity", row, i);
     }
   }
+}
+
+void refuse_not_finite(const Tensor& tensor, ThreadPool& pool) {
+  const int64_t per_item = std::max<int64_t>(1, kCheckedValues / tensor.cols);
+  pool.for_each((tensor.rows + per_item - 1) / per_item, [&](int64_t item) {
+    const int64_t begin = item * per_item, end = std::min(tensor.rows, begin + per_item);
+    std::vector<float> values(static_cast<size_t>((end - begin) * tensor.cols));
+    const auto read = [&](int64_t first, int64_t last, float* out) {
+      decode_rows(tensor, first, last, out);
+    };
+    read_finite_rows(read, begin, end, tensor.cols, values.data());
+  });
 }
 
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out) {

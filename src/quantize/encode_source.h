@@ -29,6 +29,8 @@ std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t row
 [[noreturn]] void refuse_value(std::string what, int64_t row, int64_t col);
 // Source rows [begin, end) into out[(end - begin) * cols]; refuses NaN and infinity.
 void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t cols, float* out);
+// Refuses NaN and infinity in a dense tensor, as those who encode it do.
+void refuse_not_finite(const Tensor& tensor, ThreadPool& pool);
 // out[rotator.size()] = the rotated row x[cols], padded with zeros; refuses what overflows. `row`
 // is for the message.
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out);

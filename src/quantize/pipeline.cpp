@@ -1,24 +1,21 @@
 #include "quantize/pipeline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 
 #include "io/checksum.h"
 #include "io/gguf_writer.h"
 #include "io/json.h"
+#include "quantize/bounds.h"
 #include "quantize/resume.h"
+#include "quantize/run_time.h"
 #include "quantize/walsh_file.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
 namespace walsh {
 namespace {
-
-// A reader that knows version 1 only would take tensors that are rotated on the output side, or a
-// model with a folded rotation, for plain ones.
-constexpr uint32_t kPlainVersion = 1, kRotatedVersion = 2;
 
 constexpr size_t kWriteChunk = size_t{16} << 20;  // bytes of a mapped tensor resident at a time
 
@@ -49,8 +46,8 @@ void add_texts(GgufWriter& writer, const Compressor& source) {
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
   writer.set("general.architecture", GgufValue::text(model_type.value_or("unknown")));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
-  const bool plain = source.recipe().rotate == RotateAt::input;
-  writer.set(keys::kVersion, GgufValue::number(plain ? kPlainVersion : kRotatedVersion));
+  writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));
+  writer.set(keys::kHeader, GgufValue::numbers(std::vector<uint64_t>(2)));
   writer.set(keys::kProducer, GgufValue::text(std::string("walsh ") + kVersion));
   writer.set(keys::kRecipe, GgufValue::text(recipe_json(source.recipe())));
   if (source.folded()) {
@@ -172,11 +169,10 @@ Checksum write_tensor(GgufWriter& writer, const TensorPlan& plan,
   return sum.digest();
 }
 
-// The arrays of a tensor in one piece of memory; empty if its size is another one.
+// The arrays of a tensor in one piece of memory of its size.
 std::vector<std::span<const std::byte>> split(const TensorPlan& plan,
                                               std::span<const std::byte> content) {
   std::vector<std::span<const std::byte>> arrays;
-  if (content.size() != plan.bytes()) return arrays;
   for (const ArraySpec& spec : array_specs(*plan.format, plan.rows, plan.cols)) {
     arrays.push_back(content.first(spec.bytes));
     content = content.subspan(spec.bytes);
@@ -195,9 +191,9 @@ Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPla
                          ResumeFile* resume) {
   const auto key = resume ? source.encoding_key(plan.name) : std::nullopt;
   if (key) {
-    if (const auto record = resume->find(*key)) {
+    if (const auto record = resume->find(*key, plan.bytes())) {
       const auto arrays = split(plan, {record->content.data(), record->content.size()});
-      if (!arrays.empty()) return {write_tensor(writer, plan, arrays), record->nmse, true};
+      return {write_tensor(writer, plan, arrays), record->nmse, true};
     }
   }
   const Tensor tensor = source.load(plan.name);
@@ -205,16 +201,6 @@ Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPla
   const double nmse = source.nmse(plan.name);
   if (key) resume->add(*key, nmse, arrays);
   return {write_tensor(writer, plan, arrays), nmse, false};
-}
-
-// Effort of encoding in units of a weight of a scalar format: steps of a trellis visit all states.
-double work_of(const TensorPlan& plan) {
-  const double weights = static_cast<double>(plan.rows) * static_cast<double>(plan.cols);
-  if (plan.format->dense) return 0.02 * weights;
-  if (plan.format->kind == CodeKind::scalar) return weights;
-  if (plan.format->kind == CodeKind::product) return 8 * weights;  // searches all entries
-  const TrellisCode& code = plan.format->trellis;
-  return weights * (1.0 + std::ldexp(1.0, code.state_bits) / (64.0 * code.values));
 }
 
 QuantizeSummary summarize(const Compressor& source, uint64_t file_bytes) {
@@ -239,41 +225,47 @@ QuantizeSummary predict(const Compressor& source) {
 }
 
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
-                                 const std::function<void(const QuantizeProgress&)>& progress) {
+                                 const std::function<void(const QuantizeProgress&)>& progress,
+                                 const NoteFunction& note) {
   source.settle_formats();
   GgufWriter writer;
   describe(writer, source);
   writer.open(path);
   const auto& tensors = source.tensors();
   std::unique_ptr<ResumeFile> resume;
-  double work_left = 0;
   for (const TensorPlan& plan : tensors) {
-    work_left += work_of(plan);
     if (plan.format->kind == CodeKind::trellis && !resume) {
-      resume = std::make_unique<ResumeFile>(path);
+      resume = std::make_unique<ResumeFile>(path, note);
     }
   }
   std::vector<float> errors(tensors.size());
+  std::vector<MissedBound> missed;
   std::vector<uint64_t> checksums(2 * tensors.size());
-  double work_done = 0;
+  RunTime time(source);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& plan = tensors[i];
+    source.measure(plan);
+    time.measured(plan);
     const Written written = encode_and_write(writer, source, plan, resume.get());
     checksums[2 * i] = written.checksum.low;
     checksums[2 * i + 1] = written.checksum.high;
     errors[i] = static_cast<float>(written.nmse);
+    if (!source.recipe().calibration && misses_bound(*plan.format, written.nmse))
+      missed.push_back({plan.name, plan.format, written.nmse});
     source.release(plan.name);
-    work_left -= work_of(plan);
-    if (!written.resumed) work_done += work_of(plan);
+    time.written(plan, written.resumed);
     if (!progress) continue;
-    progress({i + 1, tensors.size(), &plan, written.nmse, written.resumed, work_done, work_left});
+    progress({i + 1, tensors.size(), &plan, written.nmse, written.resumed, time.seconds_left()});
   }
   writer.patch(keys::kErrors, GgufValue::numbers(errors));
   writer.patch(keys::kChecksums, GgufValue::numbers(checksums));
   patch_scales(writer, source);
+  writer.seal(keys::kHeader);
   writer.commit();
   if (resume) resume->remove();
-  return summarize(source, writer.file_size());
+  QuantizeSummary summary = summarize(source, writer.file_size());
+  summary.missed = std::move(missed);
+  return summary;
 }
 
 }  // namespace walsh

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "base/note.h"
 #include "quantize/compressor.h"
 
 namespace walsh {
@@ -13,9 +15,15 @@ struct QuantizeProgress {
   size_t index = 0, count = 0;  // of the tensor just written
   const TensorPlan* tensor = nullptr;
   double nmse = 0;
-  bool resumed = false;  // encoded by an earlier run that was interrupted
-  // Estimated effort of encoding, in any unit: spent by this run, and ahead of it.
-  double work_done = 0, work_left = 0;
+  bool resumed = false;      // encoded by an earlier run that was interrupted
+  double seconds_left = -1;  // estimated; negative if nothing is known yet
+};
+
+// A tensor whose error is more than a little above the bound of its format (quantize/bounds.h).
+struct MissedBound {
+  std::string tensor;
+  const Format* format = nullptr;
+  double nmse = 0;
 };
 
 struct QuantizeSummary {
@@ -23,6 +31,7 @@ struct QuantizeSummary {
   uint64_t linear_weights = 0;  // weights in linear layers
   uint64_t linear_bytes = 0;    // their storage
   uint64_t all_weights = 0;
+  std::vector<MissedBound> missed;  // in file order
 
   double bits_per_weight() const {
     return linear_weights
@@ -38,8 +47,10 @@ QuantizeSummary predict(const Compressor& source);
 // at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
 // its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
 // was encoded in a trellis format until then stays in a file beside `path` (quantize/resume.h), and
-// the next call continues with it; the bytes are those of a run without a stop.
+// the next call continues with it; the bytes are those of a run without a stop. `note` is told if
+// that cannot be; nothing fails for it, nor once the file is in its place.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
-                                 const std::function<void(const QuantizeProgress&)>& progress);
+                                 const std::function<void(const QuantizeProgress&)>& progress,
+                                 const NoteFunction& note = {});
 
 }  // namespace walsh

@@ -12,18 +12,23 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/note.h"
 #include "io/checksum.h"
 
 namespace walsh {
 
 inline constexpr const char* kResumeSuffix = ".walsh-resume";
 
-// The file OUTPUT.walsh-resume: records one after the other, each a header with the checksum of its
-// content. A record cut short by a crash, and all behind it, is dropped when the file is opened.
-// One process at a time uses it; others do without. Failures of the disk throw io.
+// The journal OUTPUT.walsh-resume: records one after the other, each a header and the content of a
+// tensor under one checksum. A record cut short by a crash, and all behind it, is dropped when the
+// journal is opened. One process at a time uses it.
+//
+// A convenience that no run depends on: nothing here throws for the sake of the disk. A journal
+// that cannot be used is done without, which is told once. Only a regular file that is empty or
+// starts as a journal does is ever touched; symbolic links are not followed.
 class ResumeFile {
  public:
-  explicit ResumeFile(const std::string& output);
+  ResumeFile(const std::string& output, NoteFunction note);
   ~ResumeFile();
   ResumeFile(const ResumeFile&) = delete;
   ResumeFile& operator=(const ResumeFile&) = delete;
@@ -32,11 +37,13 @@ class ResumeFile {
     double nmse = 0;
     AlignedArray<std::byte> content;  // the arrays of the tensor, one after the other
   };
-  // Empty if there is none, or if its content is damaged.
-  std::optional<Record> find(const Checksum& key) const;
+  // Empty if there is none of `bytes` bytes, or if it is damaged.
+  std::optional<Record> find(const Checksum& key, uint64_t bytes) const;
   void add(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
   // Deletes the file: the output is complete.
   void remove();
+  // False if it is done without.
+  bool usable() const { return fd_ >= 0; }
 
  private:
   struct Place {
@@ -44,10 +51,20 @@ class ResumeFile {
     uint64_t offset, bytes;
     Checksum checksum;
   };
+  void open();
+  bool open_once();
   void read_index();
+  bool is_ours(uint64_t size) const;
+  bool has_the_name() const;
+  void append(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
+  void close();
+  // Closes it and tells why.
+  void give_up(const std::string& reason);
 
   std::string path_;
+  NoteFunction note_;
   int fd_ = -1;
+  bool full_ = false;  // nothing can be added any more
   uint64_t end_ = 0;
   std::map<std::pair<uint64_t, uint64_t>, Place> places_;
 };

@@ -1,5 +1,6 @@
 #include "quantize/walsh_file.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/checked.h"
@@ -64,12 +65,30 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
     refuse(path, "file format version " + std::to_string(version) + ", this walsh reads up to " +
                      std::to_string(kFileFormatVersion));
   }
+  result->verify_header(content, version);
   result->read_texts(content);
   result->read_fold(content);
   result->read_tensors(content);
   result->read_outputs(content);
   result->read_scales(content);
   return result;
+}
+
+void WalshFile::verify_header(const GgufContent& content, uint64_t version) {
+  const GgufEntry* entry = content.find_entry(keys::kHeader);
+  if (entry == nullptr && version < kCheckedVersion) {
+    notes_.push_back(path() + ": written by an older walsh, without a checksum of its metadata: " +
+                     "damage to them is not found");
+    return;
+  }
+  const auto stored = array_of(content, keys::kHeader, 2, path()).as_uints(path());
+  const auto header =
+      file_->bytes().first(std::min<uint64_t>(content.data_offset, file_->bytes().size()));
+  const Checksum found = checksum_without(header, entry->offset, entry->value.raw().size());
+  if (const Checksum expected = {stored[0], stored[1]}; found != expected) {
+    refuse(path() + ": header",
+           "checksum " + found.hex() + ", expected " + expected.hex() + ": the file is damaged");
+  }
 }
 
 void WalshFile::read_texts(const GgufContent& content) {

@@ -16,6 +16,9 @@ namespace walsh {
 
 namespace keys {
 inline constexpr const char* kVersion = "walsh.format_version";
+// u64 low, high of XXH3-128 of everything in front of the tensor data, these 16 bytes being zero;
+// in every file from kCheckedVersion on.
+inline constexpr const char* kHeader = "walsh.header.checksum";
 inline constexpr const char* kProducer = "walsh.producer";
 inline constexpr const char* kRecipe = "walsh.recipe";
 // u32 kind, block, seed, signs of the rotation folded into the residual stream (format version 2).
@@ -40,6 +43,8 @@ inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, bala
 inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
 }  // namespace keys
 
+inline constexpr uint64_t kCheckedVersion = 3;
+
 // Name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
 std::string stored_name(const std::string& tensor, const std::string& suffix);
 
@@ -59,7 +64,8 @@ struct StoredTensor {
 
 class WalshFile : public WeightSource {
  public:
-  // Throws bad_input unless the file is a complete walsh file of a version that is known.
+  // Throws bad_input unless the file is a complete walsh file of a version that is known, and its
+  // header has the checksum that it tells.
   static std::unique_ptr<WalshFile> open(const std::string& path);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
@@ -75,6 +81,7 @@ class WalshFile : public WeightSource {
   void verify(const StoredTensor& tensor) const;
 
   std::string path() const override { return file_->path(); }
+  std::vector<std::string> notes() const override { return notes_; }
   std::string_view config_json() const override { return config_; }
   std::string_view generation_config_json() const override { return generation_config_; }
   std::string_view tokenizer_json() const override { return tokenizer_; }
@@ -91,6 +98,7 @@ class WalshFile : public WeightSource {
  private:
   WalshFile() = default;
   const StoredTensor& require(const std::string& name) const;
+  void verify_header(const GgufContent& content, uint64_t version);
   void read_texts(const GgufContent& content);
   void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
@@ -100,6 +108,7 @@ class WalshFile : public WeightSource {
 
   std::shared_ptr<MappedFile> file_;
   std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
+  std::vector<std::string> notes_;
   std::optional<Rotation> fold_;
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t> index_;

@@ -26,6 +26,14 @@ class AllocateCommand : public CommandTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments);
   }
+  // Sensitivities of tiny() are none of the folder `another`.
+  void expect_other_model(const std::string& kept) const {
+    const CommandResult r =
+        walsh({"quantize", file("another"), file("c.gguf"), "--bpw", "3.3", "--candidates",
+               "tq2,tq3,tq4", "--allocate-tokens", "512", "--sensitivity", kept});
+    EXPECT_EQ(r.status, 3);
+    EXPECT_NE(r.err.find("other conditions"), std::string::npos) << r.err;
+  }
 };
 
 TEST_F(AllocateCommand, ChoosesTellsAndWrites) {
@@ -89,13 +97,41 @@ TEST_F(AllocateCommand, MeasuredSensitivitiesAreUsedAgain) {
   std::string weights = slurp(file("another/model.safetensors"));
   weights.back() = static_cast<char>(weights.back() ^ 1);
   spill(file("another/model.safetensors"), weights);
-  const CommandResult another =
-      walsh({"quantize", file("another"), file("c.gguf"), "--bpw", "3.3", "--candidates",
-             "tq2,tq3,tq4", "--allocate-tokens", "512", "--sensitivity", kept});
-  EXPECT_EQ(another.status, 3);
-  EXPECT_NE(another.err.find("other conditions"), std::string::npos) << another.err;
+  expect_other_model(kept);
+  // The weights as they were, but read by other rules.
+  spill(file("another/model.safetensors"), slurp(tiny() + "/model.safetensors"));
+  spill(file("another/config.json"), slurp(file("another/config.json")) + "\n");
+  expect_other_model(kept);
   spill(kept, R"({"walsh_sensitivity": 1, "conditions": "", "tensors": [)");
   EXPECT_EQ(allocate("d.gguf", {"--bpw", "3.3", "--sensitivity", kept}).status, 3);
+}
+
+TEST_F(AllocateCommand, SensitivitiesKnowTheCalibrationTextByItsContent) {
+  const std::string kept = file("s.json"), another = file("another");
+  std::filesystem::copy(tiny(), another);
+  spill(another + "/tokenizer.json",
+        R"({"version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+            "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2}, "merges": []}})");
+  std::string words;
+  for (int i = 0; i < 600; ++i)
+    words += static_cast<char>('a' + (i * i / 3) % 3);
+  spill(file("one.txt"), words);
+  spill(file("same.txt"), words);
+  const auto run = [&](const std::string& name) {
+    return walsh({"quantize", another, file("a.gguf"), "--bpw", "3.3", "--candidates", "tq2,tq3",
+                  "--allocate-tokens", "512", "--allocate-evals", "0", "--sensitivity", kept,
+                  "--calibrate", file(name), "--calibrate-tokens", "512"});
+  };
+  ASSERT_EQ(run("one.txt").status, 0) << run("one.txt").err;
+  const CommandResult same = run("same.txt");
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_EQ(same.err.find("measuring sensitivity"), std::string::npos) << same.err;
+  spill(file("one.txt"), words + "abc");
+  const CommandResult other = run("one.txt");
+  EXPECT_EQ(other.status, 3);
+  EXPECT_NE(other.err.find("other conditions"), std::string::npos) << other.err;
 }
 
 TEST_F(AllocateCommand, RecipesWrittenByHandWorkForLoadingToo) {

@@ -143,5 +143,32 @@ TEST_F(BadInput, AnOutputThatCannotBeWrittenIsAnError) {
   EXPECT_TRUE(slurp(file("err")).starts_with("walsh: error: standard output: "));
 }
 
+// What no command could use must not cost an hour of encoding first.
+TEST_F(BadInput, QuantizeReadsWhatRunWillRead) {
+  const std::string folder = copied_model(), out = file("a.gguf");
+  const auto refused = [&](const char* name, const std::string& text) {
+    const std::string path = folder + "/" + name, good = slurp(path);
+    spill(path, text);
+    for (const std::vector<std::string>& choice :
+         {std::vector<std::string>{"--type", "tq3"},
+          {"--bpw", "3.3"},
+          {"--type", "tq3", "--dry-run"},
+          {"--type", "tc3", "--calibrate", this->text()}}) {
+      std::vector<std::string> arguments = {"quantize", folder, out};
+      arguments.insert(arguments.end(), choice.begin(), choice.end());
+      expect_error(walsh(arguments), 3, folder);
+    }
+    expect_error(walsh({"run", folder, "-p", "a"}), 3, folder);
+    spill(path, good);
+  };
+  refused("tokenizer.json", "{");
+  refused("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  refused("generation_config.json", "[1");
+  refused("generation_config.json", R"({"eos_token_id": 100000})");
+  EXPECT_FALSE(std::filesystem::exists(out));
+  std::filesystem::remove(folder + "/tokenizer.json");
+  EXPECT_EQ(walsh({"quantize", folder, out, "--type", "tq3", "--effort", "fast"}).status, 0);
+}
+
 }  // namespace
 }  // namespace walsh

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "quantize/sealed_file.h"
 
 namespace walsh {
 namespace {
@@ -44,14 +45,33 @@ TEST_F(InspectCommand, CheckMeasuresTheErrorsAgainstTheSource) {
   }
 }
 
-TEST_F(InspectCommand, CheckWarnsAboutErrorsBeyondTheBound) {
+TEST_F(InspectCommand, CheckFailsOnErrorsBeyondTheBound) {
   // The bound is that of the searched scales on rotated weights.
   const std::string path =
       quantize("a.gguf", "tq3", {"--rotation", "none", "--scale", "shape-gain"});
+  EXPECT_EQ(walsh({"inspect", path}).status, 0);
   const CommandResult r = walsh({"inspect", path, "--check"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.status, 1) << r.err;
   EXPECT_NE(r.out.find("checksums of 56 tensors are right"), std::string::npos);
   EXPECT_TRUE(r.err.starts_with("walsh: warning: ")) << r.err;
+  const CommandResult j = walsh({"inspect", path, "--check", "--json"});
+  EXPECT_EQ(j.status, 1) << j.err;
+  EXPECT_GT(nlohmann::json::parse(j.out)["suspicious"], 0);
+}
+
+TEST_F(InspectCommand, CheckMeasuresABoundThatTheFileDoesNotTell) {
+  const std::string path = quantize("a.gguf", "tq3");
+  const std::string other = copied_model("other");
+  // Weights that are not those of the file.
+  const std::string shard = other + "/model-00002-of-00002.safetensors";
+  std::string bytes = slurp(shard);
+  for (size_t i = bytes.size() / 2; i < bytes.size() / 2 + 200000; i += 2)
+    bytes[i + 1] = static_cast<char>(bytes[i + 1] ^ 0x80);
+  spill(shard, bytes);
+  EXPECT_EQ(walsh({"inspect", path, "--check"}).status, 0);
+  const CommandResult r = walsh({"inspect", path, "--check", "--source", other});
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_NE(r.err.find("times the bound"), std::string::npos) << r.err;
 }
 
 TEST_F(InspectCommand, CheckFindsAFlippedBit) {
@@ -81,10 +101,36 @@ TEST_F(InspectCommand, TextOfTheFileDoesNotActOnTheTerminal) {
   std::string bytes = slurp(path);
   const std::string producer = "walsh 0.1.0";
   bytes.replace(bytes.find(producer), producer.size(), "\x1b[2J\nwalsh:");
-  spill(path, bytes);
+  write_unsealed(bytes, path, 2);  // with a header that nobody has checked
   const CommandResult forged = walsh({"inspect", path});
   EXPECT_EQ((forged.out + forged.err).find_first_of("\x1b"), std::string::npos) << forged.out;
   EXPECT_EQ((forged.out + forged.err).find("\nwalsh:)"), std::string::npos) << forged.out;
+}
+
+TEST_F(InspectCommand, FindsChangedMetadataAsRunDoes) {
+  const std::string good = slurp(quantize("a.gguf", "tq3"));
+  for (const char* what : {"walsh.tensor.rotation", "rope_theta"}) {
+    std::string bytes = good;
+    const size_t at = bytes.find(what);
+    ASSERT_NE(at, std::string::npos);
+    // A number of the setting, or the seed of the first matrix in the layers.
+    const size_t offset = std::string(what) == "rope_theta" ? 13 : 21 + 16 + 32 + 32 + 8;
+    bytes[at + offset] = static_cast<char>(bytes[at + offset] ^ 1);
+    spill(file("b.gguf"), bytes);
+    expect_error(walsh({"inspect", file("b.gguf")}), 3, "header: checksum");
+    expect_error(walsh({"run", file("b.gguf"), "-p", "a"}), 3, "header: checksum");
+  }
+}
+
+TEST_F(InspectCommand, SaysOfAnOlderFileThatItsMetadataAreNotChecked) {
+  write_unsealed(slurp(quantize("a.gguf", "tq3")), file("old.gguf"), 2);
+  for (const CommandResult& r : {walsh({"inspect", file("old.gguf"), "--check"}),
+                                 walsh({"run", file("old.gguf"), "-p", "a", "-n", "1", "-q"})}) {
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.err.find("walsh: note: " + file("old.gguf") + ": written by an older walsh"),
+              std::string::npos)
+        << r.err;
+  }
 }
 
 TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {

@@ -44,6 +44,23 @@ TEST_F(QuantizeCommand, PrintsALinePerTensorWithoutATerminal) {
   EXPECT_NE(r.out.find("4.12"), std::string::npos) << r.out;
 }
 
+TEST_F(QuantizeCommand, NamesTensorsThatMissTheirBoundAtTheEnd) {
+  const CommandResult r = walsh({"quantize", model(), file("a.gguf"), "--type", "tq3", "--rotation",
+                                 "none", "--scale", "shape-gain", "--json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const auto missed = nlohmann::json::parse(r.out)["missed_bounds"];
+  ASSERT_FALSE(missed.empty());
+  size_t at = r.err.find("[56/56]");
+  for (const auto& tensor : missed) {
+    const std::string line = "walsh: warning: " + tensor["tensor"].get<std::string>() + ": NMSE ";
+    EXPECT_NE(at = r.err.find(line, at), std::string::npos) << line;
+  }
+  const CommandResult good =
+      walsh({"quantize", model(), file("b.gguf"), "--type", "tq3", "--effort", "fast", "--json"});
+  EXPECT_EQ(good.err.find("warning"), std::string::npos) << good.err;
+  EXPECT_TRUE(nlohmann::json::parse(good.out)["missed_bounds"].empty());
+}
+
 TEST_F(QuantizeCommand, DryRunPredictsTheSizeAndWritesNothing) {
   const CommandResult predicted =
       walsh({"quantize", model(), file("a.gguf"), "--type", "tq3", "--dry-run", "--json"});

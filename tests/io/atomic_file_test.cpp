@@ -47,6 +47,21 @@ TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(folder.names(), Names{"out"});
 }
 
+TEST(AtomicFile, NothingThrowsOnceTheFileHasItsName) {
+  TemporaryFolder folder;
+  AtomicFile file(folder.file("out"));
+  file.append(to_bytes("content"));
+  // No descriptor is left to open the folder with.
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  EXPECT_NO_THROW(file.commit());
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(read_all(folder.file("out")), "content");
+}
+
 TEST(AtomicFile, ReplacesTheOldFileAtCommit) {
   TemporaryFolder folder;
   folder.write("out", "old and longer");

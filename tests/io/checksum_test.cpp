@@ -30,6 +30,17 @@ TEST(Checksum, StreamEqualsTheWhole) {
   EXPECT_EQ(ChecksumStream().digest(), checksum({}));
 }
 
+TEST(Checksum, WithoutSomeBytesIsThatOfZerosInTheirPlace) {
+  const auto bytes = to_bytes("0123456789 and so on");
+  for (const auto& [offset, count] : {std::pair{0, 4}, {3, 16}, {19, 1}, {20, 0}, {0, 20}}) {
+    auto zeroed = bytes;
+    std::fill_n(zeroed.begin() + offset, count, std::byte{0});
+    EXPECT_EQ(checksum_without(bytes, static_cast<size_t>(offset), static_cast<size_t>(count)),
+              checksum(zeroed))
+        << offset;
+  }
+}
+
 TEST(Checksum, SeesEverySingleBitFlip) {
   auto bytes = to_bytes(std::string(200, 'a'));
   const Checksum original = checksum(bytes);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "io/checksum.h"
 #include "io/gguf.h"
 #include "io/mapped_file.h"
 #include "io_testing.h"
@@ -43,6 +44,7 @@ void describe_model(GgufWriter& writer) {
   writer.set("t.texts", GgufValue::texts({"a", "", "ccc"}));
   writer.set("t.sums", GgufValue::numbers(std::vector<uint64_t>(3)));
   writer.set("t.errors", GgufValue::numbers(std::vector<float>(2)));
+  writer.set("t.header", GgufValue::numbers(std::vector<uint64_t>{7, 7}));
   writer.add_tensor("w.codes", GgmlType::i8, {100});
   writer.add_tensor("norm", GgmlType::f32, {5, 3});
   writer.add_tensor("q", GgmlType::q8_0, {64, 2});
@@ -57,6 +59,7 @@ void write_model(GgufWriter& writer, const std::string& path) {
   writer.write("norm", std::span(norm).first(30));
   writer.patch("t.sums", GgufValue::numbers(std::vector<uint64_t>{1, 2, ~0ull}));
   writer.patch("t.errors", GgufValue::numbers(std::vector<float>{0.25f, -1}));
+  writer.seal("t.header");
   writer.commit();
 }
 
@@ -72,7 +75,7 @@ TEST(GgufWriter, WhatItWritesReadsBack) {
   const GgufContent content = parse_gguf(file.bytes(), "m");
   EXPECT_EQ(content.version, 3u);
   EXPECT_EQ(content.alignment, 64u);
-  ASSERT_EQ(content.metadata.size(), 17u);
+  ASSERT_EQ(content.metadata.size(), 18u);
   EXPECT_EQ(content.metadata[0].key, "general.alignment");
   EXPECT_EQ(content.metadata[1].key, "general.architecture");
   EXPECT_EQ(content.get("t.i64", "m").as_int("m"), INT64_MIN);
@@ -119,8 +122,25 @@ TEST(GgufWriter, BytesDependOnTheContentOnly) {
   second.write("q", pattern(136, 3));
   codes.join();
   norm.join();
+  second.seal("t.header");
   second.commit();
   EXPECT_EQ(read_all(folder.file("1")), read_all(folder.file("2")));
+}
+
+TEST(GgufWriter, TheSealIsTheChecksumOfEverythingInFrontOfTheData) {
+  TemporaryFolder folder;
+  GgufWriter writer;
+  describe_model(writer);
+  write_model(writer, folder.file("m.gguf"));
+  Bytes bytes = to_bytes(read_all(folder.file("m.gguf")));
+  const GgufContent content = parse_gguf(bytes, "m");
+  const auto stored = content.get("t.header", "m").as_uints("m");
+  const GgufEntry* entry = content.find_entry("t.header");
+  ASSERT_NE(entry, nullptr);
+  ASSERT_EQ(std::memcmp(bytes.data() + entry->offset, stored.data(), 16), 0);
+  std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(entry->offset), 16, std::byte{0});
+  const Checksum expected = checksum(std::span(bytes).first(content.data_offset));
+  EXPECT_EQ((Checksum{stored[0], stored[1]}), expected);
 }
 
 TEST(GgufWriter, AcceptsAModelWithoutTensors) {
@@ -161,6 +181,10 @@ TEST(GgufWriter, MisuseIsReported) {
          {"array of 3 u64", "array of 2 u64"});
   writer.write("q", pattern(136, 3));
   misuse([&] { writer.commit(); }, {"w.codes", "0 of 100 bytes"});
+  misuse([&] { writer.patch("t.text", GgufValue::text("caf")); }, {"t.text", "cannot become"});
+  misuse([&] { writer.seal("t.errors"); }, {"t.errors", "cannot become array of 2 u64"});
+  writer.seal("t.header");
+  misuse([&] { writer.patch("t.u8", GgufValue::number<uint8_t>(1)); }, {"t.u8", "after seal"});
 }
 
 TEST(GgufWriter, LeavesNothingWithoutCommit) {
@@ -210,7 +234,7 @@ TEST(GgufWriter, ThePythonPackageReadsIt) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   const auto found = nlohmann::json::parse(read_all(folder.file("out.json")));
   const auto& fields = found.at("fields");
-  EXPECT_EQ(fields.size(), 17u);
+  EXPECT_EQ(fields.size(), 18u);
   EXPECT_EQ(fields.at("general.architecture"), "walsh-test");
   EXPECT_EQ(fields.at("general.alignment"), 64);
   EXPECT_EQ(fields.at("t.u8"), 200);
@@ -228,6 +252,9 @@ TEST(GgufWriter, ThePythonPackageReadsIt) {
   EXPECT_EQ(fields.at("t.texts"), (nlohmann::json{"a", "", "ccc"}));
   EXPECT_EQ(fields.at("t.sums"), (nlohmann::json{1, 2, 18446744073709551615ull}));
   EXPECT_EQ(fields.at("t.errors"), (nlohmann::json{0.25, -1}));
+  const MappedFile file(folder.file("m.gguf"));
+  EXPECT_EQ(fields.at("t.header"),
+            nlohmann::json(parse_gguf(file.bytes(), "m").get("t.header", "m").as_uints("m")));
   const auto& tensors = found.at("tensors");
   ASSERT_EQ(tensors.size(), 3u);
   const std::vector<std::string> names{"w.codes", "norm", "q"}, types{"I8", "F32", "Q8_0"};

@@ -1,0 +1,29 @@
+#include "cli/notes.h"
+
+#include "cli/output.h"
+#include "io/printable.h"
+
+namespace walsh::cli {
+namespace {
+
+void print_line(const char* kind, const std::string& text) {
+  constexpr size_t kLongest = 1 << 14;
+  message("{}{}\n", kind, printable(text, kLongest));
+}
+
+}  // namespace
+
+void print_note(const std::string& text) {
+  print_line("walsh: note: ", text);
+}
+
+void print_warning(const std::string& text) {
+  print_line("walsh: warning: ", text);
+}
+
+void print_notes(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts)
+    print_note(text);
+}
+
+}  // namespace walsh::cli

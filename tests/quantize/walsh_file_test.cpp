@@ -1,0 +1,75 @@
+// What a walsh file says of itself, and what becomes of it when it is changed.
+#include "quantize/walsh_file.h"
+
+#include <algorithm>
+
+#include "quantize/sealed_file.h"
+#include "quantize/tiny_pipeline.h"
+#include "walsh/version.h"
+
+namespace walsh {
+namespace {
+
+class WalshFileTest : public TinyPipeline {
+ protected:
+  // The words of the refusal of a file with these bytes; empty if it is opened.
+  std::string refusal(const std::string& bytes) {
+    spill(tiny_.file("changed.gguf"), bytes);
+    try {
+      WalshFile::open(tiny_.file("changed.gguf"));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::bad_input) << e.what();
+      return e.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(WalshFileTest, AChangedBitAnywhereInTheHeaderIsFound) {
+  const std::string good = quantize(recipe_of("tq3"));
+  EXPECT_EQ(refusal(good), "");
+  const auto bytes = std::as_bytes(std::span(good));
+  const size_t end = parse_gguf(bytes, "").data_offset;
+  for (size_t at = 0; at < end; at += 13) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
+    ASSERT_NE(refusal(bad), "") << at;
+  }
+}
+
+TEST_F(WalshFileTest, ChangedSeedsAndSettingsAreRefusedAsDamage) {
+  std::string bad = quantize(recipe_of("tq3"));
+  const size_t table = bad.find(keys::kRotations);
+  ASSERT_NE(table, std::string::npos);
+  // Key, type, type of the elements, count; the embedding's two passes; kind and block.
+  bad[table + std::string(keys::kRotations).size() + 4 + 4 + 8 + 32 + 8] ^= 1;
+  EXPECT_NE(refusal(bad).find("header: checksum "), std::string::npos) << refusal(bad);
+  EXPECT_NE(refusal(bad).find("the file is damaged"), std::string::npos);
+  reseal(bad);
+  EXPECT_EQ(refusal(bad), "");
+}
+
+TEST_F(WalshFileTest, FilesOfOlderVersionsAreReadWithANote) {
+  const std::string now = quantize(recipe_of("tq3"));
+  EXPECT_TRUE(WalshFile::open(tiny_.file("out.gguf"))->notes().empty());
+  for (const uint32_t version : {1u, 2u}) {
+    write_unsealed(now, tiny_.file("old.gguf"), version);
+    auto old = WalshFile::open(tiny_.file("old.gguf"));
+    ASSERT_EQ(old->notes().size(), 1u);
+    EXPECT_TRUE(old->notes()[0].starts_with(tiny_.file("old.gguf") + ": written by an older walsh"))
+        << old->notes()[0];
+    for (const StoredTensor& tensor : old->tensors())
+      EXPECT_NO_THROW(old->load(tensor.name)) << tensor.name;
+  }
+}
+
+TEST_F(WalshFileTest, AFileOfThisVersionWithoutTheChecksumIsRefused) {
+  const std::string now = quantize(recipe_of("tq3"));
+  write_unsealed(now, tiny_.file("bare.gguf"), kFileFormatVersion);
+  EXPECT_NE(refusal(slurp(tiny_.file("bare.gguf"))).find(keys::kHeader), std::string::npos);
+  write_unsealed(now, tiny_.file("later.gguf"), kFileFormatVersion + 1);
+  EXPECT_NE(refusal(slurp(tiny_.file("later.gguf"))).find("version 4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace walsh
