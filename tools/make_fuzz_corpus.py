@@ -107,13 +107,13 @@ def numbers(kind: int, code: str, values: list) -> bytes:
     return struct.pack(f"<IIQ{len(values)}{code}", 9, kind, len(values), *values)
 
 
-def walsh_file(formats: list[str]) -> bytes:
+def walsh_file(formats: list[str], version: int = 2) -> bytes:
     """A file with the tensors t0, t1, ... of 32 rows and 32 columns and a norm, all zeros."""
     count = len(formats) + 1
     names = [f"t{i}" for i in range(len(formats))]
     hadamard, none = [1, 32, 42, 1], [0, 32, 0, 0]
     table = {
-        "walsh.format_version": struct.pack("<II", 4, 2),
+        "walsh.format_version": struct.pack("<II", 4, version),
         "walsh.producer": struct.pack("<I", 8) + text("walsh"),
         "walsh.recipe": struct.pack("<I", 8) + text("{}"),
         "walsh.fold.residual": numbers(4, "I", hadamard),
@@ -129,6 +129,8 @@ def walsh_file(formats: list[str]) -> bytes:
         "walsh.tensor.nmse": numbers(6, "f", [0.0] * count),
         "walsh.tensor.checksum": numbers(10, "Q", [0, 0] * count),
     }
+    if version >= 3:  # the target fills it in
+        table["walsh.header.checksum"] = numbers(10, "Q", [0, 0])
     for name in ("config", "generation_config", "tokenizer", "tokenizer_config"):
         table[f"walsh.hf.{name}"] = struct.pack("<I", 8) + text("{}")
     tensors, offset = [], 0
@@ -142,7 +144,17 @@ def walsh_file(formats: list[str]) -> bytes:
 
 def walsh_file_seeds() -> list[bytes]:
     kinds = list(CODED)
-    return [walsh_file([kind]) for kind in kinds] + [walsh_file(kinds[:-1])]
+    files = [walsh_file([kind], 3) for kind in kinds]
+    return files + [walsh_file(kinds[:-1]), walsh_file(kinds[:-1], 3)]
+
+
+def journal_seeds() -> list[bytes]:
+    """OUT.walsh-resume: records with a wrong checksum, which the target makes right."""
+    def record(magic: bytes, key: int, content: bytes) -> bytes:
+        return magic + struct.pack("<QQdQQQ", key, 2, 0.5, len(content), 0, 0) + content
+
+    first, second = record(b"wshrese2", 1, b"content"), record(b"wshrese2", 3, bytes(100))
+    return [b"", first, first + second, first + second[:-5], record(b"wshrese1", 1, b"older")]
 
 
 def recipe_seeds() -> list[bytes]:
@@ -324,6 +336,7 @@ def main() -> None:
         "safetensors": safetensors_seeds(),
         "gguf": gguf_seeds(),
         "walsh_file": walsh_file_seeds(),
+        "resume": journal_seeds(),
         "recipe": recipe_seeds(),
         "recipe_pattern": recipe_pattern_seeds(),
         "sensitivity": sensitivity_seeds(),

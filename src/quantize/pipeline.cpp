@@ -203,6 +203,20 @@ Written encode_and_write(GgufWriter& writer, Compressor& source, const TensorPla
   return {write_tensor(writer, plan, arrays), nmse, false};
 }
 
+// What WalshFile::open would refuse must not be written.
+void check_rotations(const std::vector<TensorPlan>& tensors, uint64_t file_bytes) {
+  OrthogonalWork work;
+  for (const TensorPlan& plan : tensors) {
+    for (int pass = 0; pass < plan.format->passes; ++pass)
+      work.add(plan.rotation[pass], padded_cols(*plan.format, plan.cols));
+    work.add(plan.output_rotation, plan.rows);
+  }
+  if (work.total() <= most_orthogonal_work(file_bytes)) return;
+  throw Error(ErrorCode::usage, "--rotation qr",
+              "the matrices of this model's rotations would take far longer to make than the file "
+              "to read: use a smaller --block");
+}
+
 QuantizeSummary summarize(const Compressor& source, uint64_t file_bytes) {
   QuantizeSummary s;
   s.file_bytes = file_bytes;
@@ -221,6 +235,7 @@ QuantizeSummary summarize(const Compressor& source, uint64_t file_bytes) {
 QuantizeSummary predict(const Compressor& source) {
   GgufWriter writer;
   describe(writer, source);
+  check_rotations(source.tensors(), writer.file_size());
   return summarize(source, writer.file_size());
 }
 
@@ -230,6 +245,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   source.settle_formats();
   GgufWriter writer;
   describe(writer, source);
+  check_rotations(source.tensors(), writer.file_size());
   writer.open(path);
   const auto& tensors = source.tensors();
   std::unique_ptr<ResumeFile> resume;

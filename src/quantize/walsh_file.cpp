@@ -70,6 +70,7 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
   result->read_fold(content);
   result->read_tensors(content);
   result->read_outputs(content);
+  result->check_rotations();
   result->read_scales(content);
   return result;
 }
@@ -150,6 +151,19 @@ void WalshFile::read_outputs(const GgufContent& content) {
     if (t.output_rotation.kind == RotationKind::none) continue;
     if (t.format->dense || t.rows % 32 != 0) refuse(where, "its outputs cannot be rotated");
   }
+}
+
+void WalshFile::check_rotations() const {
+  OrthogonalWork work;
+  for (const StoredTensor& t : tensors_) {
+    for (int pass = 0; pass < t.format->passes; ++pass)
+      work.add(t.rotation[pass], padded_cols(*t.format, t.cols));
+    work.add(t.output_rotation, t.rows);
+  }
+  if (work.total() <= most_orthogonal_work(file_bytes())) return;
+  refuse(path() + ": " + keys::kRotations,
+         "so many different qr rotations that making them would take far longer than reading a "
+         "file of this size");
 }
 
 void WalshFile::read_scales(const GgufContent& content) {

@@ -103,6 +103,7 @@ class WalshFile : public WeightSource {
   void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
   void read_outputs(const GgufContent& content);
+  void check_rotations() const;
   void read_scales(const GgufContent& content);
   void bind(const GgufContent& content, StoredTensor& tensor) const;
 

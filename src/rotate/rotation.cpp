@@ -93,6 +93,19 @@ uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass) {
   return rotation_seed(seed, hash, pass);
 }
 
+void OrthogonalWork::add(const Rotation& rotation, int64_t k) {
+  if (rotation.kind != RotationKind::qr) return;
+  for (int size = rotation.block; size >= kMinBlock; k %= size, size /= 2) {
+    if (k < size || !known_.emplace(rotation.seed, size).second) continue;
+    const double n = size;
+    total_ += n * n * (n + 512);
+  }
+}
+
+double most_orthogonal_work(uint64_t file_bytes) {
+  return 0x1p34 + 0x1p10 * static_cast<double>(file_bytes);
+}
+
 struct Rotator::Impl {
   Rotation rotation;
   int64_t k = 0;

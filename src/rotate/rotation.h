@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace walsh {
@@ -44,6 +46,23 @@ float rotation_sign(uint32_t seed, uint64_t column);
 uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass);
 // The same for things that are numbered.
 uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass);
+
+// The cost of making the matrices of qr rotations, each distinct one once: size^3 for the time
+// (about a nanosecond) and 512 size^2 for the memory. A file can ask for many in few bytes.
+class OrthogonalWork {
+ public:
+  // Of rows of length k; kinds other than qr cost nothing.
+  void add(const Rotation& rotation, int64_t k);
+  double total() const { return total_; }
+
+ private:
+  std::set<std::pair<uint32_t, int>> known_;  // seed, size
+  double total_ = 0;
+};
+
+// What a file of so many bytes may ask for: models of any size that are rotated in blocks of up to
+// 1024 stay far below it.
+double most_orthogonal_work(uint64_t file_bytes);
 
 // A rotation prepared for rows of one length. The same input gives the same bits on every
 // instruction set (the order of additions is fixed by the butterfly).

@@ -71,5 +71,45 @@ TEST_F(WalshFileTest, AFileOfThisVersionWithoutTheChecksumIsRefused) {
   EXPECT_NE(refusal(slurp(tiny_.file("later.gguf"))).find("version 4"), std::string::npos);
 }
 
+// A header of some kilobytes must not keep a reader busy for hours.
+TEST_F(WalshFileTest, MoreQrRotationsThanTheFileIsWorthAreRefused) {
+  for (const int tensors : {8, 64}) {
+    const std::string path = tiny_.file("qr.gguf");
+    const auto n = static_cast<size_t>(tensors);
+    GgufWriter writer;
+    std::vector<std::string> names;
+    std::vector<uint32_t> rotations;
+    std::vector<uint64_t> shapes;
+    for (uint32_t i = 0; i < n; ++i) {
+      names.push_back("t" + std::to_string(i));
+      rotations.insert(rotations.end(), {2, 1024, i, 1, 0, 32, 0, 0});
+      shapes.insert(shapes.end(), {1, 1024});
+      writer.add_tensor(names.back() + ".codes", GgmlType::i8, {256, 1});
+      writer.add_tensor(names.back() + ".scales", GgmlType::i8, {16, 1});
+    }
+    writer.set(keys::kVersion, GgufValue::number(2u));
+    for (const char* key : {keys::kProducer, keys::kRecipe, keys::kConfig, keys::kGenerationConfig,
+                            keys::kTokenizer, keys::kTokenizerConfig})
+      writer.set(key, GgufValue::text(""));
+    writer.set(keys::kNames, GgufValue::texts(names));
+    writer.set(keys::kFormats, GgufValue::texts(std::vector<std::string>(n, "tq2")));
+    writer.set(keys::kSources, GgufValue::texts(std::vector<std::string>(n, "f32")));
+    writer.set(keys::kShapes, GgufValue::numbers(shapes));
+    writer.set(keys::kLinear, GgufValue::numbers(std::vector<uint8_t>(n, 1)));
+    writer.set(keys::kRotations, GgufValue::numbers(rotations));
+    writer.set(keys::kErrors, GgufValue::numbers(std::vector<float>(n)));
+    writer.set(keys::kChecksums, GgufValue::numbers(std::vector<uint64_t>(2 * n)));
+    writer.open(path);
+    for (const std::string& name : names) {
+      writer.write(name + ".codes", std::vector<std::byte>(256));
+      writer.write(name + ".scales", std::vector<std::byte>(16));
+    }
+    writer.commit();
+    const std::string text = refusal(slurp(path));
+    EXPECT_EQ(text.find("qr rotations") != std::string::npos, tensors == 64) << text;
+    EXPECT_EQ(text.empty(), tensors == 8) << text;
+  }
+}
+
 }  // namespace
 }  // namespace walsh

@@ -237,6 +237,40 @@ TEST(RotatorQr, blocksOfOneSizeShareTheMatrixOfTheSeed) {
   EXPECT_NE(applied({RotationKind::qr, 128, 6, true}, x), once);
 }
 
+TEST(RotatorQr, everyMatrixCountsOnceInTheWork) {
+  OrthogonalWork work;
+  const auto cost = [](double n) { return n * n * (n + 512); };
+  work.add({RotationKind::hadamard, 1024, 5, true}, 4096);
+  work.add({RotationKind::none, 32, 0, false}, 4096);
+  EXPECT_EQ(work.total(), 0);
+  work.add({RotationKind::qr, 1024, 5, true}, 4096 + 96);
+  EXPECT_EQ(work.total(), cost(1024) + cost(64) + cost(32));
+  work.add({RotationKind::qr, 512, 5, true}, 64);
+  EXPECT_EQ(work.total(), cost(1024) + cost(64) + cost(32));
+  work.add({RotationKind::qr, 512, 6, true}, 64);
+  EXPECT_EQ(work.total(), cost(1024) + 2 * cost(64) + cost(32));
+}
+
+TEST(RotatorQr, modelsOfAnySizeMayBeRotatedInLargeBlocks) {
+  struct {
+    int layers;
+    int64_t hidden, ffn;
+    double bytes;
+  } const shapes[] = {{6, 384, 1056, 4e6},      {8, 512, 1376, 7e6},      {24, 896, 4864, 1.8e8},
+                      {22, 2048, 5632, 4e8},    {32, 4096, 14336, 2.1e9}, {80, 8192, 28672, 1.9e10},
+                      {126, 16384, 53248, 1e11}};
+  for (const auto& shape : shapes) {
+    OrthogonalWork work;
+    uint32_t seed = 0;
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      for (const int64_t width : {shape.hidden, shape.hidden, shape.hidden, shape.ffn})
+        work.add({RotationKind::qr, 1024, ++seed, true}, width);
+    }
+    EXPECT_LT(work.total(), most_orthogonal_work(static_cast<uint64_t>(shape.bytes)))
+        << shape.hidden;
+  }
+}
+
 TEST(RotatorQr, matrixIsHaarDistributed) {
   // Without the sign of R's diagonal the first entry would always be negative.
   int positive = 0;
