@@ -20,9 +20,10 @@ class ModelFiles : public CommandTest {
     json.merge_patch(keys);
     spill(path, json.dump());
   }
-  CommandResult run(const std::string& folder, const std::vector<std::string>& more = {}) const {
+  CommandResult run(const std::string& folder, const std::vector<std::string>& more = {},
+                    const std::string& tokens = "16") const {
     std::vector<std::string> arguments = {"run", folder, "-p", "The city of London is",
-                                          "-n",  "16",   "-q"};
+                                          "-n",  tokens, "-q"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments);
   }
@@ -80,9 +81,9 @@ TEST_F(ModelFiles, AnEndOutsideTheVocabularyMattersToGeneratedTextAlone) {
 
 TEST_F(ModelFiles, ThePenaltyReachesOverAllTokensUnlessTold) {
   const auto text_with = [&](const std::string& last_n) {
-    std::vector<std::string> flags = {"--temp", "0", "--repeat-penalty", "30", "-n", "60"};
+    std::vector<std::string> flags = {"--temp", "0", "--repeat-penalty", "30"};
     if (!last_n.empty()) flags.insert(flags.end(), {"--repeat-last-n", last_n});
-    const CommandResult r = run(model(), flags);
+    const CommandResult r = run(model(), flags, "60");
     EXPECT_EQ(r.status, 0) << r.err;
     return r.out;
   };
@@ -90,7 +91,7 @@ TEST_F(ModelFiles, ThePenaltyReachesOverAllTokensUnlessTold) {
   EXPECT_EQ(all, text_with("-1"));
   EXPECT_EQ(all, text_with("4096"));
   EXPECT_NE(all, text_with("3"));
-  EXPECT_EQ(text_with("0"), run(model(), {"--temp", "0", "-n", "60"}).out);
+  EXPECT_EQ(text_with("0"), run(model(), {"--temp", "0"}, "60").out);
   expect_error(run(model(), {"--repeat-last-n", "-2"}), 2, "repeat-last-n");
 }
 
