@@ -28,8 +28,8 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = std::min(kCalibrationWindow, config.max_positions);
-  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens,
-                                     window, tokenizer.added_bos().value_or(-1));
+  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens, window,
+                                     tokenizer.added_bos().value_or(-1));
   PreparedCalibration result;
   result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
   result.description.tokens = window * static_cast<int64_t>(windows.size());

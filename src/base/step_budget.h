@@ -1,5 +1,5 @@
-// A bound on the work that one text may cause: what patterns and tables of untrusted files do with a
-// text is counted in steps, and ends when the caller asks for the end (walsh/stop.h).
+// A bound on the work that one text may cause: what patterns and tables of untrusted files do with
+// a text is counted in steps, and ends when the caller asks for the end (walsh/stop.h).
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@ namespace {
 
 void print_line(const char* kind, const std::string& text) {
   constexpr size_t kLongest = 1 << 14;
-  message("{}{}\n", kind, printable(text, kLongest));
+  message("{}{}\n", kind, one_line(text.substr(0, kLongest)));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "io/descriptor.h"
 #include "io/system_error.h"
 #include "walsh/error.h"
 
@@ -53,7 +54,7 @@ bool read_at(int fd, uint64_t offset, std::span<std::byte> out, const std::strin
 // A descriptor of at least 3: the standard ones may be closed, and what somebody prints must not
 // end up in the file.
 int open_above_standard(const std::string& path, int flags) {
-  const int fd = ::open(path.c_str(), flags, 0666);
+  const int fd = open_descriptor(path, flags, 0666);
   if (fd < 0 || fd > STDERR_FILENO) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   const int error = errno;
@@ -103,7 +104,7 @@ void ResumeFile::open() {
 // True if that decided it, one way or the other.
 bool ResumeFile::open_once() {
   // O_NONBLOCK: a FIFO must not keep anybody waiting.
-  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   fd_ = open_above_standard(path_, kFlags);
   if (fd_ < 0 && errno == ELOOP) {
     give_up("is a symbolic link and left as it is");

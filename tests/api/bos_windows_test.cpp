@@ -19,9 +19,9 @@ class BosWindows : public testing::Test {
   BosWindows() {
     // Both add nothing; only the first one knows what BOS would be.
     quiet_.set(kConfig, {{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", false}});
-    without_.set(kConfig, {{"tokenizer_class", "LlamaTokenizer"},
-                           {"add_bos_token", false},
-                           {"bos_token", nullptr}});
+    without_.set(
+        kConfig,
+        {{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", false}, {"bos_token", nullptr}});
   }
 
   ModelVariant quiet_{"quiet"}, without_{"without"};

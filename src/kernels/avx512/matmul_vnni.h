@@ -50,7 +50,6 @@ class MatmulVnni {
   }
 
  private:
-
   WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
     int32_t v;
     std::memcpy(&v, quad, 4);

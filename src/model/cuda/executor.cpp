@@ -335,8 +335,7 @@ void CudaExecutor::logits(int64_t first, int64_t rows) {
 std::span<const float> CudaExecutor::logit_row(int64_t index) {
   const int64_t vocab = model_.config.vocab;
   if (!logits_read_) {
-    cuda::copy_to_host(host_logits_.as(),
-                       rows_[static_cast<size_t>(Rows::logits)].as(),
+    cuda::copy_to_host(host_logits_.as(), rows_[static_cast<size_t>(Rows::logits)].as(),
                        static_cast<uint64_t>(computed_logits_ * vocab * kFloat), stream_.get());
     stream_.synchronize();
     logits_read_ = true;
