@@ -51,18 +51,6 @@ bool read_at(int fd, uint64_t offset, std::span<std::byte> out, const std::strin
   return true;
 }
 
-// A descriptor of at least 3: the standard ones may be closed, and what somebody prints must not
-// end up in the file.
-int open_above_standard(const std::string& path, int flags) {
-  const int fd = open_descriptor(path, flags, 0666);
-  if (fd < 0 || fd > STDERR_FILENO) return fd;
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  return moved;
-}
-
 }  // namespace
 
 ResumeFile::ResumeFile(const std::string& output, NoteFunction note)
@@ -105,7 +93,7 @@ void ResumeFile::open() {
 bool ResumeFile::open_once() {
   // O_NONBLOCK: a FIFO must not keep anybody waiting.
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-  fd_ = open_above_standard(path_, kFlags);
+  fd_ = open_descriptor(path_, kFlags, 0666);
   if (fd_ < 0 && errno == ELOOP) {
     give_up("is a symbolic link and left as it is");
     return true;
