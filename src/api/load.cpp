@@ -37,7 +37,9 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
                               path);
   if (before_weights) before_weights(generation);
   Model model = Model::load(*source, config, options);
-  return {path, std::move(model), std::move(tokenizer), std::move(generation), source->notes()};
+  std::vector<std::string> notes = source->notes();
+  if (!model.device_note.empty()) notes.push_back(model.device_note);
+  return {path, std::move(model), std::move(tokenizer), std::move(generation), std::move(notes)};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

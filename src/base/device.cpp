@@ -14,8 +14,8 @@ std::string Device::name() const {
 Device parse_device(std::string_view name) {
   if (name == "cpu") return {};
   if (name == "auto") {
-    const auto found = cuda::devices();
-    return found.empty() ? Device{} : Device{true, found.front().index};
+    const std::optional<int> found = cuda::first_device();
+    return found ? Device{true, *found} : Device{};
   }
   constexpr std::string_view kCuda = "cuda";
   if (name.starts_with(kCuda)) {

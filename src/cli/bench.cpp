@@ -128,6 +128,21 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
+// Bytes of keys and values that are read for the tokens of one pass of a generation test: the
+// positions of each sequence, in the middle of the test.
+double cache_bytes(const Model& model, const Test& test) {
+  double sum = 0;
+  for (const LayerDesc& layer : model.config.layers) {
+    const AttentionDesc& a = layer.attention;
+    const double bits =
+        cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
+    const int64_t seen = test.depth + test.n / 2 + 1;
+    const int64_t positions = a.window > 0 ? std::min(a.window, seen) : seen;
+    sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
+  }
+  return sum;
+}
+
 // `common` is what the rows of one model share.
 BenchResult measure(const Model& model, const Test& test, int repetitions,
                     const BenchResult& common) {
@@ -137,6 +152,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
     result.test += fmt::format(" ({}, {})", model.cache.keys->name, model.cache.values->name);
   // The weights are read once for the whole prompt, or once for a token of every sequence.
   result.bytes_per_token /= static_cast<double>(test.prompt ? test.n : test.sequences);
+  if (!test.prompt) result.bytes_per_token += cache_bytes(model, test);
   SessionOptions session_options;
   session_options.max_positions = test.positions();
   session_options.sequences = test.sequences;

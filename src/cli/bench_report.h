@@ -14,7 +14,9 @@ struct BenchResult {
   int threads = 0;
   double load_seconds = 0;           // for reading, compressing and placing the weights
   std::vector<double> tokens_per_s;  // one per repetition
-  double bytes_per_token = 0;        // weights read, shared by the tokens of one pass
+  // Weights read, shared by the tokens of one pass, and the keys and values that a generated token
+  // reads.
+  double bytes_per_token = 0;
   double bandwidth = 0;              // bytes/s, measured in the same run
   double macs_per_token = 0;         // multiply-accumulates with weights
   double peak = 0;                   // multiply-accumulates/s, measured in the same run

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/thread_pool.h"
+#include "cache/cache_type.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -20,17 +21,41 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   MachineOptions machine;
-  bool check = false, json = false;
+  bool check = false, cache = false, json = false;
 };
 
-void print_json(const std::vector<FormatReport>& reports) {
+// Values of the head for which cache types are listed.
+constexpr int64_t kHeadDim = 128;
+
+nlohmann::ordered_json json_of(const std::vector<FormatReport>& reports) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const FormatReport& r : reports) {
     const nlohmann::ordered_json nmse = {
         {"normal", r.nmse_normal}, {"t4", r.nmse_t4}, {"outlier", r.nmse_outlier}};
     list.push_back({{"name", r.name}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
   }
-  print_result("{}\n", format_json(list, 2));
+  return list;
+}
+
+nlohmann::ordered_json json_of_cache_types() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const CacheType& type : all_cache_types()) {
+    list.push_back({{"name", type.name},
+                    {"cache", true},
+                    {"bpv", cache_bits(type, kHeadDim)},
+                    {"bound", type.bound},
+                    {"note", type.note}});
+  }
+  return list;
+}
+
+void print_cache_types() {
+  print_result("{:<22} {:>8} {:>11}  {}\n", "cache type", "bits", "bound", "of keys and values");
+  for (const CacheType& type : all_cache_types()) {
+    const std::string bound = type.bound > 0 ? fmt::format("{:.4g}", type.bound) : "-";
+    print_result("{:<22} {:>8.4f} {:>11}  {}\n", type.name, cache_bits(type, kHeadDim), bound,
+                 type.note);
+  }
 }
 
 void print_table(const std::vector<FormatReport>& reports) {
@@ -55,11 +80,37 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   return count;
 }
 
+int list_cache_types(bool json) {
+  if (json) {
+    print_result("{}\n", format_json(json_of_cache_types(), 2));
+  } else {
+    print_cache_types();
+  }
+  return 0;
+}
+
+// All formats are followed by the types of keys and values.
+void print_reports(const std::vector<FormatReport>& reports, const Options& options) {
+  const bool all = options.names.empty();
+  if (options.json) {
+    nlohmann::ordered_json list = json_of(reports);
+    for (const auto& type : all ? json_of_cache_types() : nlohmann::ordered_json::array())
+      list.push_back(type);
+    print_result("{}\n", format_json(list, 2));
+    return;
+  }
+  print_table(reports);
+  if (!all) return;
+  print_result("\n");
+  print_cache_types();
+}
+
 int formats(const Options& options) {
+  if (options.cache) return list_cache_types(options.json);
   options.machine.apply();
   ThreadPool pool(options.machine.threads);
   const std::vector<FormatReport> reports = check_formats(pool, options.names);
-  options.json ? print_json(reports) : print_table(reports);
+  print_reports(reports, options);
   if (!options.check) return 0;
   const Isa chosen = current_isa();
   int count = missed(reports, chosen);
@@ -77,7 +128,10 @@ int formats(const Options& options) {
 
 Action add_formats(CLI::App& command) {
   const auto options = std::make_shared<Options>();
-  command.add_option("NAME", options->names, "Formats to measure (default: all)");
+  CLI::Option* names = command.add_option(
+      "NAME", options->names, "Formats to measure (default: all, and a list of the cache types)");
+  command.add_flag("--cache", options->cache, "List the types of keys and values only")
+      ->excludes(names);
   command.add_flag("--check", options->check,
                    "Fail if a bound is missed, with any instruction set of this machine");
   command.add_flag("--json", options->json, "The table as JSON");

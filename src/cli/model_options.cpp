@@ -104,19 +104,23 @@ void ModelOptions::add_cache_to(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::IsMember(names))
       ->group(group);
-  command
-      .add_option("--kv-window", cache_window,
-                  "At least so many of the latest positions, and the first 4, stay f16")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 30))
-      ->group(group);
+  window_option = command
+                      .add_option("--kv-window", cache_window,
+                                  "At least so many of the latest positions, and the first 4, stay "
+                                  "f16 where a type is coded")
+                      ->capture_default_str()
+                      ->check(CLI::Range(0, 1 << 30))
+                      ->group(group);
 }
 
 template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const {
   LoadOptions options =
       load_options(chosen_device(), parse_activation_mode(activations), use, pool);
+  options.may_use_cpu = device == "auto";
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
+  if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
+    print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
@@ -143,8 +147,10 @@ std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
 
 Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
                                       ThreadPool& pool) const {
-  return with_progress(use, pool,
-                       [&](const LoadOptions& options) { return load_weights(source, options); });
+  Model model = with_progress(
+      use, pool, [&](const LoadOptions& options) { return load_weights(source, options); });
+  if (!model.device_note.empty()) print_note(model.device_note);
+  return model;
 }
 
 Device ModelOptions::chosen_device() const {

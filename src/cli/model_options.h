@@ -40,6 +40,7 @@ struct ModelOptions {
   std::string device_memory;  // of the GPU that may be used, as 24GiB; empty: all that is free
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
+  const CLI::Option* window_option = nullptr;  // --kv-window
   RecipeOptions recipe;
   MachineOptions machine;
 

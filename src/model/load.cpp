@@ -21,9 +21,13 @@ class ModelLoader {
     model_.pool_ = options.pool;
   }
 
-  Model load() {
+  // What can be refused before a tensor is read.
+  void prepare() {
     check_names();
     model_.device_spare = placement_->plan(source_, model_.config, options_);
+  }
+
+  Model load() {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
     load_embedding();
@@ -216,7 +220,23 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
   if (options.pool == nullptr) {
     throw Error(ErrorCode::internal, source.path(), "Model::load needs a thread pool");
   }
-  return ModelLoader(source, config, options).load();
+  std::unique_ptr<ModelLoader> loader;
+  LoadOptions cpu = options;
+  cpu.device = {};
+  std::string note;
+  try {
+    loader = std::make_unique<ModelLoader>(source, config, options);
+    loader->prepare();
+  } catch (const Error& e) {
+    const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
+    if (!refused || !options.device.cuda || !options.may_use_cpu) throw;
+    note = options.device.name() + " is not used, but the CPU: " + e.what();
+    loader = std::make_unique<ModelLoader>(source, config, cpu);
+    loader->prepare();
+  }
+  Model model = loader->load();
+  model.device_note = note;
+  return model;
 }
 
 }  // namespace walsh

@@ -86,7 +86,10 @@ struct LoadOptions {
   ActivationMode activations = ActivationMode::automatic;
   // Called before each tensor: number done, number of all, name.
   std::function<void(size_t, size_t, const std::string&)> progress;
-  Device device = {};     // that computes
+  Device device = {};  // that computes
+  // A GPU that refuses the model before it is loaded (formats without kernels, too little memory)
+  // is not used, and Model::device_note says why; otherwise the refusal is thrown.
+  bool may_use_cpu = false;
   CacheTypes cache = {};  // of sessions
   // What the model will be used for, so that a GPU whose memory it exceeds refuses it before
   // loading.
@@ -121,6 +124,7 @@ class Model {
 
   ModelConfig config;
   Device device;
+  std::string device_note;    // why it is not the one that was asked for; usually empty
   uint64_t device_spare = 0;  // of the GPU's free memory: is left free
   ActivationMode activations = ActivationMode::automatic;
   CacheTypes cache;  // of its sessions

@@ -238,11 +238,11 @@ TEST(Config, TwoDifferentValuesOfRopeThetaAreRefused) {
   Json json = llama();
   json.erase("rope_parameters");
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 7000.0}};
-  EXPECT_EQ(parse(json).rope, (RopeConfig{RopeKind::linear, 7000, 2})) << "the only one";
+  EXPECT_EQ(parse(json).ropes.front(), (RopeConfig{RopeKind::linear, 7000, 2})) << "the only one";
   json["rope_theta"] = 10000.0;
   expect_refused(json, "rope_theta contradicts");
   json["rope_theta"] = 7000;
-  EXPECT_EQ(parse(json).rope.theta, 7000);
+  EXPECT_EQ(parse(json).ropes.front().theta, 7000);
 }
 
 TEST(Config, IdsMayLieOutsideTheVocabulary) {

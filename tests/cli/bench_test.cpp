@@ -53,7 +53,13 @@ TEST_F(BenchCommand, EveryTestIsMeasuredAtEveryDepth) {
   for (size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(rows[i]["test"], names[i]);
     EXPECT_EQ(rows[i]["samples"].size(), 2u);
-    EXPECT_EQ(rows[i]["bytes_per_token"], rows[i % 3]["bytes_per_token"]);
+  }
+  // Two layers with two heads of 64 values, fp16 keys and values.
+  const double cache = 520.0 * 2 * 2 * 64 * 2 * 2;
+  for (size_t i = 3; i < names.size(); ++i) {
+    const double more =
+        rows[i]["bytes_per_token"].get<double>() - rows[i - 3]["bytes_per_token"].get<double>();
+    EXPECT_NEAR(more, i == 3 ? 0 : cache, 1e-6 * cache) << names[i];
   }
 }
 
@@ -108,6 +114,19 @@ TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
     EXPECT_GT(rows[0]["nmse"][key], 0.01) << key;
   EXPECT_EQ(rows[2]["nmse"]["normal"], 0.0);
   expect_error(walsh({"formats", "tq9"}), 2, "tq9");
+}
+
+TEST_F(BenchCommand, FormatsListsCacheTypes) {
+  const CommandResult table = walsh({"formats", "--cache"});
+  ASSERT_EQ(table.status, 0) << table.err;
+  const CommandResult json = walsh({"formats", "--cache", "--json"});
+  const Json rows = Json::parse(json.out);
+  ASSERT_EQ(rows.size(), 8u);
+  for (const Json& row : rows)
+    EXPECT_NE(table.out.find(row["name"].get<std::string>()), std::string::npos) << row;
+  EXPECT_EQ(rows[3]["name"], "tq3_0");
+  EXPECT_EQ(rows[3]["bpv"], 3.5);
+  expect_error(walsh({"formats", "tq3", "--cache"}), 2, "--cache");
 }
 
 TEST_F(BenchCommand, HelpListsEveryType) {

@@ -98,6 +98,10 @@ TEST_F(EvalCommand, CodedCachesDivergeAsTheirBitsSay) {
   const CommandResult r = walsh({"eval", model(), "--text", text(), "--chunks", "1", "--ctx", "64",
                                  "--ctv", "kt3", "--device", "cpu"});
   EXPECT_NE(r.out.find("cache     keys f16, values kt3"), std::string::npos) << r.out;
+  const CommandResult plain = walsh({"eval", model(), "--text", text(), "--chunks", "1", "--ctx",
+                                     "64", "--kv-window", "8", "--device", "cpu"});
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_NE(plain.err.find("--kv-window changes nothing"), std::string::npos) << plain.err;
   expect_error(walsh({"eval", model(), "--text", text(), "-ctk", "tq9"}), 2, "tq9");
   expect_error(walsh({"eval", model(), "--text", text(), "--kv-window", "-1"}), 2, "kv-window");
 }

@@ -78,6 +78,18 @@ std::vector<DeviceInfo> devices() {
   return found;
 }
 
+std::optional<int> first_device() {
+  const int count = device_count();
+  for (int index = 0; index < count; ++index) {
+    try {
+      return describe(index).index;
+    } catch (const Error&) {  // use_device says why
+      cudaGetLastError();
+    }
+  }
+  return std::nullopt;
+}
+
 std::string unavailable_reason() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

@@ -21,6 +21,10 @@ std::vector<DeviceInfo> devices() {
   return {};
 }
 
+std::optional<int> first_device() {
+  return std::nullopt;
+}
+
 std::string unavailable_reason() {
   return "this walsh is built without CUDA";
 }
