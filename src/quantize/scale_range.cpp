@@ -48,8 +48,7 @@ double rounding_loss(uint16_t half) {
 class LastScales {
  public:
   explicit LastScales(const Tensor& tensor)
-      : tensor_(tensor),
-        format_(*tensor.format),
+      : format_(*tensor.format),
         pass_(format_.passes - 1),
         arrays_(tensor.pass[pass_]),
         padded_(padded_cols(format_, tensor.cols)) {}
@@ -100,7 +99,6 @@ class LastScales {
     return scale_loss(row) + rounding_loss(half_at(arrays_.col_scales, block));
   }
 
-  const Tensor& tensor_;
   const Format& format_;
   int pass_;
   const PassArrays& arrays_;
