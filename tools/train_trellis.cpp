@@ -15,6 +15,10 @@
 // tries COUNT random multipliers for the Weyl sequence, for pairs with a short training each, and
 // prints those that come near the best before them: where the multipliers of tc5, tc6 and of the
 // codes of pairs come from.
+//
+//   train_trellis --hash ... | --hash-search ...
+//
+// measures and searches codes whose weights are the bytes of a product (hash_search.h).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,6 +31,7 @@
 #include "base/random.h"
 #include "formats/format.h"
 #include "formats/trellis.h"
+#include "hash_search.h"
 #include "quantize/trellis_search.h"
 #include "walsh/error.h"
 
@@ -297,6 +302,11 @@ int run(std::span<char* const> arguments) {
   if (arguments.empty()) {
     print_header();
     return 0;
+  }
+  if (std::string_view(arguments[0]).starts_with("--hash")) {
+    const int status = run_hash(arguments);
+    if (status != 0) std::fprintf(stderr, "usage: see tools/hash_search.h\n");
+    return status;
   }
   const bool search = std::string_view(arguments[0]) == "--search" &&
                       (arguments.size() == 3 || arguments.size() == 4);
