@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "walsh/error.h"
 
 namespace walsh {

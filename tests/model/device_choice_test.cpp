@@ -1,7 +1,7 @@
 // A model for which the device was left open.
 #include <gtest/gtest.h>
 
-#include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "model/synthetic.h"
 #include "model_support.h"
 #include "walsh/error.h"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/cuda/device_code.h"
+#include "base/cuda/first_device.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

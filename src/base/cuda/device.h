@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +32,6 @@ bool compiled();
 // Usable devices: empty without CUDA, without a driver, or without a device that this build has
 // code for. Never throws.
 std::vector<DeviceInfo> devices();
-// The first of them, without touching those behind it (looking at a device makes a context on it
-// for the life of the process). Never throws.
-std::optional<int> first_device();
 // Why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
 std::string unavailable_reason();
 // Makes `index` the device of this thread. Throws usage if there is no such device.

@@ -1,6 +1,7 @@
 // The same functions for a build without CUDA: there is no device, and nobody gets far enough to
 // need memory of one.
 #include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 
 #include "walsh/error.h"
 
