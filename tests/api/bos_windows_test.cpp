@@ -47,7 +47,7 @@ TEST_F(BosWindows, OfCalibration) {
     Recipe recipe;
     recipe.type = &get_format("tq3");
     recipe.encode.effort = Effort::fast;
-    const auto source = open_calibrated(folder, recipe, {kText, 512, {}}, pool);
+    const auto source = open_calibrated(folder, recipe, {kText, 512, {}, {}}, pool);
     const Tensor tensor = source->load("model.layers.0.self_attn.k_proj.weight");
     return std::vector<std::byte>(tensor.pass[0].codes.begin(), tensor.pass[0].codes.end());
   };
