@@ -9,6 +9,7 @@
 #include "formats/product.h"
 #include "io/checksum.h"
 #include "quantize/pipeline.h"
+#include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
 #include "quantize/verify.h"
 #include "quantize/walsh_file.h"
@@ -34,7 +35,9 @@ class ProductFile : public testing::Test {
     good_ = slurp(path_);
   }
 
-  std::unique_ptr<WalshFile> open(const std::string& bytes) {
+  // Damage that the checksum of the header does not show.
+  std::unique_ptr<WalshFile> open(std::string bytes) {
+    reseal(bytes);
     std::ofstream(tiny_.file("bad.gguf"), std::ios::binary) << bytes;
     return WalshFile::open(tiny_.file("bad.gguf"));
   }

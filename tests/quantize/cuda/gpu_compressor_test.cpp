@@ -8,6 +8,7 @@
 #include "quantize/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
 #include "quantize/walsh_file.h"
+#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -55,6 +56,32 @@ TEST_F(GpuCompressor, AMatrixMayStayOnTheGpuButTheEmbeddingDoesNot) {
     EXPECT_TRUE(!plan.linear || tensor.on_gpu) << plan.name;
   }
   EXPECT_GT(on_gpu, 0);
+}
+
+// What fp16 scales cannot hold is refused as on the CPU, also where the codes stay on the GPU.
+TEST_F(GpuCompressor, WeightsBeyondTheRangeOfTheScalesAreRefused) {
+  const std::vector<float> before = tiny_.values("down");
+  for (const double factor : {1e10, 1e-14}) {
+    for (size_t i = 0; i < before.size(); ++i)
+      tiny_.values("down")[i] = static_cast<float>(before[i] * factor);
+    tiny_.save();
+    for (const char* type : {"tq3", "itq3_s8", "tq4+2", "q8_0"}) {
+      for (const bool stays : {false, true}) {
+        const auto source = compressor(type);
+        stays ? source->encode_on({true, 0}) : source->use_gpu(0);
+        try {
+          source->load("down");
+          ADD_FAILURE() << type << " " << factor;
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::bad_input) << e.what();
+          EXPECT_NE(std::string(e.what()).find(factor > 1 ? "too large" : "too small"),
+                    std::string::npos)
+              << e.what();
+        }
+        EXPECT_NO_THROW(source->load("up"));
+      }
+    }
+  }
 }
 
 }  // namespace
