@@ -24,7 +24,10 @@ Tokenizer read_tokenizer(const WeightSource& source) {
 void check_texts(const WeightSource& source) {
   const ModelConfig config = read_config(source);
   if (!source.tokenizer_json().empty()) read_tokenizer(source);
-  GenerationConfig(config, source.generation_config_json(), source.config_json(), source.path());
+  const GenerationConfig generation(config, source.generation_config_json(), source.config_json(),
+                                    source.path());
+  generation.stop_ids();
+  generation.sampler({}, {});
 }
 
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
