@@ -23,11 +23,10 @@ void expect_bad_input(Read&& read) {
 }
 
 void read(const walsh::GenerationConfig& config) {
-  for (int given = 0; given < 32; ++given) {
+  for (const bool given : {false, true}) {
     expect_bad_input([&] {
       const walsh::SamplerOptions options =
-          config.sampler({}, {(given & 1) != 0, (given & 2) != 0, (given & 4) != 0,
-                              (given & 8) != 0, (given & 16) != 0});
+          config.sampler({}, {.temperature = given, .top_p = given});
       try {
         walsh::check_sampler_options(options);
       } catch (const walsh::Error&) {

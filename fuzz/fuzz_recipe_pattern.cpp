@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr uint64_t kSteps = 100'000;
+constexpr uint64_t kSteps = 20'000;
 
 void search(const walsh::TensorRule& rule, const std::string& name) {
   walsh::StepBudget steps(kSteps);

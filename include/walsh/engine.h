@@ -69,7 +69,7 @@ class Engine {
                        const std::function<bool(std::string_view)>& on_text = {});
 
   // Perplexity of a text in windows of `ctx` tokens, the second half of each scored; chunks = 0:
-  // all.
+  // all. BOS stands for the first token of a window if the tokenizer puts it before a text.
   PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
 
  private:
