@@ -108,16 +108,19 @@ void bench_prompt(const Heads& h, int64_t m, int64_t before, int64_t window, boo
 
 void bench_sampling(int64_t vocab, int64_t m, const SampleOptions& options, const char* name) {
   const Buffer logits = normal_floats(static_cast<uint64_t>(vocab * m), 3);
-  const Buffer random(static_cast<uint64_t>(m) * 8, true), next(static_cast<uint64_t>(m) * 4);
+  const Buffer next(static_cast<uint64_t>(m) * 4),
+      states(static_cast<uint64_t>(m) * sizeof(SampleState));
+  const std::vector<SampleState> start(static_cast<size_t>(m), sample_state(options, 1, vocab, 0));
+  copy_to_device(states.as(), start.data(), states.bytes(), nullptr);
   const SampleScratch scratch(m, vocab);
   SampleCall call;
   call.logits = logits.as<const float>();
   call.ldl = call.vocab = vocab;
   call.m = m;
-  call.state.random = random.as<uint64_t>();
+  call.states = states.as<SampleState>();
+  call.draws = options.temperature != 0;
   call.next = next.as<int32_t>();
-  const double time =
-      seconds(20, [&](int, Stream stream) { sample(call, options, scratch, stream); });
+  const double time = seconds(20, [&](int, Stream stream) { sample(call, scratch, stream); });
   fmt::print("sample {:6} x {:2}  {:28}  {:8.1f} us\n", vocab, m, name, time * 1e6);
 }
 

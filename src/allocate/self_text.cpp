@@ -33,8 +33,10 @@ std::vector<int32_t> write_self_text(const Model& model, const SelfTextOptions& 
     side_by_side.max_positions = options.ctx;
     side_by_side.sequences = windows;
     Session session(model, side_by_side);
+    for (int64_t w = 1; w < windows; ++w)
+      session.open();
     std::vector<Sampler> samplers;
-    std::vector<int32_t> last;
+    std::vector<int32_t> last, chosen(static_cast<size_t>(windows));
     for (int64_t w = first; w < first + windows; ++w) {
       samplers.emplace_back(plain_options(options.seed * 1'000'003 + static_cast<uint64_t>(w)));
       const auto random =
@@ -46,9 +48,13 @@ std::vector<int32_t> write_self_text(const Model& model, const SelfTextOptions& 
       for (int64_t w = 0; w < windows; ++w)
         text[static_cast<size_t>((first + w) * options.ctx + i)] = last[static_cast<size_t>(w)];
       if (i + 1 == options.ctx) break;
-      session.decode(last, [&](int64_t w, std::span<const float> logits) {
-        last[static_cast<size_t>(w)] = samplers[static_cast<size_t>(w)].sample(logits);
+      std::vector<SequenceTokens> batch;
+      for (const int32_t& token : last)
+        batch.push_back({static_cast<int64_t>(batch.size()), {&token, 1}});
+      session.evaluate(batch, [&](size_t w, int64_t, std::span<const float> logits) {
+        chosen[w] = samplers[w].sample(logits);
       });
+      last = chosen;
     }
   }
   return text;

@@ -40,7 +40,7 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   load.activations = parse_activation_mode(options.activations);
   load.device = parse_device(options.device);
   load.may_use_cpu = options.device == "auto";
-  load.positions = options.context;
+  load.use.max_positions = options.context;
   load.cache = {&get_cache_type(options.cache_keys), &get_cache_type(options.cache_values),
                 options.cache_window};
   LoadedModel loaded = load_model(path, recipe ? &*recipe : nullptr, load);

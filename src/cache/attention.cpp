@@ -63,7 +63,8 @@ class StoredAttention {
 
   // The first `count` positions of a block.
   void attend(int64_t block, int64_t count) {
-    head_.keys->multiply(ops_, block, count, scratch_.queries, rows_, scratch_.weights.data());
+    const int64_t stored = head_.blocks != nullptr ? head_.blocks[block] : block;
+    head_.keys->multiply(ops_, stored, count, scratch_.queries, rows_, scratch_.weights.data());
     for (int64_t r = 0; r < rows_; ++r) {
       const auto i = at(r / queries_.heads);
       const int64_t base = block * kCacheBlock;
@@ -80,7 +81,7 @@ class StoredAttention {
       for (int64_t d = 0; d < value_cols_; ++d)
         sums(r)[d] *= shrink;
     }
-    head_.values->add(ops_, block, scratch_.weights.data(), rows_, scratch_.scaled,
+    head_.values->add(ops_, stored, scratch_.weights.data(), rows_, scratch_.scaled,
                       scratch_.sums.data());
   }
 

@@ -19,6 +19,8 @@ struct CacheHead {
   // [head_dim] or null: what was taken from every key before it was stored. It comes back as a part
   // of the logits, since other positions are not in this cache.
   const float* key_offset;
+  // Block of keys and values that has positions [kCacheBlock * j, ...); null: j.
+  const int32_t* blocks = nullptr;
 };
 
 // Queries as Ops::attention has them. Query i sees the stored positions [begin[i], end[i]), maybe

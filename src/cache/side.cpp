@@ -79,6 +79,19 @@ uint64_t bytes_of(const std::vector<PanelMatrix>& blocks) {
   return sum;
 }
 
+// Block `to` of an array of `size` elements each.
+void copy_part(AlignedArray<uint16_t>& array, int64_t size, int64_t from, int64_t to) {
+  if (!array.empty()) std::copy_n(array.data() + from * size, size, array.data() + to * size);
+}
+
+void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
+  if (blocks.empty()) return;
+  const PanelMatrix& a = blocks[static_cast<size_t>(from)];
+  PanelMatrix& b = blocks[static_cast<size_t>(to)];
+  std::copy(a.codes.begin(), a.codes.end(), b.codes.begin());
+  std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
+}
+
 // Rows of the unit matrix.
 CacheRows unit_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
@@ -152,6 +165,11 @@ void CacheKeys::multiply(const Ops& ops, int64_t block, int64_t count, const Cac
     ops.matmul_dense(DType::f16, halves_.data() + block * kCacheBlock * cols_, cols_, q.x.data(),
                      cols_, rows, out, kCacheBlock, 0, count);
   }
+}
+
+void CacheKeys::copy_block(int64_t from, int64_t to) {
+  copy_matrix(blocks_, from, to);
+  copy_part(halves_, kCacheBlock * cols_, from, to);
 }
 
 void CacheKeys::load(const Ops& ops, int64_t unit, float* x) const {
@@ -254,6 +272,12 @@ void CacheValues::add_halves(const Ops& ops, int64_t block, int64_t rows, CacheR
                    scaled.x.data(), kCacheBlock, rows, y, cols_, 0, cols_);
   for (int64_t i = 0; i < rows * cols_; ++i)
     sums[i] += y[i];
+}
+
+void CacheValues::copy_block(int64_t from, int64_t to) {
+  copy_matrix(blocks_, from, to);
+  copy_part(halves_, kCacheBlock * cols_, from, to);
+  copy_part(scales_, groups() * kCacheBlock, from, to);
 }
 
 void CacheValues::load(const Ops& ops, int64_t unit, float* x) const {

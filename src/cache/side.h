@@ -36,6 +36,8 @@ class CacheKeys {
   // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheUnit.
   void multiply(const Ops& ops, int64_t block, int64_t count, const CacheRows& q, int64_t rows,
                 float* out) const;
+  // Block `to` becomes as block `from` is.
+  void copy_block(int64_t from, int64_t to);
   // The stored keys of a unit, [kCacheUnit][cols].
   void load(const Ops& ops, int64_t unit, float* x) const;
   uint64_t bytes() const;
@@ -58,6 +60,8 @@ class CacheValues {
   // kCacheBlock entries, zeros where nothing is stored. `scaled` is scratch for as many rows.
   void add(const Ops& ops, int64_t block, const float* weights, int64_t rows, CacheRows& scaled,
            float* sums) const;
+  // Block `to` becomes as block `from` is.
+  void copy_block(int64_t from, int64_t to);
   // The stored values of a unit, [kCacheUnit][cols].
   void load(const Ops& ops, int64_t unit, float* x) const;
   uint64_t bytes() const;

@@ -42,8 +42,12 @@ LayerStatistics::LayerStatistics(const std::string& folder,
   const auto hidden = static_cast<uint64_t>(model_.config.hidden);
   hidden_ = AlignedArray<float>(
       narrow<size_t>(checked_mul(tokens, hidden, "calibration text"), "calibration text"));
-  executor_ =
-      std::make_unique<CpuExecutor>(model_, static_cast<int64_t>(longest), SessionOptions{});
+  SessionOptions options;
+  options.max_positions = static_cast<int64_t>(longest);
+  pages_ = std::make_unique<KvPages>(kv_shape(model_, options));
+  const Growth window{pages_->open(), options.max_positions};
+  pages_->reserve({&window, 1});
+  executor_ = std::make_unique<CpuExecutor>(model_, *pages_, options.max_bytes);
   executor_->observe([this](const Input& input, const float* rows, int64_t stride, int64_t m) {
     add(input, rows, stride, m);
   });

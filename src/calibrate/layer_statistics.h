@@ -57,6 +57,7 @@ class LayerStatistics : public InputStatistics {
   Model model_;
   ModelPlan plan_;
   std::unique_ptr<ResidualFold> fold_;  // null: none
+  std::unique_ptr<KvPages> pages_;  // one sequence, which every window is
   std::unique_ptr<CpuExecutor> executor_;
   AlignedArray<float> hidden_;  // [all tokens][hidden], before layer_ + 1
   int64_t layer_ = -1;          // whose moments are known; the number of layers: the head's

@@ -101,11 +101,19 @@ void process_prompt(Session& session, const std::vector<int32_t>& tokens) {
       tokens, [](int64_t, std::span<const float>) {}, static_cast<int64_t>(tokens.size()) - 1);
 }
 
+// One of the tokens for every sequence.
+std::vector<SequenceTokens> a_token_each(std::span<const int32_t> tokens) {
+  std::vector<SequenceTokens> batch;
+  for (const int32_t& token : tokens)
+    batch.push_back({static_cast<int64_t>(batch.size()), {&token, 1}});
+  return batch;
+}
+
 // The device chooses its own next tokens, one step ahead of the host, as generate() does.
 void generate_on_device(Session& session, std::span<const int32_t> first, size_t steps) {
   for (int64_t s = 0; s < session.sequences(); ++s)
     session.start_sampling({}, {}, s);
-  session.submit_decode(first);
+  session.submit(a_token_each(first));
   for (size_t i = 1; i < steps; ++i) {
     InterruptGuard::check();
     session.submit_chosen();
@@ -124,7 +132,8 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
   for (size_t i = 0; i < tokens.size(); i += count) {
     InterruptGuard::check();
-    session.decode(all.subspan(i, count), [](int64_t, std::span<const float>) {});
+    session.evaluate(a_token_each(all.subspan(i, count)),
+                     [](size_t, int64_t, std::span<const float>) {});
   }
 }
 
@@ -157,6 +166,8 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   session_options.max_positions = test.positions();
   session_options.sequences = test.sequences;
   Session session(model, session_options);
+  for (int64_t s = 1; s < test.sequences; ++s)
+    session.open();
   fill_cache(session, test.depth);
   for (int r = -1; r < repetitions; ++r) {  // the first one warms up
     InterruptGuard::check();

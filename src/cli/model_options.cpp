@@ -32,8 +32,8 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
   options.pool = &pool;
   options.activations = activations;
   options.device = device;
-  options.positions = use.positions;
-  options.sequences = use.sequences;
+  options.use.max_positions = use.positions;
+  options.use.sequences = use.sequences;
   return options;
 }
 

@@ -90,13 +90,23 @@ struct InputTransform {
   int64_t cols = 0;                  // a multiple of 32 (or width itself for dense f32 use)
 };
 
-// Where keys and values of one layer live: fp16 [kv_heads][capacity][head_dim] each.
+// Where keys and values of one layer and sequence live: fp16 pages
+// [kv_heads][page_positions][head_dim] each. Positions from page_positions * j on are in page
+// pages[j]; page_positions is a multiple of 64.
 struct KvView {
   const uint16_t* keys = nullptr;
   const uint16_t* values = nullptr;
-  int64_t capacity = 0;
+  int64_t page_positions = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  const int32_t* pages = nullptr;  // null: everything is one page, 0
+
+  // Of the arrays above, where a position of a head begins.
+  int64_t offset(int64_t kv_head, int64_t position) const {
+    if (pages == nullptr) return (kv_head * page_positions + position) * head_dim;
+    const int64_t page = pages[position / page_positions];
+    return ((page * kv_heads + kv_head) * page_positions + position % page_positions) * head_dim;
+  }
 };
 
 struct Ops {

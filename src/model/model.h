@@ -15,6 +15,7 @@
 #include "cache/cache_type.h"
 #include "formats/weight_source.h"
 #include "kernels/ops.h"
+#include "model/kv_pages.h"
 
 namespace walsh {
 
@@ -91,10 +92,8 @@ struct LoadOptions {
   // is not used, and Model::device_note says why; otherwise the refusal is thrown.
   bool may_use_cpu = false;
   CacheTypes cache = {};  // of sessions
-  // What the model will be used for, so that a GPU whose memory it exceeds refuses it before
-  // loading.
-  int64_t positions = 0;  // of the cache; 0: as SessionOptions
-  int64_t sequences = 1;
+  // What sessions will ask for, so that a GPU whose memory it exceeds refuses it before loading.
+  SessionOptions use = {};
   uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
   uint64_t device_spare = 0;  // that of a model beside which this one is loaded
 };

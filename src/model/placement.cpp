@@ -31,10 +31,10 @@ std::unique_ptr<Placement> make_placement(const Device& device) {
   return std::make_unique<CpuPlacement>();
 }
 
-std::unique_ptr<Executor> make_executor(const Model& model, int64_t positions,
+std::unique_ptr<Executor> make_executor(const Model& model, const KvPages& pages,
                                         const SessionOptions& options) {
-  if (model.device.cuda) return make_cuda_executor(model, positions, options);
-  return std::make_unique<CpuExecutor>(model, positions, options);
+  if (model.device.cuda) return make_cuda_executor(model, pages);
+  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes);
 }
 
 }  // namespace walsh

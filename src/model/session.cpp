@@ -4,178 +4,205 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultPositions = 4096;
-constexpr int64_t kMaxSequences = 1024;
-
-int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
-  if (wanted == 0) return std::min(config.max_positions, kDefaultPositions);
-  if (wanted < 0 || wanted > config.max_positions) {
-    throw Error(
-        ErrorCode::usage, "context",
-        fmt::format("{} positions asked for, the model has 1 to {}", wanted, config.max_positions));
-  }
-  return wanted;
+int64_t rows_of(const SequenceTokens& item) {
+  return std::max<int64_t>(1, static_cast<int64_t>(item.tokens.size()));
 }
 
 }  // namespace
 
-Session::Session(const Model& model, const SessionOptions& options)
-    : model_(model), capacity_(choose_positions(model.config, options.max_positions)) {
-  if (options.sequences < 1 || options.sequences > kMaxSequences) {
-    throw Error(ErrorCode::usage, "sequences",
-                fmt::format("{} asked for, expected 1 to {}", options.sequences, kMaxSequences));
-  }
-  executor_ = make_executor(model, capacity_, options);
-  positions_.resize(static_cast<size_t>(options.sequences));
-  runs_.resize(static_cast<size_t>(options.sequences));
+KvShape kv_shape(const Model& model, const SessionOptions& options) {
+  return kv_shape(model.config, model.cache,
+                  model.device.cuda ? kGpuPagePositions : kCpuPagePositions, options);
 }
 
-void Session::check(std::span<const int32_t> tokens, int64_t more, int64_t sequence) const {
-  const int64_t used = position(sequence);
-  if (more > capacity_ - used) {
-    throw Error(ErrorCode::usage, "context",
-                fmt::format("{} more tokens do not fit: {} of {} positions are used", more, used,
-                            capacity_));
-  }
-  for (int32_t token : tokens) {
-    if (token < 0 || token >= model_.config.vocab) {
+Session::Session(const Model& model, const SessionOptions& options)
+    : model_(model), pages_(kv_shape(model, options)) {
+  executor_ = make_executor(model, pages_, options);
+  pages_.open();
+}
+
+int64_t Session::fork(int64_t sequence, int64_t positions) {
+  const int64_t copy = pages_.fork(sequence, positions);
+  executor_->fork(sequence, copy);
+  return copy;
+}
+
+void Session::reset() {
+  for (int64_t s = 0; s < sequences(); ++s)
+    if (pages_.is_open(s)) pages_.truncate(s, 0);
+}
+
+void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
+  std::vector<int64_t> seen;
+  for (const SequenceTokens& item : batch) {
+    position(item.sequence);  // refuses one that is not open
+    seen.push_back(item.sequence);
+    if (item.tokens.empty() && !chosen) {
+      throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+    }
+    if (item.logits < 0 || item.logits > (chosen ? 1 : rows_of(item))) {
+      throw Error(ErrorCode::usage, "logits",
+                  fmt::format("of {} of {} tokens", item.logits, rows_of(item)));
+    }
+    for (const int32_t token : item.tokens) {
+      if (token >= 0 && token < model_.config.vocab) continue;
       throw Error(ErrorCode::usage, "token",
                   fmt::format("id {} is outside the vocabulary of {}", token, model_.config.vocab));
     }
   }
+  std::sort(seen.begin(), seen.end());
+  const auto twice = std::adjacent_find(seen.begin(), seen.end());
+  if (twice == seen.end()) return;
+  throw Error(ErrorCode::usage, "sequence", fmt::format("{} is in a batch twice", *twice));
+}
+
+void Session::reserve(std::span<const SequenceTokens> batch) {
+  std::vector<Growth> growth;
+  for (const SequenceTokens& item : batch)
+    growth.push_back({item.sequence, rows_of(item)});
+  const std::vector<PageCopy> copies = pages_.reserve(growth);
+  if (!copies.empty()) executor_->copy_pages(copies);
+}
+
+void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs, bool samples) {
+  executor_->run({tokens, runs, samples});
+  for (const Run& run : runs)
+    pages_.extend(run.sequence, run.rows);
+}
+
+// Puts items into batches that the device takes, and gives out their logits.
+class Session::Batcher {
+ public:
+  Batcher(Session& session, BatchSink sink) : session_(session), sink_(sink) {}
+
+  void add(size_t index, const SequenceTokens& item) {
+    const auto count = static_cast<int64_t>(item.tokens.size());
+    for (int64_t begin = 0; begin < count;) {
+      const int64_t most = session_.max_rows();
+      const int64_t m = std::min(count - begin, most - static_cast<int64_t>(tokens_.size()));
+      const auto part = item.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m));
+      tokens_.insert(tokens_.end(), part.begin(), part.end());
+      const int64_t wanted = std::clamp<int64_t>(begin + m - (count - item.logits), 0, m);
+      runs_.push_back({item.sequence, session_.position(item.sequence), m, wanted});
+      for (int64_t i = begin + m - wanted; i < begin + m; ++i)
+        wanted_.push_back({index, i});
+      begin += m;
+      prompts_ += m > 1 ? 1 : 0;
+      if (static_cast<int64_t>(tokens_.size()) == most ||
+          prompts_ == session_.executor_->max_prompts())
+        finish();
+    }
+  }
+
+  void finish() {
+    if (runs_.empty()) return;
+    session_.run(tokens_, runs_, false);
+    Executor& executor = *session_.executor_;
+    const auto count = static_cast<int64_t>(wanted_.size());
+    for (int64_t first = 0; first < count; first += executor.logit_rows()) {
+      const int64_t n = std::min(executor.logit_rows(), count - first);
+      if (first > 0) executor.logits(first, n);
+      for (int64_t i = 0; i < n; ++i) {
+        const Wanted& place = wanted_[static_cast<size_t>(first + i)];
+        sink_(place.item, place.index, executor.logit_row(i));
+      }
+    }
+    tokens_.clear();
+    runs_.clear();
+    wanted_.clear();
+    prompts_ = 0;
+  }
+
+ private:
+  struct Wanted {
+    size_t item;
+    int64_t index;
+  };
+
+  Session& session_;
+  BatchSink sink_;
+  std::vector<int32_t> tokens_;
+  std::vector<Run> runs_;
+  std::vector<Wanted> wanted_;  // rows whose logits are wanted
+  int64_t prompts_ = 0;         // runs of several rows
+};
+
+void Session::evaluate(std::span<const SequenceTokens> batch, BatchSink sink) {
+  check(batch, false);
+  reserve(batch);
+  Batcher batcher(*this, sink);
+  for (size_t i = 0; i < batch.size(); ++i)
+    batcher.add(i, batch[i]);
+  batcher.finish();
 }
 
 void Session::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit,
                       int64_t sequence) {
+  if (tokens.empty()) return;
   const auto count = static_cast<int64_t>(tokens.size());
-  check(tokens, count, sequence);
-  int64_t& position = positions_[static_cast<size_t>(sequence)];
-  const int64_t chunk = executor_->max_rows();
-  for (int64_t begin = 0; begin < count; begin += chunk) {
-    const int64_t m = std::min(chunk, count - begin);
-    const Run run{sequence, position, m};
-    batch(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)), {&run, 1}, sink,
-          begin, first_logit);
-    position += m;
-  }
-}
-
-void Session::check_decode(std::span<const int32_t> tokens) const {
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (count > sequences()) {
-    throw Error(ErrorCode::usage, "sequences",
-                fmt::format("{} tokens for {} sequences", count, sequences()));
-  }
-  for (int64_t s = 0; s < count; ++s)
-    check(tokens.subspan(static_cast<size_t>(s), 1), 1, s);
-}
-
-// runs_[0..count) become the next positions of the sequences from `begin` on.
-void Session::place_decode(int64_t begin, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t& position = positions_[static_cast<size_t>(begin + i)];
-    runs_[static_cast<size_t>(i)] = {begin + i, position++, 1};
-  }
-}
-
-void Session::decode(std::span<const int32_t> tokens, LogitSink sink) {
-  check_decode(tokens);
-  const auto count = static_cast<int64_t>(tokens.size());
-  for (int64_t begin = 0; begin < count; begin += executor_->max_rows()) {
-    const int64_t m = std::min(executor_->max_rows(), count - begin);
-    place_decode(begin, m);
-    batch(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)),
-          {runs_.data(), static_cast<size_t>(m)}, sink, begin, 0);
-  }
+  const SequenceTokens item{sequence, tokens, std::clamp<int64_t>(count - first_logit, 0, count)};
+  evaluate({&item, 1},
+           [&](size_t, int64_t index, std::span<const float> logits) { sink(index, logits); });
 }
 
 void Session::start_sampling(const SamplerOptions& options, std::span<const int32_t> history,
                              int64_t sequence) {
-  position(sequence);  // refuses one that is not there
+  position(sequence);  // refuses one that is not open
   executor_->start_sampling(sequence, options, history);
 }
 
 void Session::submit(std::span<const int32_t> tokens, int64_t sequence) {
-  const auto count = static_cast<int64_t>(tokens.size());
-  check(tokens, count, sequence);
-  if (count == 0) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
-  const int64_t chunk = executor_->max_rows();
-  for (int64_t begin = 0; begin < count; begin += chunk) {
-    const int64_t m = std::min(chunk, count - begin);
-    const bool last = begin + m == count;
-    int64_t& position = positions_[static_cast<size_t>(sequence)];
-    runs_[0] = {sequence, position, m};
-    executor_->run(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m)),
-                   {runs_.data(), 1}, last ? m - 1 : m, last);
-    position += m;
-  }
-  chosen_runs_ = 1;
+  if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+  const SequenceTokens item{sequence, tokens, 1};
+  submit({&item, 1});
 }
 
-void Session::submit_decode(std::span<const int32_t> tokens) {
-  check_decode(tokens);
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (count > std::min(executor_->max_rows(), executor_->logit_rows())) {
-    throw Error(ErrorCode::usage, "sequences",
-                fmt::format("{} are more than can be sampled together", count));
+void Session::submit(std::span<const SequenceTokens> batch) {
+  check(batch, true);
+  int64_t rows = 0, choices = 0, prompts = 0;
+  for (const SequenceTokens& item : batch) {
+    rows += rows_of(item);
+    choices += item.logits;
+    prompts += item.tokens.size() > 1 ? 1 : 0;
   }
-  place_decode(0, count);
-  chosen_runs_ = count;
-  executor_->run(tokens, {runs_.data(), static_cast<size_t>(count)}, 0, true);
+  if ((batch.size() > 1 && rows > max_rows()) || choices > executor_->logit_rows() ||
+      prompts > max_prompts()) {
+    throw Error(
+        ErrorCode::usage, "batch",
+        fmt::format("{} tokens of {} prompts and {} choices are more than the {}, {} and "
+                    "{} that can be evaluated at once",
+                    rows, prompts, choices, max_rows(), max_prompts(), executor_->logit_rows()));
+  }
+  reserve(batch);
+  std::vector<int32_t> tokens;
+  std::vector<Run> runs;
+  chosen_.clear();
+  for (const SequenceTokens& item : batch) {
+    std::span<const int32_t> rest = item.tokens;
+    for (; static_cast<int64_t>(rest.size()) > max_rows();
+         rest = rest.subspan(static_cast<size_t>(max_rows()))) {
+      const Run part{item.sequence, position(item.sequence), max_rows(), 0};
+      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, false);
+    }
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    if (rest.empty()) tokens.push_back(kChosenToken);
+    const auto m = std::max<int64_t>(1, static_cast<int64_t>(rest.size()));
+    runs.push_back({item.sequence, position(item.sequence), m, item.logits});
+    if (item.logits > 0) chosen_.push_back(item.sequence);
+  }
+  run(tokens, runs, choices > 0);
 }
 
 void Session::submit_chosen() {
-  for (int64_t i = 0; i < chosen_runs_; ++i)
-    check({}, 1, runs_[static_cast<size_t>(i)].sequence);
-  for (int64_t i = 0; i < chosen_runs_; ++i) {
-    Run& run = runs_[static_cast<size_t>(i)];
-    run.position = positions_[static_cast<size_t>(run.sequence)]++;
-    run.rows = 1;
-  }
-  executor_->run({}, {runs_.data(), static_cast<size_t>(chosen_runs_)}, 0, true);
-}
-
-std::span<const int32_t> Session::take() {
-  return executor_->sampled();
-}
-
-void Session::reset() {
-  std::fill(positions_.begin(), positions_.end(), 0);
-}
-
-void Session::truncate(int64_t positions, int64_t sequence) {
-  if (positions < 0 || positions > position(sequence)) {
-    throw Error(ErrorCode::usage, "context",
-                fmt::format("cannot keep {} of {} tokens", positions, position(sequence)));
-  }
-  positions_[static_cast<size_t>(sequence)] = positions;
-}
-
-int64_t Session::position(int64_t sequence) const {
-  if (sequence < 0 || sequence >= sequences()) {
-    throw Error(ErrorCode::usage, "sequence",
-                fmt::format("{} is not one of the {} sequences", sequence, sequences()));
-  }
-  return positions_[static_cast<size_t>(sequence)];
-}
-
-// `first_index` is the index of the batch's first token among those of the caller, who wants logits
-// from index `first_logit` on.
-void Session::batch(std::span<const int32_t> tokens, std::span<const Run> runs, LogitSink sink,
-                    int64_t first_index, int64_t first_logit) {
-  const auto m = static_cast<int64_t>(tokens.size());
-  const int64_t first_row = std::clamp(first_logit - first_index, int64_t{0}, m);
-  const int64_t step = executor_->logit_rows();
-  executor_->run(tokens, runs, first_row, false);
-  for (int64_t row = first_row; row < m; row += step) {
-    const int64_t n = std::min(step, m - row);
-    if (row > first_row) executor_->logits(row, n);
-    for (int64_t i = 0; i < n; ++i)
-      sink(first_index + row + i, executor_->logit_row(i));
-  }
+  std::vector<SequenceTokens> next;
+  for (const int64_t sequence : chosen_)
+    next.push_back({sequence, {}, 1});
+  submit(next);
 }
 
 }  // namespace walsh

@@ -56,7 +56,12 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     for (size_t i = 0; i < model.layers[layer].inputs.size(); ++i)
       site(model.layers[layer].inputs[i], c.layers[layer].activations[i].width);
   site(model.head_input, c.hidden);
-  CpuExecutor executor(model, static_cast<int64_t>(windows.front().size()), SessionOptions{});
+  SessionOptions options;
+  options.max_positions = static_cast<int64_t>(windows.front().size());
+  KvPages pages(kv_shape(model, options));
+  const Growth window{pages.open(), options.max_positions};
+  pages.reserve({&window, 1});
+  CpuExecutor executor(model, pages, options.max_bytes);
   executor.observe([&](const Input& input, const float* rows, int64_t stride, int64_t m) {
     moments[index.at(&input)].add(rows, stride, m, model.pool());
   });

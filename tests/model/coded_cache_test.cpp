@@ -162,15 +162,16 @@ TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
 TEST_F(CodedCaches, ResetLeavesNothingBehind) {
   for (const Kept& kept : {Kept{"kt4", "f16", 0}, Kept{"kt4", "kt4", 0}, Kept{"f16", "kt3", 0}}) {
     const Model model = load(source_, kept.keys, kept.values, kept.window);
-    CpuExecutor fresh(model, 300, {}), used(model, 300, {});
-    const auto logits = [&](CpuExecutor& executor, int64_t count, float spoilt) {
-      const walsh::Run run{0, 0, count};
+    test::OneSequence fresh(model, 300), used(model, 300);
+    const auto logits = [&](test::OneSequence& sequence, int64_t count, float spoilt) {
+      CpuExecutor& executor = sequence.executor;
+      const walsh::Run run{0, 0, count, 1};
       executor.run_parts(std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}, [&] {
         executor.execute(executor.pass().embed());
         std::ranges::fill(executor.hidden(count / 2), spoilt);
         for (const ForwardOp& op : executor.pass().layers())
           executor.execute(op);
-        executor.logits(count - 1, 1);
+        executor.logits(0, 1);
       });
       const auto row = executor.logit_row(0);
       return std::vector<float>(row.begin(), row.end());
@@ -183,7 +184,8 @@ TEST_F(CodedCaches, ResetLeavesNothingBehind) {
 
 TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   const Model model = load(source_, "kt4", "kt4", 200);
-  CpuExecutor executor(model, 400, {});
+  test::OneSequence sequence(model, 400);
+  CpuExecutor& executor = sequence.executor;
   const auto run = [&](int64_t position, int64_t rows, bool fails) {
     const walsh::Run one{0, position, rows};
     executor.run_parts(std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}, [&] {

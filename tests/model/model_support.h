@@ -14,6 +14,7 @@
 
 #include "base/random.h"
 #include "io/checkpoint.h"
+#include "model/cpu/executor.h"
 #include "model/model.h"
 #include "model/session.h"
 #include "quantize/checkpoint_source.h"
@@ -67,6 +68,35 @@ inline Rows all_logits(Session& session, const std::vector<int32_t>& tokens) {
   return rows;
 }
 
+// An executor on the CPU and one sequence, of which `positions` positions are reserved.
+struct OneSequence {
+  OneSequence(const Model& model, int64_t positions)
+      : pages(shape(model, positions)), executor(model, reserved(positions), uint64_t{1} << 30) {}
+
+  KvPages pages;
+  CpuExecutor executor;
+
+ private:
+  static KvShape shape(const Model& model, int64_t positions) {
+    SessionOptions options;
+    options.max_positions = positions;
+    return kv_shape(model, options);
+  }
+  const KvPages& reserved(int64_t positions) {
+    const Growth all{pages.open(), positions};
+    pages.reserve({&all, 1});
+    return pages;
+  }
+};
+
+// One more token for each of the sequences from 0 on.
+inline void decode(Session& session, const std::vector<int32_t>& tokens, BatchSink sink) {
+  std::vector<SequenceTokens> batch;
+  for (const int32_t& token : tokens)
+    batch.push_back({static_cast<int64_t>(batch.size()), {&token, 1}});
+  session.evaluate(batch, sink);
+}
+
 // Four texts out of `tokens` of different lengths, the shortest 3, that are read one by one and
 // then go on together for `steps` tokens: what they are at the end, and the last logits of each.
 struct Together {
@@ -79,6 +109,8 @@ inline Together decode_together(const Model& model, const std::vector<int32_t>& 
   options.max_positions = 400;
   options.sequences = 4;
   Session session(model, options);
+  for (int s = 1; s < 4; ++s)
+    session.open();
   Together result;
   auto& texts = result.texts;
   auto& rows = result.rows;
@@ -91,7 +123,7 @@ inline Together decode_together(const Model& model, const std::vector<int32_t>& 
   for (int step = 0; step < steps; ++step) {
     const std::vector<int32_t> next(tokens.begin() + step, tokens.begin() + step + 4);
     rows.clear();
-    session.decode(next, [&](int64_t, std::span<const float> logits) {
+    decode(session, next, [&](size_t, int64_t, std::span<const float> logits) {
       rows.emplace_back(logits.begin(), logits.end());
     });
     for (size_t s = 0; s < texts.size(); ++s)

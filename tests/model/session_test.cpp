@@ -137,13 +137,18 @@ TEST_F(SmallSession, SequencesDecodedTogetherEqualEachAlone) {
   options.max_positions = 32;
   options.sequences = sequences;
   Session together(model_, options);
-  for (int64_t s = 0; s < sequences; ++s)
+  for (int64_t s = 0; s < sequences; ++s) {
+    if (s > 0) {
+      EXPECT_EQ(together.open(), s);
+    }
     together.forward(
         texts[static_cast<size_t>(s)], [](int64_t, std::span<const float>) {}, 0, s);
+  }
   const std::vector<int32_t> next = {7, 8, 6};
   std::vector<std::vector<float>> rows;
-  together.decode(next, [&](int64_t index, std::span<const float> logits) {
-    EXPECT_EQ(index, static_cast<int64_t>(rows.size()));
+  test::decode(together, next, [&](size_t item, int64_t index, std::span<const float> logits) {
+    EXPECT_EQ(item, rows.size());
+    EXPECT_EQ(index, 0);
     rows.emplace_back(logits.begin(), logits.end());
   });
   ASSERT_EQ(rows.size(), texts.size());
@@ -154,7 +159,8 @@ TEST_F(SmallSession, SequencesDecodedTogetherEqualEachAlone) {
     EXPECT_EQ(rows[s], test::all_logits(alone, tokens).back()) << "sequence " << s;
     EXPECT_EQ(together.position(static_cast<int64_t>(s)), static_cast<int64_t>(tokens.size()));
   }
-  EXPECT_THROW(together.decode(std::vector<int32_t>(4, 1), [](int64_t, std::span<const float>) {}),
+  EXPECT_THROW(test::decode(together, std::vector<int32_t>(4, 1),
+                            [](size_t, int64_t, std::span<const float>) {}),
                Error);
   EXPECT_THROW(together.position(3), Error);
 }

@@ -148,6 +148,28 @@ uint64_t CodedCache::bytes(const CacheTypes& types, int kv_heads, int head_dim, 
   return Sizes(types, kv_heads, head_dim, pages, sequences).sum();
 }
 
+void CodedCache::copy_page(int64_t from, int64_t to, Stream stream) const {
+  for (const CodedSide* side : {&view_.keys, &view_.values}) {
+    const int64_t size = int64_t{view_.kv_heads} * kPageTiles * side->tile_bytes;
+    copy_on_device(side->tiles + to * size, side->tiles + from * size, static_cast<uint64_t>(size),
+                   stream);
+  }
+}
+
+void CodedCache::copy_sequence(int64_t from, int64_t to, Stream stream) const {
+  const int64_t width = int64_t{view_.kv_heads} * view_.head_dim;
+  const auto copy = [&](auto* array, int64_t rows) {
+    const int64_t size = rows * width;
+    copy_on_device(array + to * size, array + from * size,
+                   static_cast<uint64_t>(size) * sizeof(*array), stream);
+  };
+  for (const CodedSide* side : {&view_.keys, &view_.values}) {
+    copy(side->ring, view_.ring);
+    copy(side->sinks, kCacheSinks);
+  }
+  if (view_.key_offsets != nullptr) copy(view_.key_offsets, 1);
+}
+
 CodedView CodedCache::view(const PageTable& table, const int32_t* kept) const {
   CodedView view = view_;
   view.pages = table.pages;

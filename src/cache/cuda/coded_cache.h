@@ -82,6 +82,10 @@ class CodedCache {
 
   CodedView view(const PageTable& table, const int32_t* kept) const;
   int head_dim() const { return view_.head_dim; }
+  // Page `to` becomes as page `from` is.
+  void copy_page(int64_t from, int64_t to, Stream stream) const;
+  // The rows of sequence `to` outside pages become those of sequence `from`.
+  void copy_sequence(int64_t from, int64_t to, Stream stream) const;
 
  private:
   CodedView view_;

@@ -60,6 +60,15 @@ KvPool::KvPool(int heads, int dim, int64_t count)
       keys(pool_bytes(heads, dim, count)),
       values(pool_bytes(heads, dim, count)) {}
 
+void KvPool::copy_page(int64_t from, int64_t to, Stream stream) const {
+  const uint64_t size = bytes(kv_heads, head_dim, 1) / 2;
+  for (const Buffer* side : {&keys, &values}) {
+    auto* data = side->as<unsigned char>();
+    copy_on_device(data + static_cast<uint64_t>(to) * size,
+                   data + static_cast<uint64_t>(from) * size, size, stream);
+  }
+}
+
 uint64_t KvPool::bytes(int kv_heads, int head_dim, int64_t pages) {
   return checked_mul(pool_bytes(kv_heads, head_dim, pages), 2, "KV cache");
 }

@@ -28,6 +28,9 @@ struct KvPool {
   // Throws internal for a head_dim that the kernels do not read, limit when memory runs out.
   KvPool(int kv_heads, int head_dim, int64_t pages);
   static uint64_t bytes(int kv_heads, int head_dim, int64_t pages);
+
+  // Page `to` becomes as page `from` is.
+  void copy_page(int64_t from, int64_t to, Stream stream) const;
 };
 
 // Page of positions [64 j, 64 j + 64) of sequence s: pages[s * per_sequence + j], on the device.

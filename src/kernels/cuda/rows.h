@@ -78,6 +78,10 @@ struct BranchCall {
 // One launch. Bits are those of the CPU but for the order in which squares are added in double.
 void add_branch(const BranchCall& call, Stream stream);
 
+// out[t][0..width) = x[rows[t]][0..width) for m rows; `rows` is on the device.
+void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
+                 Stream stream);
+
 // logits[t][0..vocab) of m rows, in place: x = scale * logit, then cap * tanh(x / cap) unless cap,
 // which is not negative, is 0.
 void cap_logits(float* logits, int64_t m, int64_t vocab, float scale, float cap, Stream stream);

@@ -1,4 +1,4 @@
-// What a branch adds to the residual stream: one block per row.
+// What a branch adds to the residual stream, and rows of the stream gathered: one block per row.
 #include <limits>
 #include <string>
 
@@ -51,7 +51,25 @@ __global__ void __launch_bounds__(kThreads) branch_kernel(const __grid_constant_
     x[i] = x[i] + call.scale * (branch[i] * inverse * gain[i]);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const float* x, int64_t width, const int32_t* rows, float* out) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const float* from = x + rows[blockIdx.x] * width;
+  float* to = out + blockIdx.x * width;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < width; i += kThreads)
+    to[i] = from[i];
+}
+
 }  // namespace
+
+void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
+                 Stream stream) {
+  if (m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>(m)), dim3(kThreads)};
+  launch("gathered rows", gather_kernel, shape, stream, x, width, rows, out);
+}
 
 void add_branch(const BranchCall& call, Stream stream) {
   if (call.m == 0) return;

@@ -36,6 +36,14 @@ struct Layout {
   }
 };
 
+__global__ void take_chosen_kernel(int32_t* tokens, const int32_t* sequences, const int32_t* next,
+                                   int m) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (row < m && tokens[row] < 0) tokens[row] = next[sequences[row]];
+}
+
 }  // namespace
 
 SampleScratch::SampleScratch(int64_t max_m, int64_t vocab)
@@ -45,8 +53,21 @@ uint64_t SampleScratch::bytes(int64_t max_m, int64_t vocab) {
   return Layout(max_m, vocab).bytes;
 }
 
-void sample(const SampleCall& call, const SampleOptions& options, const SampleScratch& scratch,
-            Stream stream) {
+SampleState sample_state(const SampleOptions& options, uint64_t seed, int64_t vocab,
+                         int32_t length) {
+  SampleState state;
+  state.options = options;
+  if (options.top_k >= vocab) state.options.top_k = 0;
+  state.log_min_p = options.min_p > 0 ? std::log(static_cast<double>(options.min_p)) : 0.0;
+  state.greedy = options.temperature == 0;
+  state.penalty = options.repeat_penalty != 1 && options.repeat_last_n != 0;
+  state.sum_all = !state.greedy && state.options.top_k == 0 && options.top_p < 1;
+  state.length = length;
+  state.random = seed;
+  return state;
+}
+
+void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream) {
   if (call.m == 0) return;
   if (call.vocab > kMaxSampledVocab || call.vocab != scratch.vocab() || call.m > scratch.max_m()) {
     throw Error(ErrorCode::internal, "GPU sampling",
@@ -56,17 +77,12 @@ void sample(const SampleCall& call, const SampleOptions& options, const SampleSc
   args.logits = call.logits;
   args.ldl = call.ldl;
   args.vocab = static_cast<int>(call.vocab);
-  args.state = call.state;
+  args.where = call.rows;
+  args.states = call.states;
+  args.history = call.history;
+  args.history_stride = call.history_stride;
   args.next = call.next;
   args.host = call.host;
-  args.batch = call.batch;
-  args.options = options;
-  if (options.top_k >= call.vocab) args.options.top_k = 0;
-  args.log_min_p = options.min_p > 0 ? std::log(static_cast<double>(options.min_p)) : 0.0;
-  args.greedy = options.temperature == 0;
-  args.penalty =
-      options.repeat_penalty != 1 && options.repeat_last_n != 0 && call.state.history != nullptr;
-  args.sum_all = !args.greedy && args.options.top_k == 0 && options.top_p < 1;
   const Layout layout(scratch.max_m(), scratch.vocab());
   std::byte* data = scratch.data();
   args.rows = reinterpret_cast<SampleRow*>(data + layout.rows);
@@ -78,7 +94,16 @@ void sample(const SampleCall& call, const SampleOptions& options, const SampleSc
       dim3(static_cast<unsigned>(slices(call.vocab)), static_cast<unsigned>(call.m)),
       dim3(kSampleThreads)};
   launch("sampling: scan", sample_scan_kernel, shape, stream, args);
-  if (!args.greedy) launch("sampling: choose", sample_choose_kernel, shape, stream, args);
+  if (call.draws) launch("sampling: choose", sample_choose_kernel, shape, stream, args);
+}
+
+void take_chosen(int32_t* tokens, const int32_t* sequences, const int32_t* next, int64_t m,
+                 Stream stream) {
+  if (m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((m + kSampleThreads - 1) / kSampleThreads)),
+                          dim3(kSampleThreads)};
+  launch("chosen tokens", take_chosen_kernel, shape, stream, tokens, sequences, next,
+         static_cast<int>(m));
 }
 
 }  // namespace walsh::cuda

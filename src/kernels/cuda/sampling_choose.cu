@@ -89,9 +89,9 @@ __device__ int find_share(ChooseMemory& memory, int count, double total, double 
 }
 
 // Chooses among few candidates, which memory.rank holds.
-__device__ int choose_sorted(const SampleArgs& args, int64_t row, int count, double uniform,
-                             ChooseMemory& memory) {
-  const SampleOptions& o = args.options;
+__device__ int choose_sorted(const SampleArgs& args, const SampleState& rules, int64_t row,
+                             int count, double uniform, ChooseMemory& memory) {
+  const SampleOptions& o = rules.options;
   if (count <= kSampleThreads) {
     sort_few_ranks(memory.rank, count);
   } else {
@@ -101,13 +101,13 @@ __device__ int choose_sorted(const SampleArgs& args, int64_t row, int count, dou
   const double best = logit(0);
   if (o.top_k > 0) count = min(count, o.top_k);
   if (o.top_p < 1) {
-    const double total = args.sum_all ? args.rows[row].total : -1.0;
+    const double total = rules.sum_all ? args.rows[row].total : -1.0;
     const int last = find_share(memory, count, total, static_cast<double>(o.top_p), true,
                                 [&](int i) { return exp(logit(i) - best); });
     count = min(count, last + 1);
   }
   if (o.min_p > 0) {
-    const double least = best + args.log_min_p;
+    const double least = best + rules.log_min_p;
     int kept = 0;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads)
       kept += i == 0 || logit(i) >= least;
@@ -178,9 +178,9 @@ __device__ unsigned long long search_ranks(const SampleArgs& args, int64_t row, 
 }
 
 // Chooses among any number of candidates.
-__device__ int choose_any(const SampleArgs& args, int64_t row, double uniform,
-                          ChooseMemory& memory) {
-  const SampleOptions& o = args.options;
+__device__ int choose_any(const SampleArgs& args, const SampleState& rules, int64_t row,
+                          double uniform, ChooseMemory& memory) {
+  const SampleOptions& o = rules.options;
   const double best = static_cast<double>(logit_of_rank(__ldcg(&args.rows[row].best)));
   unsigned long long cut = 0;  // the lowest rank that is kept
   if (o.top_k > 0 && o.top_k < args.vocab) {
@@ -198,7 +198,7 @@ __device__ int choose_any(const SampleArgs& args, int64_t row, double uniform,
                                 [&](unsigned long long rank) { return weight(rank, 1.0); }));
   }
   if (o.min_p > 0) {
-    const float least = __double2float_ru(best + args.log_min_p);
+    const float least = __double2float_ru(best + rules.log_min_p);
     cut = max(cut, min(rank_of(key_of(least), (1 << kIdBits) - 1), args.rows[row].best));
   }
   return id_of_rank(search_ranks(args, row, uniform, 0, memory, [&](unsigned long long rank) {
@@ -215,6 +215,9 @@ __global__ void __launch_bounds__(kSampleThreads)
   const int64_t row = blockIdx.y;
   allow_next_kernel();
   wait_previous_kernel();
+  const int64_t sequence = sequence_of(args, row);
+  const SampleState& rules = args.states[sequence];
+  if (rules.greedy) return;  // the first pass has chosen
   SampleRow& state = args.rows[row];
   uint32_t key[kPerSampleThread];
   const int first = static_cast<int>(blockIdx.x * kSlice + threadIdx.x);
@@ -238,7 +241,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const uint32_t count = __ldcg(&state.candidates), finite = __ldcg(&state.finite);
   const unsigned long long best = __ldcg(&state.best);
   const bool infinite = finite && isinf(logit_of_rank(best));  // and so are all sums of weights
-  uint64_t random = args.state.random[row];
+  uint64_t random = rules.random;
   const double uniform = next_uniform(random);
   int token = -1;
   if (infinite) {
@@ -247,14 +250,14 @@ __global__ void __launch_bounds__(kSampleThreads)
     if (threadIdx.x < count) memory.rank[threadIdx.x] = early;
     for (uint32_t i = threadIdx.x + kSampleThreads; i < count; i += kSampleThreads)
       memory.rank[i] = __ldcg(&args.ranks[row * kCandidates + i]);
-    token = choose_sorted(args, row, static_cast<int>(count), uniform, memory);
+    token = choose_sorted(args, rules, row, static_cast<int>(count), uniform, memory);
   } else if (finite) {
-    token = choose_any(args, row, uniform, memory);
+    token = choose_any(args, rules, row, uniform, memory);
   }
   __syncthreads();
   if (threadIdx.x > 0) return;
-  if (finite && !infinite) args.state.random[row] = random;
-  finish_row(args, row, token);
+  if (finite && !infinite) args.states[sequence].random = random;
+  finish_row(args, row, sequence, token);
   state.best = 0;
   state.finite = 0;
   state.candidates = 0;

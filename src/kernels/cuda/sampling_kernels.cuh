@@ -39,13 +39,12 @@ struct SampleArgs {
   const float* logits = nullptr;
   int64_t ldl = 0;
   int vocab = 0;
-  SampleState state;
+  SampledRows where;
+  SampleState* states = nullptr;
+  int32_t* history = nullptr;
+  int64_t history_stride = 0;
   int32_t* next = nullptr;
   int32_t* host = nullptr;
-  NextBatch batch;
-  SampleOptions options;
-  double log_min_p = 0;  // if min_p > 0
-  bool greedy = false, penalty = false, sum_all = false;
 
   SampleRow* rows = nullptr;
   uint32_t* bins = nullptr;             // [m][kBins], zero between launches
@@ -134,20 +133,29 @@ __device__ __forceinline__ double next_uniform(uint64_t& state) {
   return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
+// The sequence of a row of logits.
+__device__ __forceinline__ int64_t sequence_of(const SampleArgs& args, int64_t row) {
+  if (!args.where.sequences) return row;
+  return args.where.sequences[args.where.wanted ? args.where.wanted[row] : row];
+}
+
 // The row's token is chosen; by one thread.
-__device__ __forceinline__ void finish_row(const SampleArgs& args, int64_t row, int token) {
-  args.next[row] = token;
+__device__ __forceinline__ void finish_row(const SampleArgs& args, int64_t row, int64_t sequence,
+                                           int token) {
+  const SampledRows& where = args.where;
+  args.next[sequence] = token;
   if (args.host) args.host[row] = token;
-  if (args.batch.tokens) {
-    args.batch.tokens[row] = token;
-    args.batch.positions[row] = args.batch.positions[args.batch.from + row] + 1;
-    args.batch.sequences[row] = args.batch.sequences[args.batch.from + row];
+  if (where.places_next) {
+    const int64_t from = where.wanted ? where.wanted[row] : row;
+    where.tokens[row] = token;
+    where.positions[row] = where.positions[from] + 1;
+    where.sequences[row] = static_cast<int32_t>(sequence);
+    if (where.wanted) where.wanted[row] = static_cast<int32_t>(row);
   }
-  if (!args.state.history || token < 0) return;
-  const int length = args.state.lengths[row];
-  if (length >= args.state.history_stride) return;
-  args.state.history[row * args.state.history_stride + length] = token;
-  args.state.lengths[row] = length + 1;
+  SampleState& state = args.states[sequence];
+  if (!state.penalty || token < 0 || state.length >= args.history_stride) return;
+  args.history[sequence * args.history_stride + state.length] = token;
+  ++state.length;
 }
 
 __global__ void sample_scan_kernel(const __grid_constant__ SampleArgs args);

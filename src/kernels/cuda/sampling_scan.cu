@@ -14,11 +14,12 @@ struct ScanMemory {
 };
 
 // Marks which of the block's tokens are recent.
-__device__ void mark_recent(const SampleArgs& args, int64_t row, int first, uint32_t* recent) {
-  const int length = args.state.lengths[row];
-  const int wanted = args.options.repeat_last_n;
+__device__ void mark_recent(const SampleArgs& args, int64_t sequence, const SampleState& state,
+                            int first, uint32_t* recent) {
+  const int length = state.length;
+  const int wanted = state.options.repeat_last_n;
   const int begin = wanted < 0 ? 0 : max(0, length - wanted);
-  const int32_t* history = args.state.history + row * args.state.history_stride;
+  const int32_t* history = args.history + sequence * args.history_stride;
   for (int i = begin + static_cast<int>(threadIdx.x); i < length; i += kSampleThreads) {
     const int token = history[i] - first;
     if (token >= 0 && token < kSlice) atomicOr(&recent[token / 32], 1u << token % 32);
@@ -41,8 +42,8 @@ __device__ __forceinline__ unsigned long long block_best(unsigned long long best
 
 // The key from which on there are at least top_k tokens (or, if all tokens are candidates, those
 // that top_p keeps), with the resolution of the bins; the bins become zero.
-__device__ uint32_t bin_bound(const SampleArgs& args, int64_t row, double best, double total,
-                              ScanMemory& memory) {
+__device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, int64_t row,
+                              double best, double total, ScanMemory& memory) {
   constexpr int kEach = kBins / kSampleThreads;
   uint32_t* bins = args.bins + row * kBins;
   const int top = kBins - 1 - static_cast<int>(threadIdx.x) * kEach;  // downwards
@@ -52,7 +53,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, int64_t row, double best, 
     const uint32_t count = __ldcg(&bins[top - i]);
     bins[top - i] = 0;
     weight[i] = count;
-    if (args.sum_all && count > 0) {  // at least, by the lowest logit of the bin
+    if (rules.sum_all && count > 0) {  // at least, by the lowest logit of the bin
       const float edge = logit_of(static_cast<uint32_t>(top - i) << kBinShift);
       weight[i] *= isnan(edge) ? 0.0 : exp(static_cast<double>(edge) - best);
     }
@@ -61,8 +62,9 @@ __device__ uint32_t bin_bound(const SampleArgs& args, int64_t row, double best, 
   if (threadIdx.x == 0) memory.bound = 0;
   double above = block_prefix(sum, memory.sums);
   // A little more than the share, because sums are rounded.
-  const double wanted = args.sum_all ? total * static_cast<double>(args.options.top_p) * (1 + 1e-9)
-                                     : static_cast<double>(args.options.top_k);
+  const double wanted = rules.sum_all
+                            ? total * static_cast<double>(rules.options.top_p) * (1 + 1e-9)
+                            : static_cast<double>(rules.options.top_k);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     if (above < wanted && above + weight[i] >= wanted)
@@ -100,10 +102,14 @@ __global__ void __launch_bounds__(kSampleThreads)
   if (thread < kSlice / 32) memory.recent[thread] = 0;
   __syncthreads();
   wait_previous_kernel();
-  if (args.penalty) mark_recent(args, row, first, memory.recent);
+  const int64_t sequence = sequence_of(args, row);
+  const SampleState& rules = args.states[sequence];
+  if (rules.penalty) mark_recent(args, sequence, rules, first, memory.recent);
   __syncthreads();
 
-  const bool bins = args.options.top_k > 0 ? !args.greedy : args.sum_all;
+  const bool greedy = rules.greedy, sum_all = rules.sum_all;
+  const bool bins = rules.options.top_k > 0 ? !greedy : sum_all;
+  const float penalty = rules.options.repeat_penalty;
   const float* logits = args.logits + row * args.ldl;
   float v[kPerSampleThread];
   unsigned long long best = 0;
@@ -120,17 +126,17 @@ __global__ void __launch_bounds__(kSampleThreads)
     if (isnan(v[j])) v[j] = -INFINITY;
     finite |= isfinite(v[j]);
     if (memory.recent[slot / 32] >> slot % 32 & 1)
-      v[j] = v[j] > 0 ? v[j] / args.options.repeat_penalty : v[j] * args.options.repeat_penalty;
+      v[j] = v[j] > 0 ? v[j] / penalty : v[j] * penalty;
     const uint32_t key = key_of(v[j]);
     best = max(best, rank_of(key, id));
-    if (!args.greedy) args.keys[row * args.vocab + id] = key;
+    if (!greedy) args.keys[row * args.vocab + id] = key;
     if (bins) atomicAdd(&memory.bins[key >> kBinShift], 1u);
   }
   best = block_best(best, memory.best);
   SampleRow& state = args.rows[row];
   if (thread == 0) atomicMax(&state.best, best);
   if (__any_sync(~0u, finite) && thread % 32 == 0) atomicOr(&state.finite, 1u);
-  if (args.sum_all) {
+  if (sum_all) {
     const auto largest = static_cast<double>(logit_of_rank(best));
     double sum = 0;
 #pragma unroll
@@ -147,21 +153,21 @@ __global__ void __launch_bounds__(kSampleThreads)
 
   if (!last_block(&state.scanned, gridDim.x)) return;
   best = __ldcg(&state.best);
-  if (args.greedy) {
+  if (greedy) {
     if (thread > 0) return;
-    finish_row(args, row, __ldcg(&state.finite) ? id_of_rank(best) : -1);
+    finish_row(args, row, sequence, __ldcg(&state.finite) ? id_of_rank(best) : -1);
     state.best = 0;
     state.finite = 0;
     return;
   }
   const auto largest = static_cast<double>(logit_of_rank(best));
-  const double total = args.sum_all ? total_weight(args, row, largest, memory) : 0.0;
-  uint32_t lowest = bins ? bin_bound(args, row, largest, total, memory) : 0;
+  const double total = sum_all ? total_weight(args, row, largest, memory) : 0.0;
+  uint32_t lowest = bins ? bin_bound(args, rules, row, largest, total, memory) : 0;
   if (thread > 0) return;
   // Rounded down, since the exact comparison comes later. Where top_p needs the sum of top_k
   // tokens, they must all be there.
-  if (args.options.min_p > 0 && (args.sum_all || args.options.top_p >= 1))
-    lowest = max(lowest, key_of(__double2float_rd(largest + args.log_min_p)));
+  if (rules.options.min_p > 0 && (sum_all || rules.options.top_p >= 1))
+    lowest = max(lowest, key_of(__double2float_rd(largest + rules.log_min_p)));
   state.lowest = lowest;
   state.total = total;
 }

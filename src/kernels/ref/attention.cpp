@@ -14,16 +14,17 @@ float capped(float logit, float cap) {
   return cap == 0 ? logit : cap * std::tanh(logit / cap);
 }
 
-// One query against the rows [0, count) of keys and values; weights: scratch[count]. Returns the
+// One query against `count` positions from `begin` on; weights: scratch[count]. Returns the
 // logarithm of the sum of e^logit.
-float attend(const float* q, const uint16_t* keys, const uint16_t* values, int64_t count,
-             int head_dim, const LogitRule& logits, float* out, float* weights) {
+float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64_t count,
+             const LogitRule& logits, float* out, float* weights) {
+  const int head_dim = kv.head_dim;
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < count; ++j) {
+    const uint16_t* key = kv.keys + kv.offset(kv_head, begin + j);
     double dot = 0;
-    for (int d = 0; d < head_dim; ++d) {
-      dot += double{q[d]} * double{f16_to_f32(keys[j * head_dim + d])};
-    }
+    for (int d = 0; d < head_dim; ++d)
+      dot += double{q[d]} * double{f16_to_f32(key[d])};
     weights[j] = capped(static_cast<float>(dot * double{logits.scale}), logits.cap);
     largest = std::max(largest, weights[j]);
   }
@@ -35,7 +36,8 @@ float attend(const float* q, const uint16_t* keys, const uint16_t* values, int64
   for (int d = 0; d < head_dim; ++d) {
     double sum = 0;
     for (int64_t j = 0; j < count; ++j) {
-      sum += double{weights[j]} * double{f16_to_f32(values[j * head_dim + d])};
+      const uint16_t* value = kv.values + kv.offset(kv_head, begin + j);
+      sum += double{weights[j]} * double{f16_to_f32(value[d])};
     }
     out[d] = static_cast<float>(sum / total);
   }
@@ -50,11 +52,9 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
   for (int64_t i = 0; i < m; ++i) {
     const int64_t end = position + i + 1;
     const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
-    const int64_t offset = (kv_head * kv.capacity + begin) * kv.head_dim;
     for (int h = 0; h < heads; ++h) {
-      const float log_sum =
-          attend(q + i * ldq + h * kv.head_dim, kv.keys + offset, kv.values + offset, end - begin,
-                 kv.head_dim, logits, out + i * ldo + h * kv.head_dim, scratch);
+      const float log_sum = attend(q + i * ldq + h * kv.head_dim, kv, kv_head, begin, end - begin,
+                                   logits, out + i * ldo + h * kv.head_dim, scratch);
       if (log_sums != nullptr) log_sums[i * heads + h] = log_sum;
     }
   }

@@ -16,9 +16,8 @@ namespace walsh::simd {
 
 // Arguments of Ops::attention plus the parts of the scratch memory (attention_blocks.h).
 struct AttentionCall {
-  int head_dim, heads;
-  const uint16_t* keys;  // of this kv head, from position 0
-  const uint16_t* values;
+  const KvView* kv;
+  int kv_head, head_dim, heads;
   const float* q;
   int64_t ldq, position, window;
   LogitRule logits;
@@ -204,8 +203,9 @@ void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
   const bool direct = rows <= V::kTileRows && head_dim == padded;
   for (int64_t block = call.first(row) / kKeys * kKeys; block < end; block += kKeys) {
     const int64_t count = std::min(kKeys, end - block);
-    const uint16_t* values = call.values + block * head_dim;
-    transpose_keys<V>(call.keys + block * head_dim, count, head_dim, call.block_keys);
+    const int64_t at = call.kv->offset(call.kv_head, block);
+    const uint16_t* values = call.kv->values + at;
+    transpose_keys<V>(call.kv->keys + at, count, head_dim, call.block_keys);
     if (direct) {
       attend_tile<V>(call, row, static_cast<int>(rows), 0, block,
                      HalfRows<V>{values, kKeys * head_dim}, head_dim);
@@ -225,11 +225,8 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
                float* log_sums, float* scratch) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
   const int64_t padded = AttentionBlocks::padded(kv.head_dim);
-  const int64_t offset = kv_head * kv.capacity * kv.head_dim;
-  AttentionCall call{kv.head_dim, heads,   kv.keys + offset, kv.values + offset,
-                     q,           ldq,     position,         window,
-                     logits,      scratch, nullptr,          nullptr,
-                     nullptr,     nullptr, nullptr};
+  AttentionCall call{&kv,    kv_head, kv.head_dim, heads,   q,       ldq,     position, window,
+                     logits, scratch, nullptr,     nullptr, nullptr, nullptr, nullptr};
   call.block_values = call.block_keys + kv.head_dim * kKeys;
   call.weights = call.block_values + kKeys * padded;
   call.sums = call.weights + kRows * kKeys;

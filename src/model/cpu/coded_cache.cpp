@@ -20,89 +20,124 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
+// Of the keys of the first unit behind the sinks, whose keys are unlike the others.
+void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
+  std::fill_n(mean, head_dim, 0.0f);
+  for (int64_t j = CodedCache::kSinks; j < kCacheUnit; ++j)
+    for (int64_t d = 0; d < head_dim; ++d)
+      mean[d] += f16_to_f32(keys[j * head_dim + d]);
+  for (int64_t d = 0; d < head_dim; ++d)
+    mean[d] =
+        std::isfinite(mean[d]) ? mean[d] / static_cast<float>(kCacheUnit - CodedCache::kSinks) : 0;
+}
+
 int64_t unit_floor(int64_t position) {
   return position / kCacheUnit * kCacheUnit;
 }
 
 }  // namespace
 
-CodedCache::CodedCache(const Model& model, int64_t positions, int64_t max_rows,
-                       const SessionOptions& options)
+CodedCache::CodedCache(const Model& model, const KvPages& pages, int64_t max_rows,
+                       uint64_t max_bytes)
     : model_(model),
       ops_(ops()),
+      pages_(pages),
       key_type_(*model.cache.keys),
       value_type_(*model.cache.values),
-      head_dim_(widest(model.config).head_dim),
-      kv_heads_(widest(model.config).kv_heads),
-      group_(widest(model.config).heads / kv_heads_),
-      window_(std::clamp<int64_t>(model.cache.window, 0, positions)),
+      window_(std::clamp<int64_t>(model.cache.window, 0, pages.shape().capacity)),
       tail_rows_(exact_rows() + kTailSpare),
       // A run finds no room in a tail only if it is longer than what tails have to spare.
-      fresh_rows_(std::min(options.sequences, max_rows / (kTailSpare + 1)) * exact_rows() +
-                  max_rows),
-      layers_(static_cast<int64_t>(model.config.layers.size())),
-      key_rotator_(make_rotator(key_type_, head_dim_)),
-      value_rotator_(make_rotator(value_type_, head_dim_)) {
-  bytes_ = planned_bytes(positions, options);
-  if (bytes_ > options.max_bytes) {
-    throw Error(ErrorCode::limit, "KV cache",
-                fmt::format("{} positions of {} sequences need {} MiB with keys as {} and values "
-                            "as {}, the limit is {} MiB",
-                            positions, options.sequences, bytes_ >> 20, key_type_.name,
-                            value_type_.name, options.max_bytes >> 20));
+      fresh_rows_(std::min(pages.shape().sequences, max_rows / (kTailSpare + 1)) * exact_rows() +
+                  max_rows) {
+  static_assert(kCpuPagePositions == kCacheBlock);
+  describe_layers();
+  bytes_ = planned_bytes();
+  check_cache_bytes(model, pages.shape(), bytes_, max_bytes);
+  allocate();
+}
+
+void CodedCache::describe_layers() {
+  for (const LayerDesc& desc : model_.config.layers) {
+    const AttentionDesc& a = desc.attention;
+    HeadSize& size = sizes_[a.head_dim];
+    if (size.group == 0) {
+      size.key_rotator = make_rotator(key_type_, a.head_dim);
+      size.value_rotator = make_rotator(value_type_, a.head_dim);
+    }
+    size.group = std::max(size.group, a.heads / a.kv_heads);
+    layers_.push_back({a.head_dim,
+                       a.kv_heads,
+                       a.heads / a.kv_heads,
+                       width_,
+                       size.key_rotator.get(),
+                       size.value_rotator.get(),
+                       {}});
+    width_ += a.kv_width();
+    widest_ = std::max(widest_, a.kv_width());
   }
-  allocate(positions, options);
-  for (int t = 0; t < model.pool().size(); ++t)
-    scratch_.push_back(make_scratch());
 }
 
 // Everything but scratch memory of a size that depends on the model alone.
-uint64_t CodedCache::planned_bytes(int64_t positions, const SessionOptions& options) const {
+uint64_t CodedCache::planned_bytes() const {
   const char* where = "KV cache";
   const auto times = [&](uint64_t a, int64_t b) {
     return checked_mul(a, static_cast<uint64_t>(b), where);
   };
-  const uint64_t block = CacheKeys(key_type_, head_dim_, kCacheBlock).bytes() +
-                         CacheValues(value_type_, head_dim_, kCacheBlock).bytes();
-  const uint64_t row = static_cast<uint64_t>(head_dim_) * 2 * sizeof(uint16_t);
-  const uint64_t head = times(block, round_up(positions, kCacheBlock) / kCacheBlock) +
-                        times(row, tail_rows_ + kSinks) + times(sizeof(float), head_dim_);
-  return times(times(times(head, kv_heads_), layers_), options.sequences) +
-         times(times(row, fresh_rows_), kv_heads_) +
-         times(times(row, kSinks + exact_rows()), model_.pool().size());
+  uint64_t page = 0;  // of all layers
+  for (const LayerCache& layer : layers_) {
+    page += times(CacheKeys(key_type_, layer.head_dim, kCacheBlock).bytes() +
+                      CacheValues(value_type_, layer.head_dim, kCacheBlock).bytes(),
+                  layer.kv_heads);
+  }
+  constexpr int64_t kPair = 2 * sizeof(uint16_t);
+  const uint64_t row = static_cast<uint64_t>(width_) * kPair;
+  const uint64_t sequence = times(row, tail_rows_ + kSinks) + times(sizeof(float), width_);
+  uint64_t scratch = 0;
+  for (const auto& [head_dim, size] : sizes_)
+    scratch += times(static_cast<uint64_t>(head_dim) * kPair, kSinks + exact_rows());
+  return checked_add(checked_add(times(page, pages_.shape().pages),
+                                 times(sequence, pages_.shape().sequences), where),
+                     times(static_cast<uint64_t>(widest_) * kPair, fresh_rows_) +
+                         times(scratch, model_.pool().size()),
+                     where);
 }
 
-void CodedCache::allocate(int64_t positions, const SessionOptions& options) {
-  const int64_t heads = layers_ * kv_heads_;
-  sequences_.resize(static_cast<size_t>(options.sequences));
-  for (Sequence& sequence : sequences_) {
-    for (int64_t h = 0; h < heads; ++h) {
-      sequence.heads.push_back({CacheKeys(key_type_, head_dim_, positions),
-                                CacheValues(value_type_, head_dim_, positions),
-                                std::vector<float>(static_cast<size_t>(head_dim_))});
+void CodedCache::allocate() {
+  const int64_t positions = pages_.shape().pages * kCacheBlock;
+  for (LayerCache& layer : layers_) {
+    for (int64_t h = 0; h < layer.kv_heads; ++h) {
+      layer.heads.push_back({CacheKeys(key_type_, layer.head_dim, positions),
+                             CacheValues(value_type_, layer.head_dim, positions)});
     }
   }
-  const auto rows = [&](int64_t count) { return static_cast<size_t>(count * head_dim_); };
+  const int64_t sequences = pages_.shape().sequences;
+  sequences_.resize(static_cast<size_t>(sequences));
+  for (Sequence& sequence : sequences_)
+    sequence.key_offsets.resize(static_cast<size_t>(width_));
+  const auto rows = [&](int64_t count) { return static_cast<size_t>(count * width_); };
   for (AlignedArray<uint16_t>* tails : {&tail_keys_, &tail_values_})
-    *tails = AlignedArray<uint16_t>(rows(options.sequences * heads * tail_rows_));
+    *tails = AlignedArray<uint16_t>(rows(sequences * tail_rows_));
   for (AlignedArray<uint16_t>* sinks : {&sink_keys_, &sink_values_})
-    *sinks = AlignedArray<uint16_t>(rows(options.sequences * heads * kSinks));
+    *sinks = AlignedArray<uint16_t>(rows(sequences * kSinks));
   for (AlignedArray<uint16_t>* fresh : {&fresh_keys_, &fresh_values_})
-    *fresh = AlignedArray<uint16_t>(rows(kv_heads_ * fresh_rows_));
+    *fresh = AlignedArray<uint16_t>(static_cast<size_t>(widest_ * fresh_rows_));
+  for (auto& [head_dim, size] : sizes_)
+    for (int t = 0; t < model_.pool().size(); ++t)
+      size.scratch.push_back(make_scratch(head_dim, size.group));
   steps_.reserve(sequences_.size());
 }
 
-CodedCache::Scratch CodedCache::make_scratch() const {
+CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, int64_t group) const {
   Scratch scratch;
-  const auto rows = static_cast<size_t>(std::max(kAttentionRows, group_));
+  const auto rows = static_cast<size_t>(std::max(kAttentionRows, group));
   const auto columns = static_cast<size_t>(
-      std::max(padded_head_dim(key_type_, head_dim_), padded_head_dim(value_type_, head_dim_)));
-  scratch.stored = CacheScratch(key_type_, value_type_, head_dim_, static_cast<int64_t>(rows),
+      std::max(padded_head_dim(key_type_, head_dim), padded_head_dim(value_type_, head_dim)));
+  scratch.stored = CacheScratch(key_type_, value_type_, head_dim, static_cast<int64_t>(rows),
                                 model_.activations == ActivationMode::f32);
   scratch.unit = AlignedArray<float>(kCacheUnit * columns);
   for (AlignedArray<uint16_t>* halves : {&scratch.keys, &scratch.values})
-    *halves = AlignedArray<uint16_t>(static_cast<size_t>((kSinks + exact_rows()) * head_dim_));
-  scratch.out.resize(rows * static_cast<size_t>(head_dim_));
+    *halves = AlignedArray<uint16_t>(static_cast<size_t>((kSinks + exact_rows()) * head_dim));
+  scratch.out.resize(rows * static_cast<size_t>(head_dim));
   for (std::vector<float>* sums : {&scratch.exact_sums, &scratch.stored_sums})
     sums->resize(rows);
   for (std::vector<int64_t>* ends : {&scratch.begin, &scratch.end})
@@ -118,24 +153,34 @@ CodedCache::Sequence& CodedCache::sequence_of(const Step& step) {
   return sequences_[static_cast<size_t>(step.run.sequence)];
 }
 
-CodedCache::Head& CodedCache::head_of(const Step& step, int64_t layer, int64_t head) {
-  return sequence_of(step).heads[static_cast<size_t>(layer * kv_heads_ + head)];
+CodedCache::Scratch& CodedCache::scratch_of(const LayerCache& layer, int thread) {
+  return sizes_.at(layer.head_dim).scratch[static_cast<size_t>(thread)];
 }
 
-CodedCache::HalfRows CodedCache::tail_of(int64_t sequence, int64_t layer, int64_t head) {
-  const int64_t at = ((sequence * layers_ + layer) * kv_heads_ + head) * tail_rows_;
-  return {tail_keys_.data() + at * head_dim_, tail_values_.data() + at * head_dim_};
+int64_t CodedCache::stored_unit(int64_t sequence, int64_t unit) const {
+  constexpr int64_t kUnits = kCacheBlock / kCacheUnit;
+  const int64_t page = pages_.pages(sequence)[static_cast<size_t>(unit / kUnits)];
+  return page * kUnits + unit % kUnits;
 }
 
-CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, int64_t layer, int64_t head) {
-  const int64_t at = ((sequence * layers_ + layer) * kv_heads_ + head) * kSinks;
-  return {sink_keys_.data() + at * head_dim_, sink_values_.data() + at * head_dim_};
+float* CodedCache::key_offset(int64_t sequence, const LayerCache& layer, int64_t head) {
+  return sequences_[static_cast<size_t>(sequence)].key_offsets.data() + at(layer, head, 1);
 }
 
-CodedCache::HalfRows CodedCache::rows_of(const Step& step, int64_t layer, int64_t head) {
+CodedCache::HalfRows CodedCache::tail_of(int64_t sequence, const LayerCache& layer, int64_t head) {
+  const int64_t first = sequence * width_ * tail_rows_ + at(layer, head, tail_rows_);
+  return {tail_keys_.data() + first, tail_values_.data() + first};
+}
+
+CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, const LayerCache& layer, int64_t head) {
+  const int64_t first = sequence * width_ * kSinks + at(layer, head, kSinks);
+  return {sink_keys_.data() + first, sink_values_.data() + first};
+}
+
+CodedCache::HalfRows CodedCache::rows_of(const Step& step, const LayerCache& layer, int64_t head) {
   if (step.fresh < 0) return tail_of(step.run.sequence, layer, head);
-  const int64_t at = (head * fresh_rows_ + step.fresh) * head_dim_;
-  return {fresh_keys_.data() + at, fresh_values_.data() + at};
+  const int64_t first = (head * fresh_rows_ + step.fresh) * layer.head_dim;
+  return {fresh_keys_.data() + first, fresh_values_.data() + first};
 }
 
 int64_t CodedCache::first_of(const Step& step) {
@@ -179,6 +224,27 @@ void CodedCache::abandon() {
   steps_.clear();
 }
 
+void CodedCache::copy_page(const PageCopy& copy) {
+  for (LayerCache& layer : layers_) {
+    for (Head& head : layer.heads) {
+      head.keys.copy_block(copy.from, copy.to);
+      head.values.copy_block(copy.from, copy.to);
+    }
+  }
+}
+
+void CodedCache::fork(int64_t from, int64_t to) {
+  sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
+  const auto copy = [&](AlignedArray<uint16_t>& rows, int64_t count) {
+    const int64_t size = width_ * count;
+    std::copy_n(rows.data() + from * size, size, rows.data() + to * size);
+  };
+  for (AlignedArray<uint16_t>* tails : {&tail_keys_, &tail_values_})
+    copy(*tails, tail_rows_);
+  for (AlignedArray<uint16_t>* sinks : {&sink_keys_, &sink_values_})
+    copy(*sinks, kSinks);
+}
+
 void CodedCache::take_back(int64_t index, int64_t position) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
@@ -193,43 +259,45 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   // The rows of the last unit are fp16 again, with the error of having been stored.
   sequence.stored = sequence.tail = unit_floor(position);
   if (position == sequence.stored) return;
-  for (int64_t layer = 0; layer < layers_; ++layer)
-    for (int64_t head = 0; head < kv_heads_; ++head)
+  for (const LayerCache& layer : layers_)
+    for (int64_t head = 0; head < layer.kv_heads; ++head)
       restore_tail(index, layer, head, position - sequence.stored);
 }
 
-void CodedCache::restore_tail(int64_t index, int64_t layer, int64_t head, int64_t rows) {
+void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows) {
   const Sequence& sequence = sequences_[static_cast<size_t>(index)];
-  const Head& from = sequence.heads[static_cast<size_t>(layer * kv_heads_ + head)];
+  const Head& from = layer.heads[static_cast<size_t>(head)];
   const HalfRows to = tail_of(index, layer, head);
-  float* x = scratch_[0].unit.data();
+  const int64_t head_dim = layer.head_dim;
+  float* x = scratch_of(layer, 0).unit.data();
   const auto restore = [&](const auto& side, const Rotator* rotator, const float* offset,
                            uint16_t* out) {
-    side.load(ops_, sequence.stored / kCacheUnit, x);
+    side.load(ops_, stored_unit(index, sequence.stored / kCacheUnit), x);
     for (int64_t j = 0; j < rows; ++j) {
       float* row = x + j * side.cols();
       if (rotator != nullptr) rotator->invert(row);
-      for (int64_t d = 0; d < head_dim_ && offset != nullptr; ++d)
+      for (int64_t d = 0; d < head_dim && offset != nullptr; ++d)
         row[d] += offset[d];
-      ops_.to_f16(row, head_dim_, out + j * head_dim_);
+      ops_.to_f16(row, head_dim, out + j * head_dim);
     }
   };
-  restore(from.keys, key_rotator_.get(), from.key_offset.data(), to.keys);
-  restore(from.values, value_rotator_.get(), nullptr, to.values);
+  restore(from.keys, layer.key_rotator, key_offset(index, layer, head), to.keys);
+  restore(from.values, layer.value_rotator, nullptr, to.values);
   if (sequence.stored > 0) return;
   const HalfRows sinks = sinks_of(index, layer, head);
-  const int64_t count = std::min(kSinks, rows) * head_dim_;
+  const int64_t count = std::min(kSinks, rows) * head_dim;
   std::copy_n(sinks.keys, count, to.keys);
   std::copy_n(sinks.values, count, to.values);
 }
 
-void CodedCache::store(int64_t layer, const float* keys, const float* values, int64_t stride) {
+void CodedCache::store(int64_t index, const float* keys, const float* values, int64_t stride) {
+  LayerCache& layer = layers_[static_cast<size_t>(index)];
   const auto store_one = [&](int64_t task, int thread) {
-    const Step& step = steps_[static_cast<size_t>(task / kv_heads_)];
-    store_head(step, layer, task % kv_heads_, keys + step.row * stride, values + step.row * stride,
-               stride, scratch_[static_cast<size_t>(thread)]);
+    const Step& step = steps_[static_cast<size_t>(task / layer.kv_heads)];
+    store_head(step, layer, task % layer.kv_heads, keys + step.row * stride,
+               values + step.row * stride, stride, scratch_of(layer, thread));
   };
-  const auto tasks = static_cast<int64_t>(steps_.size()) * kv_heads_;
+  const auto tasks = static_cast<int64_t>(steps_.size()) * layer.kv_heads;
   const Step& only = steps_.front();
   if (steps_.size() == 1 && only.run.rows == 1 && only.stored == sequence_of(only).stored) {
     for (int64_t task = 0; task < tasks; ++task)  // a few rows to convert
@@ -239,67 +307,59 @@ void CodedCache::store(int64_t layer, const float* keys, const float* values, in
   model_.pool().for_each(tasks, store_one);
 }
 
-void CodedCache::store_head(const Step& step, int64_t layer, int64_t head, const float* keys,
+void CodedCache::store_head(const Step& step, LayerCache& layer, int64_t head, const float* keys,
                             const float* values, int64_t stride, Scratch& scratch) {
   const Sequence& sequence = sequence_of(step);
   const HalfRows tail = tail_of(step.run.sequence, layer, head), rows = rows_of(step, layer, head);
-  const int64_t first = first_of(step);
-  const int64_t before = (step.run.position - first) * head_dim_;
+  const int64_t first = first_of(step), head_dim = layer.head_dim;
+  const int64_t before = (step.run.position - first) * head_dim;
   if (step.move > 0 || step.fresh >= 0) {
-    const int64_t skipped = (first - sequence.tail) * head_dim_;
+    const int64_t skipped = (first - sequence.tail) * head_dim;
     std::copy_n(tail.keys + skipped, before, rows.keys);
     std::copy_n(tail.values + skipped, before, rows.values);
   }
   for (int64_t i = 0; i < step.run.rows; ++i) {
-    const int64_t from = i * stride + head * head_dim_, to = before + i * head_dim_;
-    ops_.to_f16(keys + from, head_dim_, rows.keys + to);
-    ops_.to_f16(values + from, head_dim_, rows.values + to);
+    const int64_t from = i * stride + head * head_dim, to = before + i * head_dim;
+    ops_.to_f16(keys + from, head_dim, rows.keys + to);
+    ops_.to_f16(values + from, head_dim, rows.values + to);
   }
   for (int64_t unit = sequence.stored / kCacheUnit; unit < step.stored / kCacheUnit; ++unit)
     encode(step, layer, head, unit, rows, scratch);
   if (step.fresh < 0) return;
-  const int64_t kept = (step.end() - step.stored) * head_dim_;
-  const int64_t at = (step.stored - first) * head_dim_;
+  const int64_t kept = (step.end() - step.stored) * head_dim;
+  const int64_t at = (step.stored - first) * head_dim;
   std::copy_n(rows.keys + at, kept, tail.keys);
   std::copy_n(rows.values + at, kept, tail.values);
 }
 
-void CodedCache::encode(const Step& step, int64_t layer, int64_t head, int64_t unit,
+void CodedCache::encode(const Step& step, LayerCache& layer, int64_t head, int64_t unit,
                         const HalfRows& rows, Scratch& scratch) {
-  Head& to = head_of(step, layer, head);
-  const int64_t at = (unit * kCacheUnit - first_of(step)) * head_dim_;
+  Head& to = layer.heads[static_cast<size_t>(head)];
+  const int64_t head_dim = layer.head_dim;
+  const int64_t first = (unit * kCacheUnit - first_of(step)) * head_dim;
+  float* offset = key_offset(step.run.sequence, layer, head);
   if (unit == 0) {
     const HalfRows sinks = sinks_of(step.run.sequence, layer, head);
-    std::copy_n(rows.keys + at, kSinks * head_dim_, sinks.keys);
-    std::copy_n(rows.values + at, kSinks * head_dim_, sinks.values);
-    if (key_type_.coded) to.key_offset = mean_key(rows.keys + at);
+    std::copy_n(rows.keys + first, kSinks * head_dim, sinks.keys);
+    std::copy_n(rows.values + first, kSinks * head_dim, sinks.values);
+    if (key_type_.coded) mean_key(rows.keys + first, head_dim, offset);
   }
+  const int64_t stored = stored_unit(step.run.sequence, unit);
   float* x = scratch.unit.data();
   const auto encode_side = [&](auto& side, const uint16_t* halves, const Rotator* rotator,
-                               const float* offset) {
+                               const float* subtracted) {
     for (int64_t j = 0; j < kCacheUnit; ++j) {
       float* row = x + j * side.cols();
-      ops_.from_f16(halves + j * head_dim_, head_dim_, row);
-      for (int64_t d = 0; d < head_dim_ && offset != nullptr; ++d)
-        row[d] -= offset[d];
-      std::fill(row + head_dim_, row + side.cols(), 0.0f);
+      ops_.from_f16(halves + j * head_dim, head_dim, row);
+      for (int64_t d = 0; d < head_dim && subtracted != nullptr; ++d)
+        row[d] -= subtracted[d];
+      std::fill(row + head_dim, row + side.cols(), 0.0f);
       if (rotator != nullptr) rotator->apply(row);
     }
-    side.store(ops_, unit, x);
+    side.store(ops_, stored, x);
   };
-  encode_side(to.keys, rows.keys + at, key_rotator_.get(), to.key_offset.data());
-  encode_side(to.values, rows.values + at, value_rotator_.get(), nullptr);
-}
-
-// Of the keys of the first unit behind the sinks, whose keys are unlike the others.
-std::vector<float> CodedCache::mean_key(const uint16_t* keys) const {
-  std::vector<float> mean(static_cast<size_t>(head_dim_));
-  for (int64_t j = kSinks; j < kCacheUnit; ++j)
-    for (int64_t d = 0; d < head_dim_; ++d)
-      mean[static_cast<size_t>(d)] += f16_to_f32(keys[j * head_dim_ + d]);
-  for (float& v : mean)
-    v = std::isfinite(v) ? v / static_cast<float>(kCacheUnit - kSinks) : 0;
-  return mean;
+  encode_side(to.keys, rows.keys + first, layer.key_rotator, offset);
+  encode_side(to.values, rows.values + first, layer.value_rotator, nullptr);
 }
 
 }  // namespace walsh

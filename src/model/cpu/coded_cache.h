@@ -2,9 +2,13 @@
 // kSinks positions, at least the latest `window` ones before itself and itself, and everything
 // between as it is stored, in whole units of positions: what it sees depends on its position alone,
 // so that logits do not depend on how a text was cut into batches. (What was stored stays so when a
-// sequence is taken back to an earlier position.)
+// sequence is taken back to an earlier position or forked.)
+//
+// What is stored lies in pages, which sequences may share; a page is a block of the matrices of
+// cache/side.h. fp16 rows belong to a sequence.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -19,13 +23,14 @@ class CodedCache : public KvCache {
  public:
   static constexpr int64_t kSinks = kCacheSinks;
 
-  CodedCache(const Model& model, int64_t positions, int64_t max_rows,
-             const SessionOptions& options);
+  CodedCache(const Model& model, const KvPages& pages, int64_t max_rows, uint64_t max_bytes);
 
   uint64_t bytes() const override { return bytes_; }
   void start(std::span<const Run> runs) override;
   void finish() override;
   void abandon() override;
+  void copy_page(const PageCopy& copy) override;
+  void fork(int64_t from, int64_t to) override;
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
@@ -35,17 +40,22 @@ class CodedCache : public KvCache {
     uint16_t* keys;
     uint16_t* values;
   };
-  // One kv head of one layer of a sequence.
+  // What is stored of one kv head of a layer, of all sequences.
   struct Head {
     CacheKeys keys;
     CacheValues values;
-    std::vector<float> key_offset;  // the mean of the keys behind the sinks in the first unit
+  };
+  struct LayerCache {
+    int64_t head_dim, kv_heads, group;
+    int64_t first;  // values of heads of a position in the layers before
+    const Rotator *key_rotator, *value_rotator;  // null: not rotated
+    std::vector<Head> heads;                     // [kv_heads]
   };
   // Positions before `stored` are stored, those from `tail` on are fp16 rows of the tail, up to
   // `length`.
   struct Sequence {
-    std::vector<Head> heads;  // [layers][kv_heads]
     int64_t stored = 0, tail = 0, length = 0;
+    std::vector<float> key_offsets;  // per head: the mean of the keys behind the sinks in unit 0
   };
   // What a run does to its sequence, the same in all layers.
   struct Step {
@@ -61,7 +71,7 @@ class CodedCache : public KvCache {
   struct Alike {
     int64_t first, count, end;
   };
-  // Of a thread.
+  // Of a thread; for heads of one size.
   struct Scratch {
     CacheScratch stored;
     AlignedArray<float> unit;             // [kCacheUnit][columns]
@@ -70,48 +80,63 @@ class CodedCache : public KvCache {
     std::vector<float> exact_sums, stored_sums;
     std::vector<int64_t> begin, end;
   };
+  // Heads of one size: their rotations and what threads need for them.
+  struct HeadSize {
+    std::unique_ptr<Rotator> key_rotator, value_rotator;
+    int64_t group = 0;  // largest
+    std::vector<Scratch> scratch;
+  };
 
   // Most fp16 rows behind the sinks that a query sees, itself included.
   int64_t exact_rows() const { return window_ + kCacheUnit; }
   // Positions that a query sees as they are stored, if the first `stored` are nowhere else.
   int64_t stored_end(int64_t position, int64_t stored) const;
+  const LayerCache& layer_at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
   Sequence& sequence_of(const Step& step);
-  Head& head_of(const Step& step, int64_t layer, int64_t head);
-  HalfRows tail_of(int64_t sequence, int64_t layer, int64_t head);
-  HalfRows sinks_of(int64_t sequence, int64_t layer, int64_t head);
+  Scratch& scratch_of(const LayerCache& layer, int thread);
+  // The unit of a sequence as the matrices of a head number them.
+  int64_t stored_unit(int64_t sequence, int64_t unit) const;
+  float* key_offset(int64_t sequence, const LayerCache& layer, int64_t head);
+  // Rows of a head among those of `sequence`, of which there are `count` per head.
+  static int64_t at(const LayerCache& layer, int64_t head, int64_t count) {
+    return (layer.first + head * layer.head_dim) * count;
+  }
+  HalfRows tail_of(int64_t sequence, const LayerCache& layer, int64_t head);
+  HalfRows sinks_of(int64_t sequence, const LayerCache& layer, int64_t head);
   // The fp16 rows of a step, and the position of the first.
-  HalfRows rows_of(const Step& step, int64_t layer, int64_t head);
+  HalfRows rows_of(const Step& step, const LayerCache& layer, int64_t head);
   int64_t first_of(const Step& step);
 
-  uint64_t planned_bytes(int64_t positions, const SessionOptions& options) const;
-  void allocate(int64_t positions, const SessionOptions& options);
-  Scratch make_scratch() const;
+  void describe_layers();
+  uint64_t planned_bytes() const;
+  void allocate();
+  Scratch make_scratch(int64_t head_dim, int64_t group) const;
   // Sequence `index` ends at `position` again.
   void take_back(int64_t index, int64_t position);
-  void restore_tail(int64_t index, int64_t layer, int64_t head, int64_t rows);
-  void store_head(const Step& step, int64_t layer, int64_t head, const float* keys,
+  void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);
+  void store_head(const Step& step, LayerCache& layer, int64_t head, const float* keys,
                   const float* values, int64_t stride, Scratch& scratch);
-  void encode(const Step& step, int64_t layer, int64_t head, int64_t unit, const HalfRows& rows,
+  void encode(const Step& step, LayerCache& layer, int64_t head, int64_t unit, const HalfRows& rows,
               Scratch& scratch);
-  std::vector<float> mean_key(const uint16_t* keys) const;
-  const AttentionDesc& attention_of(int64_t layer) const;
   void attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike, Scratch& scratch,
                     float* attention_scratch);
   void add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch);
 
   const Model& model_;
   const Ops& ops_;
+  const KvPages& pages_;
   const CacheType &key_type_, &value_type_;
-  int64_t head_dim_, kv_heads_, group_, window_, tail_rows_, fresh_rows_;
-  int64_t layers_;
+  int64_t window_, tail_rows_, fresh_rows_;
   uint64_t bytes_ = 0;
-  std::unique_ptr<Rotator> key_rotator_, value_rotator_;  // null: not rotated
+  std::map<int64_t, HeadSize> sizes_;  // by head_dim
+  std::vector<LayerCache> layers_;
+  int64_t width_ = 0;   // values of heads of a position in all layers
+  int64_t widest_ = 0;  // in a layer
   std::vector<Sequence> sequences_;
-  AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequences][layers][kv_heads][tail_rows_]
-  AlignedArray<uint16_t> sink_keys_, sink_values_;    // [sequences][layers][kv_heads][kSinks]
-  AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [kv_heads][fresh_rows_], of one layer
+  AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequence][layer][head][tail_rows_]
+  AlignedArray<uint16_t> sink_keys_, sink_values_;    // [sequence][layer][head][kSinks]
+  AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [head][fresh_rows_], of one layer
   std::vector<Step> steps_;
-  std::vector<Scratch> scratch_;
 };
 
 }  // namespace walsh

@@ -6,14 +6,10 @@
 
 namespace walsh {
 
-const AttentionDesc& CodedCache::attention_of(int64_t layer) const {
-  return model_.config.layers[static_cast<size_t>(layer)].attention;
-}
-
 void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
                         float* attention_scratch) {
-  const int64_t window = attention_of(layer).window;
-  Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+  const int64_t window = model_.config.layers[static_cast<size_t>(layer)].attention.window;
+  Scratch& scratch = scratch_of(layer_at(layer), thread);
   const Step& step = steps_[queries.run];
   const int64_t position = step.run.position + queries.row, stored = sequence_of(step).stored;
   bool any_stored = false;
@@ -33,54 +29,63 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
 
 void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike,
                               Scratch& scratch, float* attention_scratch) {
-  const AttentionDesc& a = attention_of(layer);
-  const int64_t window = a.window;
+  const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
+  const LayerCache& from_layer = layer_at(layer);
+  const int64_t window = a.window, head_dim = a.head_dim, group = from_layer.group;
   const Step& step = steps_[queries.run];
   const int64_t position = step.run.position + queries.row + alike.first;
-  const HalfRows rows = rows_of(step, layer, queries.head);
-  const int64_t at = (alike.end - first_of(step)) * head_dim_;
-  KvView view = {rows.keys + at, rows.values + at, 0, 1, static_cast<int>(head_dim_)};
+  const HalfRows rows = rows_of(step, from_layer, queries.head);
+  const int64_t at = (alike.end - first_of(step)) * head_dim;
+  KvView view = {rows.keys + at, rows.values + at, 0, 1, static_cast<int>(head_dim), nullptr};
   int64_t sinks = 0;
   if (alike.end > 0 && window == 0) {
     sinks = kSinks;
-    const HalfRows from = sinks_of(step.run.sequence, layer, queries.head);
-    const int64_t count = (position + alike.count - alike.end) * head_dim_;
+    const HalfRows from = sinks_of(step.run.sequence, from_layer, queries.head);
+    const int64_t count = (position + alike.count - alike.end) * head_dim;
     const auto join = [&](const uint16_t* first, const uint16_t* rest, uint16_t* to) {
-      std::copy_n(first, kSinks * head_dim_, to);
-      std::copy_n(rest, count, to + kSinks * head_dim_);
+      std::copy_n(first, kSinks * head_dim, to);
+      std::copy_n(rest, count, to + kSinks * head_dim);
       return to;
     };
     view.keys = join(from.keys, view.keys, scratch.keys.data());
     view.values = join(from.values, view.values, scratch.values.data());
   }
-  ops_.attention(view, 0, static_cast<int>(group_), queries.q + alike.first * queries.ldq,
+  ops_.attention(view, 0, static_cast<int>(group), queries.q + alike.first * queries.ldq,
                  queries.ldq, alike.count, position - alike.end + sinks, window,
                  {a.scale, a.logit_cap}, queries.out + alike.first * queries.ldo, queries.ldo,
-                 scratch.exact_sums.data() + alike.first * group_, attention_scratch);
+                 scratch.exact_sums.data() + alike.first * group, attention_scratch);
 }
 
 void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch) {
-  const AttentionDesc& a = attention_of(layer);
-  const Head& from = head_of(steps_[queries.run], layer, queries.head);
-  const CacheHead head = {&from.keys, &from.values, key_rotator_.get(), value_rotator_.get(),
-                          key_type_.coded ? from.key_offset.data() : nullptr};
+  const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
+  const LayerCache& stored_layer = layer_at(layer);
+  const int64_t head_dim = stored_layer.head_dim, group = stored_layer.group;
+  const int64_t sequence = steps_[queries.run].run.sequence;
+  const Head& from = stored_layer.heads[static_cast<size_t>(queries.head)];
+  const CacheHead head = {
+      &from.keys,
+      &from.values,
+      stored_layer.key_rotator,
+      stored_layer.value_rotator,
+      key_type_.coded ? key_offset(sequence, stored_layer, queries.head) : nullptr,
+      pages_.pages(sequence).data()};
   const CacheQueries stored = {queries.q,
                                queries.ldq,
                                queries.m,
-                               static_cast<int>(group_),
-                               static_cast<int>(head_dim_),
+                               static_cast<int>(group),
+                               static_cast<int>(head_dim),
                                {a.scale, a.logit_cap},
                                scratch.begin.data(),
                                scratch.end.data()};
-  const int64_t width = group_ * head_dim_;
+  const int64_t width = group * head_dim;
   attend_stored(ops_, head, stored, scratch.out.data(), width, scratch.stored_sums.data(),
                 scratch.stored);
-  for (int64_t r = 0; r < queries.m * group_; ++r) {
-    const int64_t query = r / group_, column = r % group_ * head_dim_;
+  for (int64_t r = 0; r < queries.m * group; ++r) {
+    const int64_t query = r / group, column = r % group * head_dim;
     merge_attention(queries.out + query * queries.ldo + column,
                     scratch.exact_sums[static_cast<size_t>(r)],
                     scratch.out.data() + query * width + column,
-                    scratch.stored_sums[static_cast<size_t>(r)], static_cast<int>(head_dim_));
+                    scratch.stored_sums[static_cast<size_t>(r)], static_cast<int>(head_dim));
   }
 }
 

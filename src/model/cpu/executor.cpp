@@ -45,15 +45,15 @@ int64_t units_of(const Linear& linear) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(const Model& model, int64_t positions, const SessionOptions& options)
+CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes)
     : model_(model),
       ops_(ops()),
-      max_rows_(std::min(kMaxRows, std::max(positions, options.sequences))),
+      max_rows_(std::min(kMaxRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
       pass_(model.config),
-      cache_(make_kv_cache(model, positions, max_rows_, options)) {
-  allocate(positions, options.max_bytes - cache_->bytes());
+      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)) {
+  allocate(pages.shape().capacity, max_bytes - cache_->bytes());
 }
 
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
@@ -116,9 +116,13 @@ void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run
   tokens_ = tokens;
   runs_ = runs;
   m_ = 0;
-  for (const Run& run : runs)
-    for (int64_t i = 0; i < run.rows; ++i)
+  wanted_.clear();
+  for (const Run& run : runs) {
+    for (int64_t i = 0; i < run.rows; ++i) {
+      if (i >= run.rows - run.logits) wanted_.push_back(m_);
       positions_[static_cast<size_t>(m_++)] = run.position + i;
+    }
+  }
   cache_->start(runs);
   try {
     body();
@@ -129,16 +133,22 @@ void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run
   cache_->finish();
 }
 
-void CpuExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                      int64_t first_logit, bool) {
-  run_parts(tokens, runs, [&] {
+void CpuExecutor::run(const Batch& batch) {
+  run_parts(batch.tokens, batch.runs, [&] {
+    const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     execute(pass_.embed());
     for (const ForwardOp& op : pass_.layers()) {
-      const int64_t skip = pass_.only_wanted_rows(op) ? first_logit : 0;
+      const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
       if (skip < m_) execute(op, skip);
     }
-    if (first_logit < m_) logits(first_logit, std::min(logit_rows_, m_ - first_logit));
+    const auto count = static_cast<int64_t>(wanted_.size());
+    if (count > 0) logits(0, std::min(logit_rows_, count));
   });
+}
+
+void CpuExecutor::copy_pages(std::span<const PageCopy> copies) {
+  for (const PageCopy& copy : copies)
+    cache_->copy_page(copy);
 }
 
 void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
@@ -242,10 +252,25 @@ void CpuExecutor::prepare_head(int64_t row, int64_t count) {
   prepare(model_.head_input, stream.row(row), stream.stride, count);
 }
 
-void CpuExecutor::logits(int64_t row, int64_t count) {
+// Rows of the stream that are not neighbours become the first ones of `branch`.
+void CpuExecutor::gather_wanted(int64_t first, int64_t count) {
+  const int64_t hidden = model_.config.hidden;
+  for (int64_t i = 0; i < count; ++i)
+    std::copy_n(rows(Rows::stream).row(wanted_[static_cast<size_t>(first + i)]), hidden,
+                rows(Rows::branch).row(i));
+}
+
+void CpuExecutor::logits(int64_t first, int64_t count) {
   const ModelConfig& c = model_.config;
   RowBuffer& out = rows(Rows::logits);
-  prepare_head(row, count);
+  const int64_t row = wanted_[static_cast<size_t>(first)];
+  if (wanted_[static_cast<size_t>(first + count - 1)] == row + count - 1) {
+    prepare_head(row, count);
+  } else {
+    gather_wanted(first, count);
+    const RowBuffer& branch = rows(Rows::branch);
+    prepare(model_.head_input, branch.values.data(), branch.stride, count);
+  }
   const Product head{&model_.head, &model_.head_input, out.row(0), out.stride};
   multiply({&head, 1}, count);
   if (c.logit_scale == 1 && c.logit_cap == 0) return;

@@ -21,14 +21,15 @@ class CpuExecutor : public Executor {
   using InputObserver =
       std::function<void(const Input& input, const float* rows, int64_t stride, int64_t m)>;
 
-  CpuExecutor(const Model& model, int64_t positions, const SessionOptions& options);
+  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes);
 
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
-  void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           bool samples) override;
-  void logits(int64_t row, int64_t rows) override;
+  void run(const Batch& batch) override;
+  void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+  void copy_pages(std::span<const PageCopy> copies) override;
+  void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
   // A batch of which single operations are executed: what `body` does between start and end.
@@ -39,7 +40,7 @@ class CpuExecutor : public Executor {
   const ForwardPass& pass() const { return pass_; }
   // The residual stream of a row of the batch, [hidden], to be read or replaced between operations.
   std::span<float> hidden(int64_t row);
-  // What logits() does before its product.
+  // What logits() does before its product, for `rows` rows from `row` on.
   void prepare_head(int64_t row, int64_t rows);
 
  private:
@@ -83,6 +84,7 @@ class CpuExecutor : public Executor {
   void rotate_back(const Product& product, int64_t m);
   void place_heads(int64_t layer);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
+  void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
   template <typename Body>
   void for_rows(int64_t m, Body&& body);
@@ -96,6 +98,7 @@ class CpuExecutor : public Executor {
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
   std::vector<int64_t> positions_;     // per row
+  std::vector<int64_t> wanted_;        // rows whose logits are wanted
   std::vector<Workspace> workspaces_;  // as Model::buffers
   ForwardPass pass_;
   std::array<RowBuffer, 9> rows_;  // by Rows; those of logits are logit_rows_

@@ -10,25 +10,30 @@ namespace walsh {
 
 class HalfCache : public KvCache {
  public:
-  HalfCache(const Model& model, int64_t positions, const SessionOptions& options);
+  HalfCache(const Model& model, const KvPages& pages, uint64_t max_bytes);
 
   uint64_t bytes() const override;
   void start(std::span<const Run> runs) override { runs_ = runs; }
   void finish() override {}
   void abandon() override {}
+  void copy_page(const PageCopy& copy) override;
+  void fork(int64_t, int64_t) override {}
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
-  size_t offset(int64_t sequence, int64_t layer, int64_t head, int64_t position) const;
-  void store_row(int64_t layer, int64_t sequence, int64_t position, const float* keys,
-                 const float* values);
+  const AttentionDesc& attention_of(int64_t layer) const;
+  KvView view(int64_t layer, int64_t sequence) const;
+  void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
+  // Values of a page of a layer.
+  int64_t page_size(int64_t layer) const;
 
   const Model& model_;
   const Ops& ops_;
-  int64_t capacity_, layers_, kv_heads_, head_dim_;
+  const KvPages& pages_;
   std::span<const Run> runs_;
-  AlignedArray<uint16_t> keys_, values_;  // [sequences][layers][kv_heads][capacity][head_dim]
+  std::vector<int64_t> layers_;           // where each begins
+  AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
 };
 
 }  // namespace walsh

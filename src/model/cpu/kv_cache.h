@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "model/executor.h"
+#include "model/kv_pages.h"
 #include "model/model.h"
 
 namespace walsh {
@@ -39,15 +40,22 @@ class KvCache {
   virtual void start(std::span<const Run> runs) = 0;
   virtual void finish() = 0;
   virtual void abandon() = 0;
+  // As Executor has them.
+  virtual void copy_page(const PageCopy& copy) = 0;
+  virtual void fork(int64_t from, int64_t to) = 0;
   // Rotary keys and values of all rows of the batch, [row][stride], before its queries.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
   // For any number of threads at once. scratch: of Ops::attention.
   virtual void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) = 0;
 };
 
-// As the model's cache types say, for `positions` positions of each sequence and batches of
-// `max_rows` rows. Throws limit with the numbers if that is more memory than options.max_bytes.
-std::unique_ptr<KvCache> make_kv_cache(const Model& model, int64_t positions, int64_t max_rows,
-                                       const SessionOptions& options);
+// As the model's cache types say, for the sequences of `pages` and batches of `max_rows` rows.
+// Throws limit with the numbers if that is more memory than `max_bytes`.
+std::unique_ptr<KvCache> make_kv_cache(const Model& model, const KvPages& pages, int64_t max_rows,
+                                       uint64_t max_bytes);
+
+// What a cache of so many bytes is refused with if that is more than `max_bytes`.
+void check_cache_bytes(const Model& model, const KvShape& shape, uint64_t bytes,
+                       uint64_t max_bytes);
 
 }  // namespace walsh

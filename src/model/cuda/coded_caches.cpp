@@ -11,9 +11,8 @@
 namespace walsh {
 namespace {
 
-int64_t page_count(int64_t positions) {
-  return (positions + cuda::kPageTokens - 1) / cuda::kPageTokens;
-}
+// Prompts that are read together, so that what is not stored yet of each has room.
+constexpr int64_t kMostPrompts = 16;
 
 // A window longer than the sequence is one of its length.
 CacheTypes fitted(const CacheTypes& types, int64_t positions) {
@@ -26,9 +25,9 @@ int64_t unit_floor(int64_t position) {
   return position / kCacheUnit * kCacheUnit;
 }
 
-// Rows of a prompt, and those before it that are not stored yet.
-int64_t fresh_capacity(const CacheTypes& types, int64_t max_rows) {
-  return max_rows + types.window + kCacheUnit;
+// Rows of prompts, and those before each that are not stored yet.
+int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
+  return max_rows + CudaCodedCaches::max_prompts(shape) * (types.window + kCacheUnit);
 }
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
@@ -37,6 +36,16 @@ uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
   for (const int64_t factor : {w.kv_heads, w.head_dim, capacity})
     bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
   return bytes;
+}
+
+// `rows` rows of a call from `first` on.
+cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
+  cuda::RopeCall part = rope;
+  part.q += first * part.ldq;
+  part.k += first * part.ldk;
+  part.v += first * part.ldv;
+  part.m = rows;
+  return part;
 }
 
 cuda::FreshRows rows_in(const cuda::Buffer& buffer, int64_t capacity) {
@@ -50,56 +59,57 @@ cuda::FreshRows rows_in(const cuda::Buffer& buffer, int64_t capacity) {
 }  // namespace
 
 CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& table,
-                                 int64_t positions, int64_t sequences, int64_t max_rows)
+                                 const KvShape& shape, int64_t max_rows)
     : table_(table),
-      sequences_(static_cast<size_t>(sequences)),
-      kept_(static_cast<uint64_t>(sequences) * sizeof(int32_t), true) {
+      sequences_(static_cast<size_t>(shape.sequences)),
+      kept_(static_cast<uint64_t>(shape.sequences) * sizeof(int32_t), true) {
   const ModelConfig& c = model.config;
-  const CacheTypes types = fitted(model.cache, positions);
+  const CacheTypes types = fitted(model.cache, shape.capacity);
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
     layers_.emplace_back(types, static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim),
-                         page_count(positions) * sequences, sequences);
+                         shape.pages, shape.sequences);
   }
-  const int64_t fresh = fresh_capacity(types, max_rows);
-  const int64_t old = round_up(positions, int64_t{kCacheUnit});
+  const int64_t fresh = fresh_capacity(types, shape, max_rows);
+  const int64_t old = round_up(shape.capacity, int64_t{kCacheUnit});
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
   fresh_rows_ = rows_in(fresh_, fresh);
   old_rows_ = rows_in(old_, old);
 }
 
-uint64_t CudaCodedCaches::bytes(const ModelConfig& c, const CacheTypes& types, int64_t positions,
-                                int64_t sequences) {
+uint64_t CudaCodedCaches::bytes(const ModelConfig& c, const CacheTypes& types,
+                                const KvShape& shape) {
   uint64_t sum = 0;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    sum =
-        checked_add(sum,
-                    cuda::CodedCache::bytes(fitted(types, positions), static_cast<int>(a.kv_heads),
-                                            static_cast<int>(a.head_dim),
-                                            page_count(positions) * sequences, sequences),
-                    "KV cache");
+    sum = checked_add(
+        sum,
+        cuda::CodedCache::bytes(fitted(types, shape.capacity), static_cast<int>(a.kv_heads),
+                                static_cast<int>(a.head_dim), shape.pages, shape.sequences),
+        "KV cache");
   }
   return sum;
 }
 
 uint64_t CudaCodedCaches::workspace_bytes(const ModelConfig& c, const CacheTypes& types,
-                                          int64_t positions, int64_t max_rows) {
-  return checked_add(rows_bytes(c, fresh_capacity(fitted(types, positions), max_rows)),
-                     rows_bytes(c, round_up(positions, int64_t{kCacheUnit})), "KV cache");
+                                          const KvShape& shape, int64_t max_rows) {
+  const int64_t fresh = fresh_capacity(fitted(types, shape.capacity), shape, max_rows);
+  return checked_add(rows_bytes(c, fresh),
+                     rows_bytes(c, round_up(shape.capacity, int64_t{kCacheUnit})), "KV cache");
+}
+
+int64_t CudaCodedCaches::max_prompts(const KvShape& shape) {
+  return std::min(shape.sequences, kMostPrompts);
 }
 
 int64_t CudaCodedCaches::stored_end(const Sequence& sequence, int64_t position) const {
   return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
 }
 
-void CudaCodedCaches::start(std::span<const Run> runs, int64_t longest, bool decoding,
-                            cuda::Stream stream) {
+void CudaCodedCaches::start(std::span<const Run> runs, cuda::Stream stream) {
   steps_.clear();
-  longest_ = longest;
-  decoding_ = decoding;
   int64_t row = 0, fresh = 0;
   for (const Run& run : runs) {
     const Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
@@ -108,13 +118,40 @@ void CudaCodedCaches::start(std::span<const Run> runs, int64_t longest, bool dec
     const int64_t end = run.position + run.rows;
     steps_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
     row += run.rows;
-    fresh += end - sequence.stored;
+    if (!steps_.back().single()) fresh += end - sequence.stored;
   }
-  if (!decoding_ && fresh > fresh_rows_.capacity) {
+  if (fresh > fresh_rows_.capacity) {
     throw Error(ErrorCode::internal, "KV cache",
                 fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
                             fresh_rows_.capacity));
   }
+  group_steps();
+}
+
+void CudaCodedCaches::group_steps() {
+  groups_.clear();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    const int64_t end = step.run.position + step.run.rows;
+    if (i > 0 && step.single() && steps_[i - 1].single()) {
+      groups_.back().end = i + 1;
+      groups_.back().longest = std::max(groups_.back().longest, end);
+    } else {
+      groups_.push_back({i, i + 1, step.row, end});
+    }
+  }
+}
+
+void CudaCodedCaches::copy_page(const PageCopy& copy, cuda::Stream stream) const {
+  for (const cuda::CodedCache& layer : layers_)
+    layer.copy_page(copy.from, copy.to, stream);
+}
+
+void CudaCodedCaches::fork(int64_t from, int64_t to, cuda::Stream stream) {
+  for (const cuda::CodedCache& layer : layers_)
+    layer.copy_sequence(from, to, stream);
+  sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
+  upload_kept(to, stream);
 }
 
 // What is stored stays so, but for the last unit, if positions of it are lost.
@@ -154,13 +191,17 @@ cuda::CodedView CudaCodedCaches::view(int64_t layer) const {
 void CudaCodedCaches::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
                            cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
-  if (decoding_) {
-    cuda::keep_rows(rope, cache, rows, nullptr, stream);
-    cuda::store_units(cache, rows, rope.m, stream);
-    return;
+  for (const Group& group : groups_) {
+    const Step& first = steps_[group.begin];
+    if (!first.single()) {
+      keep_prompt(cache, first, rope, rows, stream);
+      continue;
+    }
+    const auto count = static_cast<int64_t>(group.end - group.begin);
+    cuda::keep_rows(rope_part(rope, group.first, count), cache, rows.from(group.first), nullptr,
+                    stream);
+    cuda::store_units(cache, rows.from(group.first), count, stream);
   }
-  for (const Step& step : steps_)
-    keep_prompt(cache, step, rope, rows, stream);
 }
 
 cuda::FreshRows CudaCodedCaches::fresh_of(const Step& step) const {
@@ -180,13 +221,9 @@ void CudaCodedCaches::keep_prompt(const cuda::CodedView& cache, const Step& step
   const auto stored = static_cast<int>(step.stored);
   const int end = begin + static_cast<int>(step.run.rows);
   const cuda::FreshRows fresh = fresh_of(step);
-  cuda::RopeCall call = rope;
-  call.q += step.row * call.ldq;
-  call.k += step.row * call.ldk;
-  call.v += step.row * call.ldv;
-  call.m = step.run.rows;
   cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
-  cuda::keep_rows(call, cache, rows.from(step.row), &fresh, stream);
+  cuda::keep_rows(rope_part(rope, step.row, step.run.rows), cache, rows.from(step.row), &fresh,
+                  stream);
   cuda::store_units(cache, {sequence, before / kCacheUnit, stored / kCacheUnit}, fresh, stream);
   cuda::copy_to_ring(cache, sequence, stored, end, fresh, stream);
 }
@@ -194,16 +231,19 @@ void CudaCodedCaches::keep_prompt(const cuda::CodedView& cache, const Step& step
 void CudaCodedCaches::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
                              const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
-  if (decoding_) {
-    for (int64_t row = skip; row < attention.m; row += cuda::kMaxVectors) {
-      const int64_t end = std::min(attention.m, row + cuda::kMaxVectors);
-      cuda::attend_rows({attention.part(row, end), &cache}, longest_, scratch, stream);
+  for (const Group& group : groups_) {
+    const Step& step = steps_[group.begin];
+    const int64_t begin = std::max(group.first, skip);
+    if (!step.single()) {
+      const int64_t end = step.row + step.run.rows;
+      if (begin < end) attend_prompt(cache, step, attention.part(begin, end), stream);
+      continue;
     }
-    return;
-  }
-  for (const Step& step : steps_) {
-    const int64_t begin = std::max(step.row, skip), end = step.row + step.run.rows;
-    if (begin < end) attend_prompt(cache, step, attention.part(begin, end), stream);
+    const int64_t last = group.first + static_cast<int64_t>(group.end - group.begin);
+    for (int64_t row = begin; row < last; row += cuda::kMaxVectors) {
+      const int64_t end = std::min(last, row + cuda::kMaxVectors);
+      cuda::attend_rows({attention.part(row, end), &cache}, group.longest, scratch, stream);
+    }
   }
 }
 

@@ -13,17 +13,17 @@ namespace walsh {
 
 class CudaCodedCaches {
  public:
-  CudaCodedCaches(const Model& model, const cuda::PageTable& table, int64_t positions,
-                  int64_t sequences, int64_t max_rows);
-  // Of the caches of `sequences`, and of what all layers use in turn.
-  static uint64_t bytes(const ModelConfig& config, const CacheTypes& types, int64_t positions,
-                        int64_t sequences);
+  CudaCodedCaches(const Model& model, const cuda::PageTable& table, const KvShape& shape,
+                  int64_t max_rows);
+  // Of the caches of all sequences, and of what all layers use in turn.
+  static uint64_t bytes(const ModelConfig& config, const CacheTypes& types, const KvShape& shape);
   static uint64_t workspace_bytes(const ModelConfig& config, const CacheTypes& types,
-                                  int64_t positions, int64_t max_rows);
+                                  const KvShape& shape, int64_t max_rows);
+  // Runs of several rows that a batch may have.
+  static int64_t max_prompts(const KvShape& shape);
 
-  // Before the layers of a batch whose longest sequence has `longest` positions; decoding: every
-  // run is one row. A sequence that does not go on where it ended is taken back.
-  void start(std::span<const Run> runs, int64_t longest, bool decoding, cuda::Stream stream);
+  // Before the layers of a batch. A sequence that does not go on where it ended is taken back.
+  void start(std::span<const Run> runs, cuda::Stream stream);
   // Keys and values of the batch to the caches; `rope` and `rows` are those of all its rows.
   void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
             cuda::Stream stream) const;
@@ -33,6 +33,9 @@ class CudaCodedCaches {
   // Behind the batch, or after it has failed: its sequences have to be reset then.
   void finish();
   void abandon();
+  // As Executor has them.
+  void copy_page(const PageCopy& copy, cuda::Stream stream) const;
+  void fork(int64_t from, int64_t to, cuda::Stream stream);
 
  private:
   struct Sequence {
@@ -46,13 +49,22 @@ class CudaCodedCaches {
     int64_t row;     // of its first token in the batch
     int64_t before;  // positions that are stored,
     int64_t stored;  // and afterwards
-    int64_t fresh;   // first row of those that are not stored yet
+    int64_t fresh;   // first row of those that are not stored yet, if it has several rows
+
+    bool single() const { return run.rows == 1; }
+  };
+  // Neighbouring steps [begin, end) of one row each, whose rows are [first, first + end - begin);
+  // or one step of several rows.
+  struct Group {
+    size_t begin, end;
+    int64_t first, longest;
   };
 
   cuda::CodedView view(int64_t layer) const;
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
+  void group_steps();
   cuda::FreshRows fresh_of(const Step& step) const;
   void keep_prompt(const cuda::CodedView& cache, const Step& step, const cuda::RopeCall& rope,
                    const cuda::RowPlaces& rows, cuda::Stream stream) const;
@@ -60,9 +72,8 @@ class CudaCodedCaches {
                      const cuda::AttentionRows& attention, cuda::Stream stream) const;
 
   int64_t window_;
-  int64_t longest_ = 0;  // of the batch
-  bool decoding_ = false;
   std::vector<Step> steps_;
+  std::vector<Group> groups_;
   std::vector<cuda::CodedCache> layers_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;

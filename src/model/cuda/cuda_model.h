@@ -9,7 +9,6 @@
 namespace walsh {
 
 std::unique_ptr<Placement> make_cuda_placement(const Device& device);
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, int64_t positions,
-                                             const SessionOptions& options);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages);
 
 }  // namespace walsh

@@ -13,7 +13,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-// Up to here three small copies are less than one of the whole array.
+constexpr size_t kMostRecorded = 64;
+// Up to here a few small copies are less than one of the whole array.
 constexpr int64_t kFewRows = 64;
 
 const float* floats(const cuda::Buffer& buffer) {
@@ -22,105 +23,168 @@ const float* floats(const cuda::Buffer& buffer) {
 
 }  // namespace
 
-void CudaExecutor::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                       int64_t first_logit, bool samples) {
+void CudaExecutor::run(const Batch& batch) {
   cuda::select_device(model_.device.index);
-  runs_ = runs;
-  m_ = longest_ = 0;
-  decoding_ = true;
-  for (const Run& run : runs) {
-    m_ += run.rows;
-    longest_ = std::max(longest_, run.position + run.rows);
-    decoding_ = decoding_ && run.rows == 1;
-  }
-  const bool placed = is_placed(tokens);
+  describe(batch);
+  const bool placed = is_placed();
   placed_.clear();
   computed_logits_ = 0;
   logits_read_ = false;
-  if (coded_) coded_->start(runs, longest_, decoding_, stream_.get());
+  upload_pages();
+  if (coded_) coded_->start(batch.runs, stream_.get());
   try {
-    if (!placed) stage(tokens);
-    run_or_replay(first_logit, samples);
+    if (!placed) stage();
+    run_or_replay();
   } catch (...) {
     if (coded_) coded_->abandon();
     throw;
   }
   if (coded_) coded_->finish();
-  if (samples) keep_chosen();
+  if (batch.samples) keep_chosen();
 }
 
-// Whether the batch is the one that the last one made (NextBatch).
-bool CudaExecutor::is_placed(std::span<const int32_t> tokens) const {
-  return tokens.empty() && std::equal(runs_.begin(), runs_.end(), placed_.begin(), placed_.end(),
-                                      [](const Run& a, const Run& b) {
-                                        return a.sequence == b.sequence &&
-                                               a.position == b.position && a.rows == b.rows;
-                                      });
-}
-
-void CudaExecutor::run_or_replay(int64_t first_logit, bool samples) {
-  if (!decoding_ || m_ > cuda::kMaxVectors || first_logit != 0) {
-    compute(first_logit, samples);
-    return;
+void CudaExecutor::describe(const Batch& batch) {
+  batch_ = batch;
+  ++batches_;
+  m_ = 0;
+  groups_.clear();
+  wanted_.clear();
+  decoding_ = true;
+  for (const Run& run : batch.runs) {
+    const bool single = run.rows == 1;
+    const int64_t end = run.position + run.rows;
+    decoding_ = decoding_ && single && run.logits == 1;
+    if (single && !groups_.empty() && groups_.back().single) {
+      ++groups_.back().rows;
+      groups_.back().longest = std::max(groups_.back().longest, end);
+    } else {
+      groups_.push_back({m_, run.rows, end, single});
+    }
+    m_ += run.rows;
+    for (int64_t row = m_ - run.logits; row < m_; ++row)
+      wanted_.push_back(static_cast<int32_t>(row));
   }
-  Recorded& step = recorded_[{m_, cuda::attention_reach(longest_), runs_[0].sequence, samples}];
+}
+
+// Whether the batch is the one that the last one made (SampledRows::places_next).
+bool CudaExecutor::is_placed() const {
+  return std::equal(batch_.runs.begin(), batch_.runs.end(), placed_.begin(), placed_.end()) &&
+         std::all_of(batch_.tokens.begin(), batch_.tokens.end(),
+                     [](int32_t token) { return token == kChosenToken; });
+}
+
+// The recorded step of the batch's shape; of many shapes the one that was not used for the longest
+// time is forgotten.
+CudaExecutor::Recorded& CudaExecutor::recorded_step() {
+  const StepShape shape{m_, cuda::attention_reach(groups_.front().longest), batch_.samples,
+                        draws()};
+  if (!recorded_.contains(shape) && recorded_.size() == kMostRecorded) {
+    recorded_.erase(std::min_element(
+        recorded_.begin(), recorded_.end(),
+        [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+  }
+  Recorded& step = recorded_[shape];
+  step.used = batches_;
+  return step;
+}
+
+void CudaExecutor::run_or_replay() {
+  if (!decoding_ || m_ > logit_rows_) return compute();
+  Recorded& step = recorded_step();
   if (!step.warm) {  // every kernel and algorithm is loaded before it is recorded
-    compute(first_logit, samples);
+    compute();
     step.warm = true;
     return;
   }
   cuda::Graph& graph = step.graph[submitted_ % kOpenBatches];
-  if (graph.empty())
-    graph = cuda::Graph::record(stream_.get(), [&] { compute(first_logit, samples); });
-  if (samples) free_slot();
+  if (graph.empty()) graph = cuda::Graph::record(stream_.get(), [&] { compute(); });
+  if (batch_.samples) free_slot();
   graph.launch(stream_.get());
   computed_logits_ = m_;
 }
 
 // The forward pass: all layers as one launch where there is a program of them.
-void CudaExecutor::compute(int64_t first_logit, bool samples) {
+void CudaExecutor::compute() {
   embed();
   const bool one_launch = decoding_ && m_ == 1 && !step_.empty();
   if (one_launch) {
     step_.launch(stream_.get());
   } else {
+    const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     for (const ForwardOp& op : pass_.layers()) {
-      const int64_t skip = pass_.only_wanted_rows(op) ? first_logit : 0;
+      const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
       if (skip < m_) execute(op, skip);
     }
   }
-  if (first_logit < m_) logits(first_logit, std::min(logit_rows_, m_ - first_logit));
-  if (samples) sample(runs_[0].sequence);
+  const auto count = static_cast<int64_t>(wanted_.size());
+  if (count > 0) logits(0, std::min(logit_rows_, count));
+  if (batch_.samples) sample();
+}
+
+// Pages of the batch's sequences that the device does not know yet. What is uploaded is copied at
+// once, so that the host may go on.
+void CudaExecutor::upload_pages() {
+  for (const Run& run : batch_.runs) {
+    const std::span<const int32_t> pages = pages_.pages(run.sequence);
+    const int64_t at = run.sequence * table_.per_sequence;
+    int32_t* known = uploaded_table_.data() + at;
+    const auto [first, differs] = std::mismatch(pages.begin(), pages.end(), known);
+    if (first == pages.end()) continue;
+    const auto from = first - pages.begin(), count = pages.end() - first;
+    std::copy(first, pages.end(), differs);
+    cuda::copy_to_device(page_table_.as<int32_t>() + at + from, known + from,
+                         static_cast<uint64_t>(count) * sizeof(int32_t), stream_.get());
+  }
 }
 
 // Tokens, positions and sequences of the batch to where recorded steps read them.
-void CudaExecutor::stage(std::span<const int32_t> tokens) {
+void CudaExecutor::stage() {
   Slot& slot = slots_[next_slot_];
   next_slot_ = 1 - next_slot_;
   slot.sent.wait();
   auto* host = slot.staged.as<int32_t>();
-  std::copy(tokens.begin(), tokens.end(), host);
+  std::copy(batch_.tokens.begin(), batch_.tokens.end(), host);
   int64_t row = 0;
-  for (const Run& run : runs_) {
+  for (const Run& run : batch_.runs) {
     for (int64_t i = 0; i < run.rows; ++i, ++row) {
       host[max_rows_ + row] = static_cast<int32_t>(run.position + i);
       host[2 * max_rows_ + row] = static_cast<int32_t>(run.sequence);
     }
   }
+  std::copy(wanted_.begin(), wanted_.end(), host + 3 * max_rows_);
   auto* device = staged_.as<int32_t>();
   if (m_ > kFewRows) {
     cuda::copy_to_device(device, host, slot.staged.bytes(), stream_.get());
   } else {
-    for (int64_t array = tokens.empty() ? 1 : 0; array < 3; ++array) {
+    for (int64_t array = 0; array < kStaged; ++array) {
       cuda::copy_to_device(device + array * max_rows_, host + array * max_rows_,
                            static_cast<uint64_t>(m_) * sizeof(int32_t), stream_.get());
     }
   }
   slot.sent.record(stream_.get());
-  if (tokens.empty()) {
-    cuda::copy_on_device(device, next_.as(), static_cast<uint64_t>(m_) * sizeof(int32_t),
-                         stream_.get());
+  if (std::find(batch_.tokens.begin(), batch_.tokens.end(), kChosenToken) != batch_.tokens.end())
+    cuda::take_chosen(staged(0), staged(2), next_.as<int32_t>(), m_, stream_.get());
+}
+
+int64_t CudaExecutor::max_prompts() const {
+  return coded_ ? CudaCodedCaches::max_prompts(pages_.shape()) : max_rows_;
+}
+
+void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
+  cuda::select_device(model_.device.index);
+  for (const PageCopy& copy : copies) {
+    if (coded_) {
+      coded_->copy_page(copy, stream_.get());
+    } else {
+      for (LayerData& layer : layers_)
+        layer.cache.copy_page(copy.from, copy.to, stream_.get());
+    }
   }
+}
+
+void CudaExecutor::fork(int64_t from, int64_t to) {
+  cuda::select_device(model_.device.index);
+  if (coded_) coded_->fork(from, to, stream_.get());
 }
 
 void CudaExecutor::embed() {
@@ -163,16 +227,28 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   return result;
 }
 
-CudaExecutor::Multiplication CudaExecutor::head_multiplication(int64_t first) const {
+CudaExecutor::Multiplication CudaExecutor::head_multiplication(const float* rows) const {
   const ModelConfig& c = model_.config;
   Multiplication result;
   result.input = &model_.head_input;
-  result.source.x = row(Rows::stream, first, c.hidden);
+  result.source.x = rows;
   result.source.gain = floats(final_gain_);
   result.source.eps = c.head_input.norm.eps;
   result.source.ldx = result.source.width = c.hidden;
   result.items.push_back({&model_.head, row(Rows::logits, 0, 0), c.vocab, false});
   return result;
+}
+
+// Rows of the stream whose logits are wanted, one behind the other; if they are not, they become
+// the first rows of `gate`, which nothing reads any more.
+const float* CudaExecutor::wanted_rows(int64_t first, int64_t rows) {
+  const int64_t hidden = model_.config.hidden;
+  const int32_t begin = wanted_[static_cast<size_t>(first)];
+  if (wanted_[static_cast<size_t>(first + rows - 1)] == begin + rows - 1)
+    return row(Rows::stream, begin, hidden);
+  cuda::gather_rows(row(Rows::stream, 0, 0), hidden, staged(3) + first, rows, row(Rows::gate, 0, 0),
+                    stream_.get());
+  return row(Rows::gate, 0, 0);
 }
 
 void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
@@ -221,7 +297,7 @@ void CudaExecutor::build_step() {
   if (!layers.finish()) return;
   step_ = std::move(layers);
   cuda::StepProgram head;
-  const Multiplication what = head_multiplication(0);
+  const Multiplication what = head_multiplication(row(Rows::stream, 0, 0));
   if (sites_->add_to(head, *what.input, what.source, what.items) && head.finish())
     head_step_ = std::move(head);
 }
@@ -285,18 +361,14 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
     coded_->attend(op.layer, attention_rows(op), skip, attention_scratch_, stream_.get());
     return;
   }
-  if (decoding_) {
-    for (int64_t row = skip; row < m_; row += cuda::kMaxVectors) {
-      const int64_t rows = std::min(m_ - row, cuda::kMaxVectors);
-      cuda::attend_rows(attention_call(op, row, rows), longest_, attention_scratch_, stream_.get());
+  for (const RowGroup& group : groups_) {
+    const int64_t begin = std::max(group.first, skip), end = group.first + group.rows;
+    if (!group.single && begin < end)
+      cuda::attend_prompt(attention_call(op, begin, end - begin), stream_.get());
+    for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
+      cuda::attend_rows(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
+                        group.longest, attention_scratch_, stream_.get());
     }
-    return;
-  }
-  int64_t first = 0;
-  for (const Run& run : runs_) {
-    const int64_t begin = std::max(first, skip);
-    first += run.rows;
-    if (begin < first) cuda::attend_prompt(attention_call(op, begin, first - begin), stream_.get());
   }
 }
 
@@ -321,7 +393,7 @@ void CudaExecutor::logits(int64_t first, int64_t rows) {
   if (decoding_ && m_ == 1 && !head_step_.empty()) {
     head_step_.launch(stream_.get());
   } else {
-    const Multiplication what = head_multiplication(first);
+    const Multiplication what = head_multiplication(wanted_rows(first, rows));
     sites_->multiply(*what.input, what.source, what.items, rows, stream_.get());
   }
   if (c.logit_scale != 1 || c.logit_cap != 0) {
@@ -349,39 +421,52 @@ bool CudaExecutor::can_sample() const {
 
 void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& options,
                                   std::span<const int32_t> history) {
+  cuda::select_device(model_.device.index);
   const cuda::SampleOptions wanted = {options.temperature,    options.top_k,
                                       options.top_p,          options.min_p,
                                       options.repeat_penalty, options.repeat_last_n};
-  if (!(wanted == sample_options_)) recorded_.clear();
-  sample_options_ = wanted;
-  stream_.synchronize();
   // The history is only kept where a penalty reads it; it holds what the context can.
-  const auto count =
-      static_cast<int32_t>(std::min<size_t>(history.size(), static_cast<size_t>(positions_)));
-  const auto recent = history.last(static_cast<size_t>(count));
-  cuda::copy_to_device(random_.as<uint64_t>() + sequence, &options.seed, sizeof(uint64_t),
+  const auto count = std::min<size_t>(history.size(), static_cast<size_t>(pages_.shape().capacity));
+  const cuda::SampleState state =
+      cuda::sample_state(wanted, options.seed, model_.config.vocab, static_cast<int32_t>(count));
+  greedy_[static_cast<size_t>(sequence)] = state.greedy;
+  stream_.synchronize();
+  cuda::copy_to_device(sample_states_.as<cuda::SampleState>() + sequence, &state, sizeof state,
                        stream_.get());
-  cuda::copy_to_device(history_lengths_.as<int32_t>() + sequence, &count, sizeof count,
-                       stream_.get());
-  cuda::copy_to_device(history_.as<int32_t>() + sequence * history_stride(), recent.data(),
-                       recent.size_bytes(), stream_.get());
+  if (state.penalty) {
+    const auto recent = history.last(count);
+    cuda::copy_to_device(history_.as<int32_t>() + sequence * history_stride(), recent.data(),
+                         recent.size_bytes(), stream_.get());
+  }
   stream_.synchronize();
 }
 
-void CudaExecutor::sample(int64_t first) {
+// Whether a token is drawn, and not only the best one taken.
+bool CudaExecutor::draws() const {
+  return batch_.samples &&
+         std::any_of(batch_.runs.begin(), batch_.runs.end(), [this](const Run& run) {
+           return run.logits > 0 && !greedy_[static_cast<size_t>(run.sequence)];
+         });
+}
+
+void CudaExecutor::sample() {
   cuda::SampleCall call;
   call.logits = row(Rows::logits, 0, 0);
   call.ldl = call.vocab = model_.config.vocab;
   call.m = computed_logits_;
-  call.state.random = random_.as<uint64_t>() + first;
-  call.state.history_stride = history_stride();
-  if (sample_options_.repeat_penalty != 1)  // nothing else reads the history
-    call.state.history = history_.as<int32_t>() + first * history_stride();
-  call.state.lengths = history_lengths_.as<int32_t>() + first;
+  call.rows = {staged(0), staged(1), staged(2), staged(3), places_next()};
+  call.states = sample_states_.as<cuda::SampleState>();
+  call.history = history_.as<int32_t>();
+  call.history_stride = history_stride();
+  call.draws = draws();
   call.next = next_.as<int32_t>();
   call.host = free_slot().chosen.as<int32_t>();
-  call.batch = {staged(0), staged(1), staged(2), m_ - computed_logits_};
-  cuda::sample(call, sample_options_, sample_scratch_, stream_.get());
+  cuda::sample(call, sample_scratch_, stream_.get());
+}
+
+// Whether what is chosen can be made the next batch where this one is described.
+bool CudaExecutor::places_next() const {
+  return decoding_ || wanted_.size() == 1;
 }
 
 // Where the host finds the tokens that are chosen next.
@@ -397,8 +482,9 @@ void CudaExecutor::keep_chosen() {
   Slot& slot = slots_[submitted_++ % kOpenBatches];
   slot.count = static_cast<size_t>(computed_logits_);
   slot.done.record(stream_.get());
-  for (const Run& run : runs_)
-    placed_.push_back({run.sequence, run.position + run.rows, 1});
+  if (!places_next()) return;
+  for (const Run& run : batch_.runs)
+    if (run.logits > 0) placed_.push_back({run.sequence, run.position + run.rows, 1, 1});
 }
 
 std::span<const int32_t> CudaExecutor::sampled() {
@@ -408,9 +494,8 @@ std::span<const int32_t> CudaExecutor::sampled() {
   return {slot.chosen.as<int32_t>(), slot.count};
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, int64_t positions,
-                                             const SessionOptions& options) {
-  return std::make_unique<CudaExecutor>(model, positions, options);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages) {
+  return std::make_unique<CudaExecutor>(model, pages);
 }
 
 }  // namespace walsh

@@ -1,6 +1,6 @@
-// The operations of the forward pass on a GPU. Everything is allocated when it is made; decoding
-// steps are captured into CUDA graphs, one per number of rows and reach of the context, and
-// replayed with other tokens and positions.
+// The operations of the forward pass on a GPU. Everything is allocated when it is made; batches of
+// single tokens are captured into CUDA graphs, one per number of rows and reach of the context, and
+// replayed with other tokens, positions and sequences.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace walsh {
 
 // Device memory of an executor beside weights and cache.
 uint64_t cuda_workspace_bytes(const ModelConfig& config, const CudaShapes& shapes,
-                              int64_t positions, int64_t sequences, int64_t rows);
+                              const KvShape& cache, int64_t rows);
 
 // Ids of a sequence that sampling can remember: what the prompt had and what is generated.
 inline int64_t cuda_history_stride(int64_t positions) {
@@ -32,15 +32,17 @@ inline int64_t cuda_history_stride(int64_t positions) {
 
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options);
+  CudaExecutor(const Model& model, const KvPages& pages);
   ~CudaExecutor() override;
 
   int64_t max_rows() const override { return max_rows_; }
+  int64_t max_prompts() const override;
   int64_t logit_rows() const override { return logit_rows_; }
-  void run(std::span<const int32_t> tokens, std::span<const Run> runs, int64_t first_logit,
-           bool samples) override;
-  void logits(int64_t row, int64_t rows) override;
+  void run(const Batch& batch) override;
+  void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+  void copy_pages(std::span<const PageCopy> copies) override;
+  void fork(int64_t from, int64_t to) override;
   bool can_sample() const override;
   void start_sampling(int64_t sequence, const SamplerOptions& options,
                       std::span<const int32_t> history) override;
@@ -54,12 +56,21 @@ class CudaExecutor : public Executor {
     cuda::KvPool cache;  // unless caches are coded
   };
   static constexpr int64_t kOpenBatches = 2;
-  // What a recorded step depends on: rows, reach of the context, first sequence, and whether tokens
-  // are chosen.
-  using StepShape = std::tuple<int64_t, int64_t, int64_t, bool>;
+  static constexpr int64_t kStaged = 4;  // arrays of staged_
+  // What a recorded step depends on: rows, reach of the context, and whether tokens are chosen and
+  // some of them drawn.
+  using StepShape = std::tuple<int64_t, int64_t, bool, bool>;
   struct Recorded {
     bool warm = false;                // has run once
+    int64_t used = 0;                 // count of the batch that was the last one of this shape
     cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
+  };
+  // Neighbouring rows of a batch whose attention is one call: single tokens of several sequences,
+  // or a run.
+  struct RowGroup {
+    int64_t first = 0, rows = 0;
+    int64_t longest = 0;  // positions of its longest sequence
+    bool single = false;
   };
 
   // What an operation multiplies, over `m` rows of the batch from row `skip` on.
@@ -69,7 +80,8 @@ class CudaExecutor : public Executor {
     std::vector<CudaItem> items;
   };
   Multiplication multiplication(const ForwardOp& op, int64_t skip) const;
-  Multiplication head_multiplication(int64_t row) const;
+  Multiplication head_multiplication(const float* rows) const;
+  const float* wanted_rows(int64_t first, int64_t rows);
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip);
   void place_heads(const ForwardOp& op);
@@ -82,29 +94,37 @@ class CudaExecutor : public Executor {
   cuda::AttentionRows attention_rows(const ForwardOp& op) const;
   cuda::AttentionCall attention_call(const ForwardOp& op, int64_t first, int64_t rows) const;
   void build_step();
-  void compute(int64_t first_logit, bool samples);
+  void describe(const Batch& batch);
+  void compute();
   void embed();
-  void sample(int64_t first);
+  void sample();
+  bool draws() const;
+  bool places_next() const;
   float* row(Rows which, int64_t index, int64_t stride) const;
 
-  void allocate_rows(int64_t sequences);
-  void allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader);
-  void upload_constants(int64_t positions, cuda::Uploader& uploader);
-  void run_or_replay(int64_t first_logit, bool samples);
-  void stage(std::span<const int32_t> tokens);
-  bool is_placed(std::span<const int32_t> tokens) const;
+  void allocate_rows();
+  void allocate_cache(cuda::Uploader& uploader);
+  void upload_constants(cuda::Uploader& uploader);
+  void run_or_replay();
+  Recorded& recorded_step();
+  void upload_pages();
+  void stage();
+  bool is_placed() const;
   void keep_chosen();
-  int64_t history_stride() const { return cuda_history_stride(positions_); }
+  int64_t history_stride() const { return cuda_history_stride(pages_.shape().capacity); }
   int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
   cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
 
   const Model& model_;
+  const KvPages& pages_;
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
-  int64_t max_rows_ = 0, logit_rows_ = 0, positions_ = 0;
+  int64_t max_rows_ = 0, logit_rows_ = 0;
   std::unique_ptr<CudaSites> sites_;
   std::vector<LayerData> layers_;
-  cuda::Buffer final_gain_, pages_;
+  cuda::Buffer final_gain_;
+  cuda::Buffer page_table_;              // of the sequences, as table_ says,
+  std::vector<int32_t> uploaded_table_;  // and what it holds
   struct Rope {
     int pairs = 0;
     cuda::Buffer cos, sin;  // [positions][pairs]
@@ -116,7 +136,9 @@ class CudaExecutor : public Executor {
   ForwardPass pass_;
   std::array<cuda::Buffer, 9> rows_;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch_;
-  cuda::Buffer staged_;  // int32 [3][max_rows]: tokens, positions, sequences of the batch
+  // int32 [4][max_rows]: tokens, positions and sequences of the batch, and the rows whose logits
+  // are wanted.
+  cuda::Buffer staged_;
   cuda::PinnedBuffer host_logits_;
   // What goes to the device and what is chosen there, for the batches that are open.
   struct Slot {
@@ -126,19 +148,21 @@ class CudaExecutor : public Executor {
   };
   Slot& free_slot();
   Slot slots_[kOpenBatches];
-  int64_t next_slot_ = 0;                                   // for staging
-  int64_t submitted_ = 0, taken_ = 0;                       // batches that chose tokens
-  cuda::Buffer random_, history_, history_lengths_, next_;  // of sampling, per sequence
+  int64_t next_slot_ = 0;                        // for staging
+  int64_t submitted_ = 0, taken_ = 0;            // batches that chose tokens
+  cuda::Buffer sample_states_, history_, next_;  // per sequence
+  std::vector<bool> greedy_;                     // per sequence
   cuda::SampleScratch sample_scratch_;
-  cuda::SampleOptions sample_options_;
 
-  std::vector<Run> placed_;      // that staged_ holds already: behind what was chosen last
-  std::span<const Run> runs_;    // of the current batch
-  int64_t m_ = 0;                // its rows
-  int64_t longest_ = 0;          // positions of its longest sequence
-  bool decoding_ = false;        // every run is one row
-  int64_t computed_logits_ = 0;  // rows of logits_
+  std::vector<Run> placed_;       // that staged_ holds already: behind what was chosen last
+  Batch batch_;                   // the current one,
+  int64_t m_ = 0;                 // its rows,
+  std::vector<RowGroup> groups_;  // and those of its attention
+  std::vector<int32_t> wanted_;   // rows whose logits are wanted
+  bool decoding_ = false;         // single tokens whose logits are wanted all
+  int64_t computed_logits_ = 0;   // rows of logits_
   bool logits_read_ = false;
+  int64_t batches_ = 0;  // that were evaluated
   std::map<StepShape, Recorded> recorded_;
   cuda::StepProgram step_;       // all layers of one token, or empty
   cuda::StepProgram head_step_;  // the head behind them, or empty

@@ -43,6 +43,11 @@ bool needs_branch(const ModelConfig& config) {
                      [](const ForwardOp& op) { return op.kind == ForwardOp::Kind::add_branch; });
 }
 
+// The rows of `gate` also take those of the stream whose logits are wanted.
+int64_t gate_width(const ModelConfig& config) {
+  return std::max(widest(config).mlp, config.hidden);
+}
+
 cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
   cuda::StoredTable table;
   table.format = embedding.format;
@@ -67,11 +72,12 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 
 }  // namespace
 
-uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, int64_t positions,
-                              int64_t sequences, int64_t rows) {
+uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, const KvShape& cache,
+                              int64_t rows) {
   const LayerWidths w = widest(c);
+  const int64_t positions = cache.capacity, sequences = cache.sequences;
   const int64_t branch = needs_branch(c) ? c.hidden : 0;
-  const int64_t widths = c.hidden + branch + 2 * w.query + 2 * w.kv + 2 * w.mlp + 3;
+  const int64_t widths = c.hidden + branch + 2 * w.query + 2 * w.kv + gate_width(c) + w.mlp + 4;
   uint64_t sum = CudaSites::bytes(shapes, rows) + kReserve;
   sum += product({rows, widths, kFloat});
   const int64_t logit_rows = choose_logit_rows(c.vocab, rows, sequences);
@@ -84,54 +90,53 @@ uint64_t cuda_workspace_bytes(const ModelConfig& c, const CudaShapes& shapes, in
   }
   sum += cuda::AttentionScratch::bytes(std::min(rows, cuda::kMaxVectors), static_cast<int>(w.heads),
                                        static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
-  if (shapes.cache.coded())
-    sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, positions, rows);
+  if (shapes.cache.coded()) sum += CudaCodedCaches::workspace_bytes(c, shapes.cache, cache, rows);
   return sum;
 }
 
-CudaExecutor::CudaExecutor(const Model& model, int64_t positions, const SessionOptions& options)
+CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages)
     : model_(model),
+      pages_(pages),
       device_(cuda::use_device(model.device.index)),
-      positions_(positions),
       pass_(model.config) {
+  static_assert(kGpuPagePositions == cuda::kPageTokens);
+  const KvShape& shape = pages.shape();
   const ModelConfig& c = model.config;
   const CudaShapes shapes = shapes_of(model);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
-  const uint64_t cache = cuda_cache_bytes(c, model.cache, positions, options.sequences);
+  const uint64_t cache = cuda_cache_bytes(c, model.cache, shape);
   const uint64_t left = usable > cache ? usable - cache : 0;
-  max_rows_ = choose_cuda_rows(c, shapes, positions, options.sequences, left);
-  logit_rows_ = choose_logit_rows(c.vocab, max_rows_, options.sequences);
-  const uint64_t workspace =
-      cuda_workspace_bytes(c, shapes, positions, options.sequences, max_rows_);
+  max_rows_ = choose_cuda_rows(c, shapes, shape, left);
+  logit_rows_ = choose_logit_rows(c.vocab, max_rows_, shape.sequences);
+  const uint64_t workspace = cuda_workspace_bytes(c, shapes, shape, max_rows_);
   if (workspace > left) {
     throw Error(
         ErrorCode::limit, "GPU memory",
         fmt::format("cache {} MiB for {} sequences of {} positions and workspaces {} MiB "
                     "are needed, {} MiB are free",
-                    cache >> 20, options.sequences, positions, workspace >> 20, usable >> 20));
+                    cache >> 20, shape.sequences, shape.capacity, workspace >> 20, usable >> 20));
   }
   cuda::Uploader uploader(uint64_t{1} << 20);
   sites_ = std::make_unique<CudaSites>(shapes, max_rows_);
-  allocate_cache(positions, options.sequences, uploader);
-  upload_constants(positions, uploader);
-  allocate_rows(options.sequences);
+  allocate_cache(uploader);
+  upload_constants(uploader);
+  allocate_rows();
   uploader.synchronize();
   build_step();
 }
 
 CudaExecutor::~CudaExecutor() = default;
 
-// Every sequence has its own pages, one after the other.
-void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Uploader& uploader) {
+void CudaExecutor::allocate_cache(cuda::Uploader& uploader) {
   const ModelConfig& c = model_.config;
-  const int64_t per_sequence = (positions + cuda::kPageTokens - 1) / cuda::kPageTokens;
-  const int64_t count = per_sequence * sequences;
+  const KvShape& shape = pages_.shape();
   for (size_t i = 0; i < model_.layers.size(); ++i) {
     const Layer& layer = model_.layers[i];
     const AttentionDesc& a = c.layers[i].attention;
     LayerData& data = layers_.emplace_back();
     if (!model_.cache.coded())
-      data.cache = cuda::KvPool(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), count);
+      data.cache =
+          cuda::KvPool(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), shape.pages);
     for (const Input& input : layer.inputs)
       data.gains.push_back(upload(input.gain, uploader));
     data.q_norm = upload(layer.q_norm, uploader);
@@ -139,19 +144,16 @@ void CudaExecutor::allocate_cache(int64_t positions, int64_t sequences, cuda::Up
     data.after_attention = upload(layer.after_attention, uploader);
     data.after_mlp = upload(layer.after_mlp, uploader);
   }
-  std::vector<int32_t> pages(static_cast<size_t>(count));
-  for (size_t i = 0; i < pages.size(); ++i)
-    pages[i] = static_cast<int32_t>(i);
-  pages_ = cuda::Buffer(pages.size() * sizeof(int32_t));
-  uploader.copy(pages_.as(), pages.data(), pages_.bytes());
-  table_ = {pages_.as<int32_t>(), per_sequence};
-  if (model_.cache.coded()) {
-    coded_ = std::make_unique<CudaCodedCaches>(model_, table_, positions, sequences, max_rows_);
-  }
+  uploaded_table_.assign(static_cast<size_t>(shape.sequences * shape.pages_per_sequence()), 0);
+  page_table_ = cuda::Buffer(uploaded_table_.size() * sizeof(int32_t), true);
+  table_ = {page_table_.as<int32_t>(), shape.pages_per_sequence()};
+  if (model_.cache.coded())
+    coded_ = std::make_unique<CudaCodedCaches>(model_, table_, shape, max_rows_);
 }
 
-void CudaExecutor::upload_constants(int64_t positions, cuda::Uploader& uploader) {
+void CudaExecutor::upload_constants(cuda::Uploader& uploader) {
   const ModelConfig& c = model_.config;
+  const int64_t positions = pages_.shape().capacity;
   final_gain_ = upload(model_.head_input.gain, uploader);
   embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
   for (const RopeConfig& config : c.ropes) {
@@ -169,12 +171,14 @@ void CudaExecutor::upload_constants(int64_t positions, cuda::Uploader& uploader)
   }
 }
 
-void CudaExecutor::allocate_rows(int64_t sequences) {
+void CudaExecutor::allocate_rows() {
   const ModelConfig& c = model_.config;
+  const int64_t sequences = pages_.shape().sequences;
   const LayerWidths w = widest(c);
   const int64_t branch = needs_branch(c) ? c.hidden : 0;
   // In the order of Rows.
-  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv, w.query, w.mlp, w.mlp, c.vocab};
+  const int64_t widths[] = {c.hidden, branch,        w.query, w.kv,   w.kv,
+                            w.query,  gate_width(c), w.mlp,   c.vocab};
   for (size_t i = 0; i < rows_.size(); ++i) {
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows_[i] = cuda::Buffer(product({logits ? logit_rows_ : max_rows_, widths[i], kFloat}));
@@ -183,15 +187,16 @@ void CudaExecutor::allocate_rows(int64_t sequences) {
   attention_scratch_ =
       cuda::AttentionScratch(std::min(max_rows_, cuda::kMaxVectors), static_cast<int>(w.heads),
                              static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
-  staged_ = cuda::Buffer(product({3, max_rows_, int64_t{sizeof(int32_t)}}));
+  staged_ = cuda::Buffer(product({kStaged, max_rows_, int64_t{sizeof(int32_t)}}));
   const int64_t ids = sizeof(int32_t);
-  random_ = cuda::Buffer(product({sequences, int64_t{sizeof(uint64_t)}}), true);
+  const int64_t state = sizeof(cuda::SampleState);
+  sample_states_ = cuda::Buffer(product({sequences, state}), true);
   history_ = cuda::Buffer(product({sequences, history_stride(), ids}), true);
-  history_lengths_ = cuda::Buffer(product({sequences, ids}), true);
-  next_ = cuda::Buffer(product({logit_rows_, ids}), true);
+  next_ = cuda::Buffer(product({sequences, ids}), true);
+  greedy_.assign(static_cast<size_t>(sequences), false);
   for (Slot& slot : slots_) {
     slot.staged = cuda::PinnedBuffer(staged_.bytes());
-    slot.chosen = cuda::PinnedBuffer(next_.bytes());
+    slot.chosen = cuda::PinnedBuffer(product({logit_rows_, ids}));
   }
   if (can_sample())
     sample_scratch_ = cuda::SampleScratch(std::min(sequences, logit_rows_), c.vocab);

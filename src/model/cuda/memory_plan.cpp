@@ -18,7 +18,6 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxRows = 4096, kMinRows = 512;
-constexpr int64_t kDefaultPositions = 4096;
 
 double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
@@ -131,25 +130,23 @@ std::string MemoryPlan::text() const {
       gib(weights), gib(embedding), gib(cache), max_rows, gib(workspace), gib(total()));
 }
 
-uint64_t cuda_cache_bytes(const ModelConfig& c, const CacheTypes& types, int64_t positions,
-                          int64_t sequences) {
-  if (types.coded()) return CudaCodedCaches::bytes(c, types, positions, sequences);
-  uint64_t bytes = static_cast<uint64_t>(round_up(positions, cuda::kPageTokens));
+uint64_t cuda_cache_bytes(const ModelConfig& c, const CacheTypes& types, const KvShape& shape) {
+  if (types.coded()) return CudaCodedCaches::bytes(c, types, shape);
+  uint64_t bytes = static_cast<uint64_t>(shape.pages);
   uint64_t heads = 0;  // values of a position in all layers
   for (const LayerDesc& layer : c.layers)
     heads += static_cast<uint64_t>(layer.attention.kv_width());
-  for (const uint64_t factor : {static_cast<uint64_t>(sequences), heads, uint64_t{2 * 2}})
+  for (const uint64_t factor : {uint64_t{cuda::kPageTokens}, heads, uint64_t{2 * 2}})
     bytes = checked_mul(bytes, factor, "KV cache");
   return bytes;
 }
 
-int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, int64_t positions,
-                         int64_t sequences, uint64_t available) {
-  const int64_t useful = std::max(positions, sequences);
+int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
+                         uint64_t available) {
+  const int64_t useful = std::max(cache.capacity, cache.sequences);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
-    if (cuda_workspace_bytes(config, shapes, positions, sequences, chosen) <= available)
-      return chosen;
+    if (cuda_workspace_bytes(config, shapes, cache, chosen) <= available) return chosen;
   }
   return std::min(kMinRows, useful);
 }
@@ -165,14 +162,12 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   const Format& embedding = source.format_of(config.embedding);
   if (!config.tied_head || !embedding.dense)
     plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);
-  const int64_t positions =
-      std::min(config.max_positions, options.positions > 0 ? options.positions : kDefaultPositions);
-  plan.cache = cuda_cache_bytes(config, options.cache, positions, options.sequences);
+  const KvShape cache = kv_shape(config, options.cache, kGpuPagePositions, options.use);
+  plan.cache = cuda_cache_bytes(config, options.cache, cache);
   const uint64_t fixed = plan.total();
-  plan.max_rows = choose_cuda_rows(config, shapes, positions, options.sequences,
-                                   available > fixed ? available - fixed : 0);
-  plan.workspace =
-      cuda_workspace_bytes(config, shapes, positions, options.sequences, plan.max_rows);
+  plan.max_rows =
+      choose_cuda_rows(config, shapes, cache, available > fixed ? available - fixed : 0);
+  plan.workspace = cuda_workspace_bytes(config, shapes, cache, plan.max_rows);
   if (plan.total() <= available) return plan;
   throw Error(ErrorCode::limit, source.path(),
               fmt::format("does not fit into the GPU: {}, available {:.2f} GiB", plan.text(),

@@ -7,6 +7,7 @@
 #include "arch/config.h"
 #include "formats/weight_source.h"
 #include "model/cuda/sites.h"
+#include "model/kv_pages.h"
 #include "model/model.h"
 
 namespace walsh {
@@ -22,14 +23,13 @@ struct MemoryPlan {
   std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
 };
 
-// Of keys and values; positions are rounded up to whole pages.
-uint64_t cuda_cache_bytes(const ModelConfig& config, const CacheTypes& types, int64_t positions,
-                          int64_t sequences);
+// Of keys and values.
+uint64_t cuda_cache_bytes(const ModelConfig& config, const CacheTypes& types, const KvShape& shape);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 whose workspaces fit into `available`
 // bytes (512 if none do), no more than there can be.
-int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, int64_t positions,
-                         int64_t sequences, uint64_t available);
+int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
+                         uint64_t available);
 
 // The plan with the largest batch that fits into `available` bytes; throws limit with the numbers
 // if none does.

@@ -15,7 +15,7 @@ std::unique_ptr<Placement> make_cuda_placement(const Device& device) {
   refuse(device);
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, int64_t, const SessionOptions&) {
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages&) {
   refuse(model.device);
 }
 

@@ -30,17 +30,20 @@ class Rows {
   static constexpr int64_t kHistory = 100;
 
   Rows(const SamplerOptions& options, int64_t m, int64_t vocab)
-      : options_(options), m_(m), vocab_(vocab), scratch_(m, vocab) {
-    std::vector<uint64_t> states;
+      : Rows(std::vector<SamplerOptions>{options}, m, vocab) {}
+  // The options in turn.
+  Rows(const std::vector<SamplerOptions>& options, int64_t m, int64_t vocab)
+      : m_(m), vocab_(vocab), scratch_(m, vocab) {
+    std::vector<SampleState> states;
     for (int64_t t = 0; t < m; ++t) {
-      SamplerOptions own = options;
+      SamplerOptions own = options[static_cast<size_t>(t) % options.size()];
       own.seed += static_cast<uint64_t>(t);
       cpu_.emplace_back(own);
-      states.push_back(own.seed);
+      states.push_back(sample_state(gpu_options(own), own.seed, vocab, 0));
+      draws_ = draws_ || own.temperature != 0;
     }
-    random_ = to_device(states);
+    states_ = to_device(states);
     history_ = Buffer(static_cast<uint64_t>(m * kHistory) * 4, true);
-    lengths_ = Buffer(static_cast<uint64_t>(m) * 4, true);
     next_ = Buffer(static_cast<uint64_t>(m) * 4, true);
   }
 
@@ -51,9 +54,12 @@ class Rows {
     call.ldl = static_cast<int64_t>(logits.size()) / m_;
     call.vocab = vocab_;
     call.m = m_;
-    call.state = {random_.as<uint64_t>(), history_.as<int32_t>(), lengths_.as<int32_t>(), kHistory};
+    call.states = states_.as<SampleState>();
+    call.history = history_.as<int32_t>();
+    call.history_stride = kHistory;
+    call.draws = draws_;
     call.next = next_.as<int32_t>();
-    sample(call, gpu_options(options_), scratch_, nullptr);
+    sample(call, scratch_, nullptr);
     return to_host<int32_t>(next_);
   }
 
@@ -69,11 +75,11 @@ class Rows {
   }
 
  private:
-  SamplerOptions options_;
   int64_t m_, vocab_;
+  bool draws_ = false;
   SampleScratch scratch_;
   std::vector<Sampler> cpu_;
-  Buffer random_, history_, lengths_, next_;
+  Buffer states_, history_, next_;
 };
 
 // Kinds of logits: normal, few distinct values (ties), all equal, one far above, with NaN and
@@ -180,9 +186,27 @@ TEST_F(GpuSampling, PenalizesRecentTokensAsTheCpu) {
   }
 }
 
+TEST_F(GpuSampling, EveryRowHasItsOwnOptions) {
+  const std::vector<SamplerOptions> options = {
+      {},
+      {.temperature = 0},
+      {.temperature = 0, .repeat_penalty = 1.5f},
+      {.temperature = 1.4f, .top_k = 0, .top_p = 0.9f, .min_p = 0},
+      {.temperature = 0.7f, .top_k = 3, .repeat_penalty = 0.7f, .repeat_last_n = 4},
+      {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}};
+  for (const int64_t vocab : {37, 3000}) {
+    Random random(5);
+    Rows rows(options, 9, vocab);
+    for (int step = 0; step < 12; ++step) {
+      const auto logits = make_logits(step % 2, 9, vocab + 1, random);
+      ASSERT_EQ(rows.gpu(logits), rows.cpu(logits)) << "vocabulary " << vocab << " step " << step;
+    }
+  }
+}
+
 TEST_F(GpuSampling, MarksRowsWithoutAFiniteLogit) {
   for (const float temperature : {0.0f, 1.0f}) {
-    Rows rows({.temperature = temperature}, 2, 50);
+    Rows rows(SamplerOptions{.temperature = temperature}, 2, 50);
     std::vector<float> logits(100, -kInfinity);
     logits[3] = kNaN;
     logits[70] = 1;
@@ -194,7 +218,7 @@ TEST_F(GpuSampling, MarksRowsWithoutAFiniteLogit) {
 
 TEST_F(GpuSampling, DrawsFollowTheProbabilities) {
   constexpr int64_t kRows = 64;
-  Rows rows({.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}, kRows, 3);
+  Rows rows(SamplerOptions{.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0}, kRows, 3);
   std::vector<float> logits;
   for (int64_t t = 0; t < kRows; ++t)
     logits.insert(logits.end(), {std::log(0.5f), std::log(0.2f), std::log(0.3f)});
@@ -208,14 +232,17 @@ TEST_F(GpuSampling, DrawsFollowTheProbabilities) {
 }
 
 TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
-  constexpr int64_t kVocab = 50, kRows = 2, kFrom = 3;
+  constexpr int64_t kVocab = 50, kRows = 2;
   const SampleScratch scratch(kRows, kVocab);
   std::vector<float> logits(static_cast<size_t>(kRows * kVocab));
   logits[7] = logits[kVocab + 31] = 9;
   const Buffer device = to_device(logits);
-  const Buffer next(kRows * 4), tokens = to_device(std::vector<int32_t>(5));
-  const Buffer positions = to_device(std::vector<int32_t>{0, 1, 2, 40, 50});
-  const Buffer sequences = to_device(std::vector<int32_t>{0, 0, 0, 5, 6});
+  const Buffer next(7 * 4, true), tokens = to_device(std::vector<int32_t>(2));
+  const Buffer positions = to_device(std::vector<int32_t>{40, 50});
+  const Buffer sequences = to_device(std::vector<int32_t>{6, 5});
+  SampleOptions options;
+  options.temperature = 0;
+  const Buffer states = to_device(std::vector<SampleState>(7, sample_state(options, 1, kVocab, 0)));
   PinnedBuffer host(kRows * 4);
   SampleCall call;
   call.logits = device.as<const float>();
@@ -223,20 +250,45 @@ TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
   call.m = kRows;
   call.next = next.as<int32_t>();
   call.host = host.as<int32_t>();
-  call.batch = {tokens.as<int32_t>(), positions.as<int32_t>(), sequences.as<int32_t>(), kFrom};
-  SampleOptions options;
-  options.temperature = 0;
-  sample(call, options, scratch, nullptr);
-  EXPECT_EQ(to_host<int32_t>(next), (std::vector<int32_t>{7, 31}));
+  call.states = states.as<SampleState>();
+  call.draws = false;
+  call.rows = {tokens.as<int32_t>(), positions.as<int32_t>(), sequences.as<int32_t>(), nullptr,
+               true};
+  sample(call, scratch, nullptr);
+  EXPECT_EQ(to_host<int32_t>(next), (std::vector<int32_t>{0, 0, 0, 0, 0, 31, 7}));
   EXPECT_EQ(host.as<int32_t>()[0], 7);
   EXPECT_EQ(host.as<int32_t>()[1], 31);
-  const auto first = [](const Buffer& array) {
-    const auto all = to_host<int32_t>(array);
-    return std::vector<int32_t>{all[0], all[1]};
-  };
-  EXPECT_EQ(first(tokens), (std::vector<int32_t>{7, 31}));
-  EXPECT_EQ(first(positions), (std::vector<int32_t>{41, 51}));
-  EXPECT_EQ(first(sequences), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(to_host<int32_t>(tokens), (std::vector<int32_t>{7, 31}));
+  EXPECT_EQ(to_host<int32_t>(positions), (std::vector<int32_t>{41, 51}));
+  EXPECT_EQ(to_host<int32_t>(sequences), (std::vector<int32_t>{6, 5}));
+  const Buffer asked = to_device(std::vector<int32_t>{-1, 9, -1});
+  const Buffer whose = to_device(std::vector<int32_t>{5, 5, 6});
+  take_chosen(asked.as<int32_t>(), whose.as<int32_t>(), next.as<int32_t>(), 3, nullptr);
+  EXPECT_EQ(to_host<int32_t>(asked), (std::vector<int32_t>{31, 9, 7}));
+}
+
+// The last rows of two prompts and a row between them.
+TEST_F(GpuSampling, ChoosesForSomeRowsOfABatch) {
+  constexpr int64_t kVocab = 50, kRows = 3;
+  const SampleScratch scratch(kRows, kVocab);
+  std::vector<float> logits(static_cast<size_t>(kRows * kVocab));
+  logits[7] = logits[kVocab + 31] = logits[2 * kVocab + 11] = 9;
+  const Buffer device = to_device(logits), next(4 * 4, true);
+  const Buffer sequences = to_device(std::vector<int32_t>{2, 2, 0, 3, 3, 3});
+  const Buffer wanted = to_device(std::vector<int32_t>{1, 2, 5});
+  SampleOptions options;
+  options.temperature = 0;
+  const Buffer states = to_device(std::vector<SampleState>(4, sample_state(options, 1, kVocab, 0)));
+  SampleCall call;
+  call.logits = device.as<const float>();
+  call.ldl = call.vocab = kVocab;
+  call.m = kRows;
+  call.next = next.as<int32_t>();
+  call.states = states.as<SampleState>();
+  call.rows.sequences = sequences.as<int32_t>();
+  call.rows.wanted = wanted.as<int32_t>();
+  sample(call, scratch, nullptr);
+  EXPECT_EQ(to_host<int32_t>(next), (std::vector<int32_t>{31, 0, 7, 11}));
 }
 
 TEST_F(GpuSampling, RefusesVocabulariesBeyondItsScratch) {
@@ -244,7 +296,7 @@ TEST_F(GpuSampling, RefusesVocabulariesBeyondItsScratch) {
   SampleCall call;
   call.m = 1;
   call.vocab = 200;
-  EXPECT_THROW(sample(call, {}, scratch, nullptr), Error);
+  EXPECT_THROW(sample(call, scratch, nullptr), Error);
 }
 
 }  // namespace

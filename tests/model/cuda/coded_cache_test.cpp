@@ -173,11 +173,12 @@ TEST_F(CudaCaches, AFailedBatchIsNotGoneOnWith) {
 }
 
 TEST_F(CudaCaches, TakeLessMemory) {
-  const ModelConfig config = parse_config(source_.config_json(), source_.path());
+  ModelConfig config = parse_config(source_.config_json(), source_.path());
   const int64_t positions = 1 << 20;
+  config.max_positions = positions;
   const auto bytes = [&](const char* type) {
-    return static_cast<double>(
-        CudaCodedCaches::bytes(config, types_of(type, type, 32), positions, 1));
+    return static_cast<double>(CudaCodedCaches::bytes(
+        config, types_of(type, type, 32), kv_shape(config, {}, kGpuPagePositions, {positions})));
   };
   const double half = static_cast<double>(positions * static_cast<int64_t>(config.layers.size()) *
                                           widest(config).kv * 4);

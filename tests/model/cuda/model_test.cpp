@@ -127,6 +127,7 @@ TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
   Session together(model, options);
   std::vector<std::vector<int32_t>> texts;
   for (int64_t s = 0; s < kSequences; ++s) {
+    if (s > 0) together.open();
     texts.push_back(random_tokens(3 + 50 * s, 500, static_cast<uint64_t>(s)));
     together.forward(
         texts.back(), [](int64_t, std::span<const float>) {},
@@ -136,7 +137,7 @@ TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
   for (int step = 0; step < 4; ++step) {  // the third one replays a recorded graph
     const auto next = random_tokens(kSequences, 500, 100 + static_cast<uint64_t>(step));
     rows.clear();
-    together.decode(next, [&](int64_t, std::span<const float> logits) {
+    test::decode(together, next, [&](size_t, int64_t, std::span<const float> logits) {
       rows.emplace_back(logits.begin(), logits.end());
     });
     for (size_t s = 0; s < kSequences; ++s)
@@ -295,13 +296,13 @@ TEST_F(CudaModel, SeventyBillionWeightsAtThreeBitsFitInto32GiB) {
   SyntheticSource source("70b", {&get_format("itq3_s"), &ends, &ends});
   const ModelConfig config = parse_config(source.config_json(), source.path());
   LoadOptions options;
-  options.positions = 4096;
+  options.use.max_positions = 4096;
   const MemoryPlan plan = plan_cuda_memory(source, config, options, uint64_t{32} << 30);
   EXPECT_LE(plan.total(), uint64_t{32} << 30) << plan.text();
   EXPECT_EQ(plan.cache, uint64_t{4096} * 80 * 8 * 128 * 4);
   EXPECT_GE(plan.max_rows, 512);
   EXPECT_THROW(plan_cuda_memory(source, config, options, uint64_t{24} << 30), Error);
-  options.sequences = 8;
+  options.use.sequences = 8;
   EXPECT_THROW(plan_cuda_memory(source, config, options, uint64_t{32} << 30), Error);
 }
 

@@ -1,0 +1,49 @@
+#include "ragged.h"
+
+#include <gtest/gtest.h>
+
+#include "model/synthetic.h"
+#include "model_support.h"
+
+namespace walsh {
+namespace {
+
+struct Kept {
+  const char *keys, *values;
+  int64_t window;
+};
+
+class RaggedBatch : public testing::TestWithParam<Kept> {};
+
+TEST_P(RaggedBatch, GivesEverySequenceWhatItGetsAlone) {
+  ThreadPool pool(2);
+  SyntheticSource source("tiny", {&get_format("tq3"), &get_format("f16"), &get_format("f16")});
+  LoadOptions load;
+  load.pool = &pool;
+  load.cache = {&get_cache_type(GetParam().keys), &get_cache_type(GetParam().values),
+                GetParam().window};
+  const Model model = Model::load(source, parse_config(source.config_json(), source.path()), load);
+  SessionOptions options;
+  options.max_positions = 500;
+  options.sequences = 6;
+  options.cache_positions = 7 * kCpuPagePositions;  // of 12
+  int refusals = 0, forks = 0;
+  for (const uint64_t seed : {1, 2, 3}) {
+    test::RaggedBatches batches(model, options, seed);
+    batches.run(60);
+    refusals += batches.refusals();
+    forks += batches.forks();
+    for (const auto& result : batches.results())
+      EXPECT_EQ(result.logits, test::RaggedBatches::alone(model, 500, result.history));
+  }
+  EXPECT_GT(refusals, 0);
+  EXPECT_GT(forks, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(CacheTypes, RaggedBatch,
+                         testing::Values(Kept{"f16", "f16", 32}, Kept{"tq3_0", "tq3_0", 32},
+                                         Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 100},
+                                         Kept{"q4_0", "f16", 0}));
+
+}  // namespace
+}  // namespace walsh
