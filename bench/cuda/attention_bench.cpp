@@ -106,11 +106,11 @@ void bench_prompt(const Heads& h, int64_t m, int64_t before, int64_t window, boo
       100 * rate / kTensorPeak, tiles ? "  (mma)" : "");
 }
 
-void bench_sampling(int64_t vocab, int64_t m, const SampleOptions& options, const char* name) {
+void bench_sampling(int64_t vocab, int64_t m, const SamplerOptions& options, const char* name) {
   const Buffer logits = normal_floats(static_cast<uint64_t>(vocab * m), 3);
   const Buffer next(static_cast<uint64_t>(m) * 4),
       states(static_cast<uint64_t>(m) * sizeof(SampleState));
-  const std::vector<SampleState> start(static_cast<size_t>(m), sample_state(options, 1, vocab, 0));
+  const std::vector<SampleState> start(static_cast<size_t>(m), sample_state(options, vocab, 0));
   copy_to_device(states.as(), start.data(), states.bytes(), nullptr);
   const SampleScratch scratch(m, vocab);
   SampleCall call;

@@ -14,6 +14,36 @@
 
 namespace walsh {
 
+// How a text is continued. What is not given is what the model's files say
+// (generation_config.json), and where they say nothing what llama.cpp does, in brackets.
+struct GenerationOptions {
+  int64_t max_tokens = 128;  // 0: none, the prompt is only evaluated; -1: until the context is full
+  std::optional<float> temperature;     // 0: always the best token [0.8]
+  std::optional<int> top_k;             // of the k best tokens; 0: of all [40]
+  std::optional<float> top_p;           // of the fewest best with this probability together [0.95]
+  std::optional<float> min_p;           // of those with this share of the best one's [0.05]
+  std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens [1]
+  int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
+  std::optional<uint64_t> seed;  // [drawn]
+  bool ignore_eos = false;       // go on after the end of the text
+};
+
+enum class FinishReason : uint8_t {
+  stop_token,  // the model ended the text
+  max_tokens,  // as many as were asked for
+  context_full,
+  stopped,  // by the callback or by a request (walsh/stop.h)
+};
+
+struct GenerationResult {
+  std::string text;
+  FinishReason reason = FinishReason::max_tokens;
+  int64_t prompt_tokens = 0, tokens = 0;          // that were read, that were generated
+  double prompt_seconds = 0, decode_seconds = 0;  // without the callback
+  int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
+  uint64_t seed = 0;           // that was used
+};
+
 struct EngineOptions {
   int threads = 0;      // 0: one per core
   int64_t context = 0;  // positions; 0: the model's maximum, at most 4096
@@ -23,16 +53,13 @@ struct EngineOptions {
   // Storage of older keys and values: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3", "kt4".
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = 32;  // at least so many of the latest positions are f16 whatever the types
+  uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it
-};
-
-// Defaults as in llama.cpp, the penalty's reach as in transformers; temperature 0 is greedy.
-struct GenerationOptions {
-  int64_t max_tokens = 128;  // 0: none, the prompt is only evaluated; -1: until the context is full
-  float temperature = 0.8f, top_p = 0.95f, min_p = 0.05f, repeat_penalty = 1;
-  int top_k = 40;
-  int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
-  uint64_t seed = 42;
+  // Tensors done, of all, and the next one's name; may throw to stop.
+  std::function<void(size_t done, size_t count, const std::string& name)> progress;
+  // What texts will be generated with, so that what is wrong with it is told before the weights are
+  // read.
+  std::optional<GenerationOptions> generation;
 };
 
 struct PerplexityResult {
@@ -57,22 +84,25 @@ class Engine {
   const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
+  // What generate() makes of a prompt: with special tokens; an empty one begins with BOS.
+  std::vector<int32_t> encode_prompt(std::string_view text) const;
   std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;
 
   // Logits [vocab_size] after the last of `tokens`, which start a new sequence.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
-  // Continues `prompt` until a stop token, max_tokens or the end of the context; returns the new
-  // text. `on_text` receives it piece by piece as complete UTF-8; false stops, and nothing comes
-  // after it.
-  std::string generate(std::string_view prompt, const GenerationOptions& options = {},
-                       const std::function<bool(std::string_view)>& on_text = {});
+  // Continues `prompt` until a stop token, max_tokens or the end of the context. `on_text` receives
+  // the new text piece by piece as complete UTF-8; false stops, and nothing comes after it. Throws
+  // usage for options out of range and for a prompt that does not fit into the context.
+  GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},
+                            const std::function<bool(std::string_view)>& on_text = {});
 
   // Perplexity of a text in windows of `ctx` tokens, the second half of each scored; chunks = 0:
   // all. BOS stands for the first token of a window if the tokenizer puts it before a text.
   PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
 
  private:
+  friend struct EngineAccess;  // for the command and servers
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -1,13 +1,42 @@
 #include "walsh/engine.h"
 
 #include "api/convert.h"
-#include "api/load.h"
+#include "api/engine_access.h"
 #include "eval/evaluator.h"
 #include "generate/generator.h"
 #include "model/session.h"
 #include "walsh/error.h"
 
 namespace walsh {
+namespace {
+
+Recipe loading_recipe(const CompressOptions& options) {
+  if (!options.calibrate.empty()) {
+    throw Error(ErrorCode::usage, "calibrate",
+                "a model is not calibrated while it is loaded: use quantize()");
+  }
+  if (options.bits_per_weight != 0 || options.file_bytes != 0) {
+    throw Error(ErrorCode::usage, "bits_per_weight, file_bytes",
+                "types are not chosen while a model is loaded: use quantize()");
+  }
+  return to_recipe(options);
+}
+
+FinishReason public_reason(StopReason reason) {
+  switch (reason) {
+    case StopReason::stop_token:
+      return FinishReason::stop_token;
+    case StopReason::max_tokens:
+      return FinishReason::max_tokens;
+    case StopReason::context_full:
+      return FinishReason::context_full;
+    case StopReason::callback:
+      return FinishReason::stopped;
+  }
+  return FinishReason::stopped;
+}
+
+}  // namespace
 
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
@@ -20,35 +49,36 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::open(const std::string& path, const EngineOptions& options) {
-  auto pool = std::make_unique<ThreadPool>(options.threads);
-  std::optional<Recipe> recipe;
-  if (options.compress) {
-    const CompressOptions& compress = *options.compress;
-    if (!compress.calibrate.empty()) {
-      throw Error(ErrorCode::usage, "calibrate",
-                  "a model is not calibrated while it is loaded: use quantize()");
-    }
-    if (compress.bits_per_weight != 0 || compress.file_bytes != 0) {
-      throw Error(ErrorCode::usage, "bits_per_weight, file_bytes",
-                  "types are not chosen while a model is loaded: use quantize()");
-    }
-    recipe = to_recipe(compress);
-  }
-  LoadOptions load;
+Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request) {
+  LoadOptions load = request.load;
   load.pool = pool.get();
-  load.activations = parse_activation_mode(options.activations);
-  load.device = parse_device(options.device);
-  load.may_use_cpu = options.device == "auto";
-  load.use.max_positions = options.context;
-  load.cache = {&get_cache_type(options.cache_keys), &get_cache_type(options.cache_values),
-                options.cache_window};
-  LoadedModel loaded = load_model(path, recipe ? &*recipe : nullptr, load);
-  auto impl = std::unique_ptr<Impl>(new Impl{std::move(pool), std::move(loaded), nullptr});
-  SessionOptions session;
-  session.max_positions = options.context;
-  impl->session = std::make_unique<Session>(impl->loaded.model, session);
+  LoadedModel loaded = load_model(request.path, request.recipe, load, request.generation);
+  auto impl =
+      std::unique_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
+  impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
   return Engine(std::move(impl));
+}
+
+const LoadedModel& EngineAccess::model(const Engine& engine) {
+  return engine.impl_->loaded;
+}
+
+Engine Engine::open(const std::string& path, const EngineOptions& options) {
+  std::optional<Recipe> recipe;
+  if (options.compress) recipe = loading_recipe(*options.compress);
+  OpenRequest request;
+  request.path = path;
+  request.recipe = recipe ? &*recipe : nullptr;
+  request.load.activations = parse_activation_mode(options.activations);
+  request.load.device = parse_device(options.device);
+  request.load.may_use_cpu = options.device == "auto";
+  request.load.device_bytes = options.device_bytes;
+  request.load.use.max_positions = options.context;
+  request.load.cache = {&get_cache_type(options.cache_keys), &get_cache_type(options.cache_values),
+                        options.cache_window};
+  request.load.progress = options.progress;
+  if (options.generation) request.generation = &*options.generation;
+  return EngineAccess::open(std::make_unique<ThreadPool>(options.threads), request);
 }
 
 int64_t Engine::vocab_size() const {
@@ -82,43 +112,53 @@ std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
   return result;
 }
 
-std::string Engine::generate(std::string_view prompt, const GenerationOptions& options,
-                             const std::function<bool(std::string_view)>& on_text) {
+std::vector<int32_t> Engine::encode_prompt(std::string_view text) const {
+  const Tokenizer& tokenizer = impl_->loaded.tokenizer;
+  std::vector<int32_t> tokens = tokenizer.encode(text, true);
+  if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
+  return tokens;
+}
+
+GenerationResult Engine::generate(std::string_view prompt, const GenerationOptions& options,
+                                  const std::function<bool(std::string_view)>& on_text) {
+  const GenerationConfig& config = impl_->loaded.generation;
   GenerateOptions generation;
-  generation.sampler.temperature = options.temperature;
-  generation.sampler.top_k = options.top_k;
-  generation.sampler.top_p = options.top_p;
-  generation.sampler.min_p = options.min_p;
-  generation.sampler.repeat_penalty = options.repeat_penalty;
-  generation.sampler.repeat_last_n = options.repeat_last_n;
-  generation.sampler.seed = options.seed;
+  generation.sampler = config.sampler(options);
   generation.max_tokens = options.max_tokens;
-  generation.stop_ids = impl_->loaded.generation.stop_ids();
+  if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
   // The decoder has to know what stands before the first new token.
-  const std::vector<int32_t> tokens = encode(prompt);
+  const std::vector<int32_t> tokens = encode_prompt(prompt);
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
   for (const int32_t token : tokens)
     decoder.push(token);
-  std::string text;
+  GenerationResult result;
   bool wanted = true;
   const auto emit = [&](const std::string& piece) {
     if (!wanted || piece.empty()) return wanted;
-    text += piece;
+    result.text += piece;
     return wanted = !on_text || on_text(piece);
   };
   impl_->session->reset();
-  walsh::generate(*impl_->session, tokens, generation,
-                  [&](int32_t token) { return emit(decoder.push(token)); });
+  const GenerateResult done =
+      walsh::generate(*impl_->session, tokens, generation,
+                      [&](int32_t token) { return emit(decoder.push(token)); });
   emit(decoder.finish());
-  return text;
+  result.reason = public_reason(done.reason);
+  result.prompt_tokens = done.prompt_tokens;
+  result.tokens = static_cast<int64_t>(done.tokens.size());
+  result.prompt_seconds = done.prompt_seconds;
+  result.decode_seconds = done.decode_seconds;
+  result.decoded_tokens = done.decoded_tokens;
+  result.seed = generation.sampler.seed;
+  return result;
 }
 
 PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t chunks) {
-  EvalOptions options;
-  options.windows.ctx = ctx;
-  options.windows.chunks = chunks;
-  options.bos = impl_->loaded.tokenizer.added_bos().value_or(-1);
-  const Evaluation result = evaluate(impl_->loaded.model, nullptr, encode(text, false), options);
+  WindowOptions windows;
+  windows.ctx = ctx;
+  windows.chunks = chunks;
+  const Evaluation result = evaluate(impl_->loaded.model, nullptr, encode(text, false),
+                                     eval_options(impl_->loaded, windows));
   const Estimate perplexity = result.perplexity.perplexity();
   return {perplexity.value, perplexity.error, result.perplexity.count()};
 }

@@ -27,22 +27,32 @@ void check_texts(const WeightSource& source) {
   const GenerationConfig generation(config, source.generation_config_json(), source.config_json(),
                                     source.path());
   generation.stop_ids();
-  generation.sampler({}, {});
+  generation.sampler({});
 }
 
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
-                       const BeforeWeights& before_weights) {
+                       const GenerationOptions* generation_options) {
   const auto source = open_weights(path, recipe, *options.pool);
   const ModelConfig config = read_config(*source);
   // The small files first: what is wrong with them is told before the weights take their time.
   Tokenizer tokenizer = read_tokenizer(*source);
   GenerationConfig generation(config, source->generation_config_json(), source->config_json(),
                               path);
-  if (before_weights) before_weights(generation);
+  if (generation_options != nullptr) {
+    generation.sampler(*generation_options);
+    if (!generation_options->ignore_eos) generation.stop_ids();
+  }
   Model model = Model::load(*source, config, options);
   std::vector<std::string> notes = source->notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
   return {path, std::move(model), std::move(tokenizer), std::move(generation), std::move(notes)};
+}
+
+EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows) {
+  EvalOptions options;
+  options.windows = windows;
+  if (windows.rule != WindowRule::strided) options.bos = model.tokenizer.added_bos().value_or(-1);
+  return options;
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

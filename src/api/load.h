@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "eval/evaluator.h"
 #include "formats/weight_source.h"
 #include "generate/generation_config.h"
 #include "model/model.h"
@@ -24,13 +24,15 @@ struct LoadedModel {
   std::vector<std::string> notes;  // as WeightSource::notes
 };
 
-// Called before the weights are read, so that what is wrong with small files is told first.
-using BeforeWeights = std::function<void(const GenerationConfig&)>;
-
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the
-// way if `recipe` is given. Throws bad_input, also for a model without a tokenizer, io or limit.
+// way if `recipe` is given. What is wrong with `generation` is told before the weights are read.
+// Throws bad_input, also for a model without a tokenizer, io or limit.
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
-                       const BeforeWeights& before_weights = {});
+                       const GenerationOptions* generation = nullptr);
+
+// How texts are scored with it: BOS stands for the first token of a window where the tokenizer puts
+// it before a text.
+EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows);
 
 // Throws bad_input if the source has no tokenizer or one that is not understood.
 Tokenizer read_tokenizer(const WeightSource& source);

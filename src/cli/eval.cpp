@@ -98,11 +98,7 @@ int evaluate_command(const Options& options) {
 
   const bool running = options.verbose || is_terminal(STDERR_FILENO);
   const Stopwatch watch;
-  EvalOptions eval;
-  eval.windows = window_options(options);
-  if (eval.windows.rule != WindowRule::strided) {
-    eval.bos = model.tokenizer.added_bos().value_or(-1);
-  }
+  EvalOptions eval = eval_options(model, window_options(options));
   eval.progress = [&](const Evaluation& result, int64_t windows) {
     InterruptGuard::check();
     if (!running) return;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "api/engine_access.h"
 #include "base/cpu.h"
 #include "cli/interrupt.h"
 #include "cli/notes.h"
@@ -26,10 +27,8 @@ LoadedModel with_notes_printed(LoadedModel loaded) {
   return loaded;
 }
 
-LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use,
-                         ThreadPool& pool) {
+LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use) {
   LoadOptions options;
-  options.pool = &pool;
   options.activations = activations;
   options.device = device;
   options.use.max_positions = use.positions;
@@ -114,9 +113,8 @@ void ModelOptions::add_cache_to(CLI::App& command) {
 }
 
 template <class Load>
-auto ModelOptions::with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const {
-  LoadOptions options =
-      load_options(chosen_device(), parse_activation_mode(activations), use, pool);
+auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
+  LoadOptions options = load_options(chosen_device(), parse_activation_mode(activations), use);
   options.may_use_cpu = device == "auto";
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
@@ -131,10 +129,21 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   return recipe.recipe();
 }
 
+Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation) const {
+  const std::optional<Recipe> wanted = wanted_recipe();
+  Engine engine = with_progress(use, [&](const LoadOptions& options) {
+    return EngineAccess::open(std::make_unique<ThreadPool>(machine.threads),
+                              {path, wanted ? &*wanted : nullptr, options, &generation});
+  });
+  print_notes(engine.notes());
+  return engine;
+}
+
 LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_notes_printed(with_progress(use, pool, [&](const LoadOptions& options) {
-    return load_model(path, wanted ? &*wanted : nullptr, options, use.before_weights);
+  return with_notes_printed(with_progress(use, [&](LoadOptions options) {
+    options.pool = &pool;
+    return load_model(path, wanted ? &*wanted : nullptr, options);
   }));
 }
 
@@ -147,8 +156,10 @@ std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
 
 Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
                                       ThreadPool& pool) const {
-  Model model = with_progress(
-      use, pool, [&](const LoadOptions& options) { return load_weights(source, options); });
+  Model model = with_progress(use, [&](LoadOptions options) {
+    options.pool = &pool;
+    return load_weights(source, options);
+  });
   if (!model.device_note.empty()) print_note(model.device_note);
   return model;
 }
@@ -161,7 +172,8 @@ Device ModelOptions::chosen_device() const {
 LoadedModel ModelOptions::load_plain(const std::string& path, const Device& device,
                                      ActivationMode activations, const ModelUse& use,
                                      const Model& model, ThreadPool& pool) {
-  LoadOptions wanted = load_options(device, activations, use, pool);
+  LoadOptions wanted = load_options(device, activations, use);
+  wanted.pool = &pool;
   if (device == model.device) wanted.device_spare = model.device_spare;
   return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);

@@ -11,6 +11,7 @@
 #include "cli/recipe_options.h"
 #include "formats/weight_source.h"
 #include "model/model.h"
+#include "walsh/engine.h"
 
 namespace walsh::cli {
 
@@ -29,7 +30,6 @@ CLI::IsMember activation_modes();
 // What a model will be used for, as LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
-  BeforeWeights before_weights = {};
 };
 
 // MODEL, --activations, and --quantize with its refinements.
@@ -47,7 +47,10 @@ struct ModelOptions {
   void add_to(CLI::App& command);
   // Without -t, for a command that has its own.
   void add_model_to(CLI::App& command, bool model_required);
-  // Loads the model, compressing it if --quantize was given. A bar shows progress on a terminal.
+  // Opens the model to generate text with these options, compressing it if --quantize was given. A
+  // bar shows progress on a terminal.
+  Engine open_engine(const ModelUse& use, const GenerationOptions& generation) const;
+  // The same for measuring it.
   LoadedModel load(const ModelUse& use, ThreadPool& pool) const;
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
@@ -62,7 +65,7 @@ struct ModelOptions {
  private:
   void add_cache_to(CLI::App& command);
   template <class Load>
-  auto with_progress(const ModelUse& use, ThreadPool& pool, const Load& load) const;
+  auto with_progress(const ModelUse& use, const Load& load) const;
   // The recipe that --quantize asks for, none without it; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };

@@ -5,20 +5,17 @@
 
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
-#include "generate/generator.h"
 #include "io/mapped_file.h"
-#include "model/session.h"
+#include "walsh/engine.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -29,101 +26,65 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
 struct Options {
   ModelOptions model;
   std::string prompt, prompt_file;
-  int64_t tokens = 128, ctx = 0;
-  SamplerOptions sampler;
-  bool stream = true, ignore_eos = false, hide_prompt = false, quiet = false;
-  // To tell a flag that was given from a default that the model's own may replace.
-  const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *seed_option = nullptr;
-  const CLI::Option *temperature = nullptr, *top_k = nullptr, *top_p = nullptr, *min_p = nullptr,
-                    *repeat_penalty = nullptr;
+  int64_t ctx = 0;
+  GenerationOptions generation;
+  bool stream = true, hide_prompt = false, quiet = false;
+  const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
 
 bool given(const CLI::Option* option) {
   return option->count() > 0;
 }
 
-// What the command line leaves open is taken from the model's own files.
-GenerateOptions generate_options(const Options& options, const GenerationConfig& model) {
-  const GivenOptions is_given = {given(options.temperature), given(options.top_k),
-                                 given(options.top_p), given(options.min_p),
-                                 given(options.repeat_penalty)};
-  GenerateOptions generate;
-  generate.sampler = model.sampler(options.sampler, is_given);
-  if (!given(options.seed_option)) generate.sampler.seed = std::random_device{}();
-  check_sampler_options(generate.sampler);
-  generate.max_tokens = options.tokens;
-  if (!options.ignore_eos) generate.stop_ids = model.stop_ids();
-  return generate;
-}
-
 // One model that completes one prompt after the other.
 class Completer {
  public:
-  Completer(const LoadedModel& model, const Options& options, GenerateOptions generate,
-            double load_seconds)
-      : model_(model),
-        options_(options),
-        load_seconds_(load_seconds),
-        generate_(std::move(generate)),
-        session_(model.model, {.max_positions = options.ctx}) {}
+  Completer(Engine engine, const Options& options, double load_seconds)
+      : engine_(std::move(engine)), options_(options), load_seconds_(load_seconds) {}
 
-  GenerateResult complete(const std::string& prompt) {
-    session_.reset();
-    const std::vector<int32_t> tokens = prompt_tokens(prompt);
+  GenerationResult complete(const std::string& prompt) {
     // Before the prompt is shown.
-    if (static_cast<int64_t>(tokens.size()) > session_.capacity()) {
+    const auto tokens = static_cast<int64_t>(engine_.encode_prompt(prompt).size());
+    if (tokens > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
-                  fmt::format("the prompt has {} tokens, {} positions are there", tokens.size(),
-                              session_.capacity()));
+                  fmt::format("the prompt has {} tokens, {} positions are there", tokens,
+                              engine_.context()));
     }
     if (!options_.hide_prompt) write_model_text(prompt);
-    // The decoder has to know what stands before the first new token.
-    StreamDecoder decoder(model_.tokenizer, true);
-    for (const int32_t token : tokens)
-      decoder.push(token);
-    std::string text;
-    const auto emit = [&](std::string piece) {
-      options_.stream ? write_model_text(piece) : void(text += piece);
+    const auto emit = [&](std::string_view piece) {
+      if (options_.stream) write_model_text(std::string(piece));
+      return !InterruptGuard::requested() && !output_failed();
     };
-    GenerateResult result;
+    GenerationResult result;
     try {
-      result = generate(session_, tokens, generate_, [&](int32_t token) {
-        emit(decoder.push(token));
-        return !InterruptGuard::requested() && !output_failed();
-      });
+      result = engine_.generate(prompt, options_.generation, emit);
     } catch (...) {  // as when the user stops it before the first token
       if (!options_.hide_prompt) write_model_text("\n");
       throw;
     }
-    emit(decoder.finish());
-    write_model_text(text + "\n");
+    write_model_text((options_.stream ? "" : result.text) + "\n");
     return result;
   }
 
-  void print_footer(const GenerateResult& r) const {
+  void print_footer(const GenerationResult& r) const {
     if (options_.quiet) return;
     const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
     message(
         "\nload {:.2f} s | prompt {} tokens, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
         " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
-        load_seconds_, r.prompt_tokens, r.prompt_seconds, r.prompt_tokens_per_second(),
-        r.tokens.size(), r.decode_seconds, r.decode_tokens_per_second(),
-        reasons[static_cast<size_t>(r.reason)], generate_.sampler.seed);
+        load_seconds_, r.prompt_tokens, r.prompt_seconds, rate(r.prompt_tokens, r.prompt_seconds),
+        r.tokens, r.decode_seconds, rate(r.decoded_tokens, r.decode_seconds),
+        reasons[static_cast<size_t>(r.reason)], r.seed);
   }
 
  private:
-  std::vector<int32_t> prompt_tokens(const std::string& prompt) const {
-    std::vector<int32_t> tokens = model_.tokenizer.encode(prompt, true);
-    // An empty prompt starts from BOS where the tokenizer adds none.
-    if (tokens.empty() && model_.tokenizer.bos()) tokens.push_back(*model_.tokenizer.bos());
-    return tokens;
+  static double rate(int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
 
-  const LoadedModel& model_;
+  Engine engine_;
   const Options& options_;
   const double load_seconds_;
-  const GenerateOptions generate_;
-  Session session_;
 };
 
 // What is wrong with one line, as one that does not fit into the context, is no reason to end.
@@ -173,34 +134,27 @@ int run(const Options& options) {
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
-  ThreadPool pool(options.model.machine.threads);
   const Stopwatch watch;
-  GenerateOptions generate;
-  ModelUse use{.positions = options.ctx};
-  use.before_weights = [&](const GenerationConfig& config) {
-    generate = generate_options(options, config);
-  };
-  const LoadedModel model = options.model.load(use, pool);
-  Completer completer(model, options, std::move(generate), watch.seconds());
+  Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
+  Completer completer(std::move(engine), options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
   completer.print_footer(completer.complete(prompt));
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
 }
 
-void add_sampling(CLI::App& command, Options& options) {
-  SamplerOptions& s = options.sampler;
+void add_sampling(CLI::App& command, GenerationOptions& options) {
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    return command.add_option(name, value, text)->group("Sampling")->capture_default_str();
+    command.add_option(name, value, text)->group("Sampling (default: the model's own)");
   };
-  options.temperature = add("--temp", s.temperature, "Temperature; 0: always the best token");
-  options.top_k = add("--top-k", s.top_k, "Only the k best tokens; 0: all");
-  options.top_p = add("--top-p", s.top_p, "Only the best tokens with this probability; 1: all");
-  options.min_p = add("--min-p", s.min_p, "Only tokens with this share of the best one; 0: all");
-  options.repeat_penalty = add("--repeat-penalty", s.repeat_penalty, "1: none");
-  add("--repeat-last-n", s.repeat_last_n,
-      "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all");
-  options.seed_option =
-      command.add_option("-s,--seed", s.seed, "Seed (default: random)")->group("Sampling");
+  add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
+  add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
+  add("--top-p", options.top_p, "Only the best tokens with this probability; 1: all [else 0.95]");
+  add("--min-p", options.min_p,
+      "Only tokens with this share of the best one's probability; 0: all [else 0.05]");
+  add("--repeat-penalty", options.repeat_penalty, "1: none [else 1]");
+  add("--repeat-last-n", options.repeat_last_n,
+      "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
+  add("-s,--seed", options.seed, "Seed [drawn]");
 }
 
 }  // namespace
@@ -213,17 +167,18 @@ Action add_run(CLI::App& command) {
       command.add_option("-f,--file", options->prompt_file, "File with the text to continue")
           ->type_name("FILE");
   command
-      .add_option("-n,--predict", options->tokens,
+      .add_option("-n,--predict", options->generation.max_tokens,
                   "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   command.add_option("-c,--ctx", options->ctx, "Context (default: the model's, at most 4096)")
       ->check(CLI::PositiveNumber);
   command.add_flag("--stream,!--no-stream", options->stream, "Show text as it comes (default)");
-  command.add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of the text");
+  command.add_flag("--ignore-eos", options->generation.ignore_eos,
+                   "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
   command.add_flag("-q,--quiet", options->quiet, "No timing footer");
-  add_sampling(command, *options);
+  add_sampling(command, options->generation);
   return [options] { return run(*options); };
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
 
+#include "generate/sampler.h"
 #include "io/json.h"
 #include "walsh/error.h"
 
@@ -39,26 +41,29 @@ GenerationConfig::GenerationConfig(const ModelConfig& config, std::string_view g
       config_eos_(config.eos),
       vocab_(config.vocab) {}
 
-SamplerOptions GenerationConfig::sampler(SamplerOptions options, const GivenOptions& given) const {
-  if (text_.empty()) return options;
-  const Json json = parse_object(text_, where_);
-  const auto take = [&](bool is_given, const char* key, double min, double max, float& value) {
-    if (is_given) return;
-    if (const auto found = find_number(json, key, where_, min, max)) {
-      value = static_cast<float>(*found);
-    }
+SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const {
+  SamplerOptions options;
+  options.repeat_last_n = wanted.repeat_last_n;
+  options.seed = wanted.seed ? *wanted.seed : std::random_device{}();
+  const Json json = text_.empty() ? Json::object() : parse_object(text_, where_);
+  const auto take = [&](const std::optional<float>& given, const char* key, double min, double max,
+                        float& value) {
+    const auto found = given ? std::nullopt : find_number(json, key, where_, min, max);
+    value = given.value_or(found ? static_cast<float>(*found) : value);
   };
-  take(given.temperature, "temperature", 0, kMost, options.temperature);
-  take(given.top_p, "top_p", 0, 1, options.top_p);
-  take(given.min_p, "min_p", 0, 1, options.min_p);
-  take(given.repeat_penalty, "repetition_penalty", 1e-6, kMost, options.repeat_penalty);
-  if (!given.top_k) {
-    const auto k = find_int(json, "top_k", where_, -1, std::numeric_limits<int64_t>::max());
-    if (k) options.top_k = static_cast<int>(std::clamp<int64_t>(*k, 0, 1 << 30));
+  take(wanted.temperature, "temperature", 0, kMost, options.temperature);
+  take(wanted.top_p, "top_p", 0, 1, options.top_p);
+  take(wanted.min_p, "min_p", 0, 1, options.min_p);
+  take(wanted.repeat_penalty, "repetition_penalty", 1e-6, kMost, options.repeat_penalty);
+  if (wanted.top_k) {
+    options.top_k = *wanted.top_k;
+  } else if (const auto k =
+                 find_int(json, "top_k", where_, -1, std::numeric_limits<int64_t>::max())) {
+    options.top_k = static_cast<int>(std::clamp<int64_t>(*k, 0, 1 << 30));
   }
-  if (!given.temperature && !find_bool(json, "do_sample", where_).value_or(true)) {
+  if (!wanted.temperature && !find_bool(json, "do_sample", where_).value_or(true))
     options.temperature = 0;
-  }
+  check_sampler_options(options);
   return options;
 }
 

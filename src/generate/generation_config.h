@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "arch/config.h"
-#include "model/sampler_options.h"
+#include "kernels/sampler_options.h"
+#include "walsh/engine.h"
 
 namespace walsh {
-
-// Which options the user has given; the others may come from the model's files.
-struct GivenOptions {
-  bool temperature = false, top_k = false, top_p = false, min_p = false, repeat_penalty = false;
-};
 
 // Keeps the texts. They are read when they are asked for, so that what generates no text is not
 // refused for them.
@@ -25,10 +21,11 @@ class GenerationConfig {
   GenerationConfig(const ModelConfig& config, std::string_view generation_json,
                    std::string_view config_json, const std::string& path);
 
-  // `options` with what the file says in place of those that are not given: temperature, top_k (-1
-  // and 0: off), top_p, min_p, repetition_penalty; do_sample false means temperature 0. Throws
-  // bad_input naming file and key for a value that is wrong or out of range.
-  SamplerOptions sampler(SamplerOptions options, const GivenOptions& given) const;
+  // What `wanted` says, and for what it leaves open the file: temperature, top_k (-1 and 0: off),
+  // top_p, min_p, repetition_penalty; do_sample false means temperature 0. What neither says keeps
+  // its default, a seed is drawn. Throws bad_input naming file and key for a value of the file that
+  // is wrong or out of range, usage for one that is asked for.
+  SamplerOptions sampler(const GenerationOptions& wanted) const;
 
   // The ids that end a text: eos_token_id, that of config.json if generation_config.json has none.
   // Throws bad_input naming file and key for anything but ids of the vocabulary.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "model/sampler_options.h"
+#include "kernels/sampler_options.h"
 
 namespace walsh {
 

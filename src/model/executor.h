@@ -9,7 +9,7 @@
 #include "base/function_ref.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
-#include "model/sampler_options.h"
+#include "kernels/sampler_options.h"
 
 namespace walsh {
 

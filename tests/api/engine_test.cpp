@@ -46,9 +46,9 @@ TEST(Engine, FileAndCompressionWhileLoadingGiveTheSameText) {
   EngineOptions online;
   online.compress = compress;
   Engine from_folder = Engine::open(kModel, online);
-  const std::string text = from_file.generate("The city of London", greedy);
+  const std::string text = from_file.generate("The city of London", greedy).text;
   EXPECT_FALSE(text.empty());
-  EXPECT_EQ(from_folder.generate("The city of London", greedy), text);
+  EXPECT_EQ(from_folder.generate("The city of London", greedy).text, text);
   EXPECT_DOUBLE_EQ(from_folder.bits_per_weight(), from_file.bits_per_weight());
   std::remove(file.c_str());
 }
@@ -58,16 +58,23 @@ TEST(Engine, StreamsWhatItReturnsAndStopsWhenTold) {
   GenerationOptions options;
   options.max_tokens = 8;
   std::string streamed;
-  const std::string text = engine.generate("Once", options, [&](std::string_view piece) {
+  const GenerationResult result = engine.generate("Once", options, [&](std::string_view piece) {
     streamed += piece;
     return true;
   });
-  EXPECT_EQ(streamed, text);
+  EXPECT_EQ(streamed, result.text);
+  EXPECT_EQ(result.tokens, 8);
+  EXPECT_EQ(result.prompt_tokens, static_cast<int64_t>(engine.encode_prompt("Once").size()));
+  EXPECT_EQ(result.reason, FinishReason::max_tokens);
+  options.seed = result.seed;
+  EXPECT_EQ(engine.generate("Once", options).text, streamed) << "the seed that was drawn is told";
   int pieces = 0;
   engine.generate("Once", options, [&](std::string_view) { return ++pieces < 2; });
   EXPECT_LE(pieces, 3);
   options.max_tokens = 0;
-  EXPECT_EQ(engine.generate("Once", options), "");
+  EXPECT_EQ(engine.generate("Once", options).text, "");
+  options.top_p = 2;
+  EXPECT_THROW(engine.generate("Once", options), Error);
 }
 
 TEST(Engine, NothingComesAfterTheCallbackHasSaidStop) {
@@ -81,13 +88,14 @@ TEST(Engine, NothingComesAfterTheCallbackHasSaidStop) {
   GenerationOptions greedy;
   greedy.temperature = 0;
   std::vector<std::string> pieces;
-  const std::string text =
+  const GenerationResult result =
       engine.generate("The city of London is", greedy, [&](std::string_view piece) {
         pieces.emplace_back(piece);
         return false;
       });
   EXPECT_EQ(pieces, std::vector<std::string>{" "});
-  EXPECT_EQ(text, " ");
+  EXPECT_EQ(result.text, " ");
+  EXPECT_EQ(result.reason, FinishReason::stopped);
   std::filesystem::remove_all(folder);
 }
 
@@ -98,12 +106,12 @@ TEST(Engine, ARequestToStopEndsATextAndRefusesMore) {
   std::atomic<bool> flag = false;
   const StopScope scope(flag);
   size_t calls = 0;
-  const std::string text = engine.generate("Once", options, [&](std::string_view) {
+  const GenerationResult result = engine.generate("Once", options, [&](std::string_view) {
     flag = ++calls == 3;
     return true;
   });
   EXPECT_EQ(calls, 3u);
-  EXPECT_FALSE(text.empty());
+  EXPECT_FALSE(result.text.empty());
   const auto refused = [&](const auto& action) {
     try {
       action();
@@ -116,7 +124,7 @@ TEST(Engine, ARequestToStopEndsATextAndRefusesMore) {
   EXPECT_TRUE(refused([&] { engine.perplexity(std::string(100'000, 'a')); }));
   flag = false;
   options.max_tokens = 4;
-  EXPECT_FALSE(engine.generate("Once", options).empty()) << "it can be used on";
+  EXPECT_FALSE(engine.generate("Once", options).text.empty()) << "it can be used on";
 }
 
 TEST(Engine, LogitsAndPerplexityAreSane) {

@@ -21,8 +21,8 @@ GenerationConfig with(const std::string& json, const std::string& config_json = 
   return GenerationConfig(config_of({2}), json, config_json, "m");
 }
 
-SamplerOptions sampler(const std::string& json, const GivenOptions& given = {}) {
-  return with(json).sampler({}, given);
+SamplerOptions sampler(const std::string& json, const GenerationOptions& wanted = {}) {
+  return with(json).sampler(wanted);
 }
 
 // The error must name the file and, if given, the key.
@@ -55,8 +55,8 @@ TEST(GenerationConfig, TakesTheSamplersValues) {
 TEST(GenerationConfig, NoSamplingMeansTheBestTokenUnlessATemperatureIsGiven) {
   EXPECT_EQ(sampler(R"({"do_sample": false})").temperature, 0);
   EXPECT_EQ(sampler(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
-  GivenOptions given;
-  given.temperature = true;
+  GenerationOptions given;
+  given.temperature = SamplerOptions().temperature;
   EXPECT_EQ(sampler(R"({"do_sample": false, "temperature": 0.6})", given).temperature,
             SamplerOptions().temperature);
   EXPECT_FLOAT_EQ(sampler(R"({"do_sample": true, "temperature": 0.6})").temperature, 0.6f);
@@ -88,22 +88,33 @@ TEST(GenerationConfig, BadValuesNameFileAndKey) {
 TEST(GenerationConfig, ABadValueThatIsReplacedIsNotLookedAt) {
   const std::string json = R"({"temperature": "hot", "top_k": "x", "top_p": 7, "min_p": 7,
                                "repetition_penalty": -3, "do_sample": "maybe"})";
-  const SamplerOptions o = sampler(json, {true, true, true, true, true});
-  EXPECT_EQ(o.temperature, SamplerOptions().temperature);
-  EXPECT_EQ(o.top_k, SamplerOptions().top_k);
+  GenerationOptions given;
+  given.temperature = given.top_p = given.min_p = given.repeat_penalty = 0.75f;
+  given.top_k = 7;
+  const SamplerOptions o = sampler(json, given);
+  EXPECT_EQ(o.temperature, 0.75f);
+  EXPECT_EQ(o.top_k, 7);
+  given.top_p = 1.5f;
+  try {
+    sampler("{}", given);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.what(), testing::HasSubstr("top-p"));
+  }
 }
 
 TEST(GenerationConfig, WithoutTheFileTheKeysOfConfigJsonCount) {
   const std::string config = R"({"vocab_size": 10, "temperature": 0.5, "top_k": -1,
                                  "repetition_penalty": 1.1, "do_sample": true})";
-  const SamplerOptions o = with("", config).sampler({}, {});
+  const SamplerOptions o = with("", config).sampler({});
   EXPECT_FLOAT_EQ(o.temperature, 0.5f);
   EXPECT_EQ(o.top_k, 0);
   EXPECT_FLOAT_EQ(o.repeat_penalty, 1.1f);
-  EXPECT_EQ(with("{}", config).sampler({}, {}).temperature, SamplerOptions().temperature)
+  EXPECT_EQ(with("{}", config).sampler({}).temperature, SamplerOptions().temperature)
       << "the file is there, with nothing in it";
-  expect_refused([] { with("", R"({"top_p": 3})").sampler({}, {}); }, "m: config.json", "top_p");
-  EXPECT_EQ(with("", "").sampler({}, {}).top_k, SamplerOptions().top_k);
+  expect_refused([] { with("", R"({"top_p": 3})").sampler({}); }, "m: config.json", "top_p");
+  EXPECT_EQ(with("", "").sampler({}).top_k, SamplerOptions().top_k);
 }
 
 TEST(GenerationConfig, StopIdsAreThoseOfTheFileThenOfTheConfig) {
@@ -121,7 +132,7 @@ TEST(GenerationConfig, StopIdsOutsideTheVocabularyAreRefusedWhenTheyAreAskedFor)
        {R"({"eos_token_id": 10})", R"({"eos_token_id": -1})", R"({"eos_token_id": "2"})",
         R"({"eos_token_id": [1, 2.5]})", R"({"eos_token_id": 18446744073709551615})"}) {
     const GenerationConfig config = with(bad);
-    EXPECT_EQ(config.sampler({}, {}).top_k, SamplerOptions().top_k);
+    EXPECT_EQ(config.sampler({}).top_k, SamplerOptions().top_k);
     expect_refused([&] { config.stop_ids(); }, "m: generation_config.json", "eos_token_id");
   }
   const GenerationConfig of_config(config_of({1, 10}), "{}", "{}", "m");
@@ -131,7 +142,7 @@ TEST(GenerationConfig, StopIdsOutsideTheVocabularyAreRefusedWhenTheyAreAskedFor)
 TEST(GenerationConfig, WhatIsNoObjectIsRefusedWhenItIsReadAndNamed) {
   for (const char* bad : {"{", "[1, 2]", "3", "null", "{}x"}) {
     const GenerationConfig config = with(bad);
-    expect_refused([&] { config.sampler({}, {}); }, "m: generation_config.json");
+    expect_refused([&] { config.sampler({}); }, "m: generation_config.json");
     expect_refused([&] { config.stop_ids(); }, "m: generation_config.json");
   }
 }

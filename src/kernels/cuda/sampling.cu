@@ -53,8 +53,7 @@ uint64_t SampleScratch::bytes(int64_t max_m, int64_t vocab) {
   return Layout(max_m, vocab).bytes;
 }
 
-SampleState sample_state(const SampleOptions& options, uint64_t seed, int64_t vocab,
-                         int32_t length) {
+SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length) {
   SampleState state;
   state.options = options;
   if (options.top_k >= vocab) state.options.top_k = 0;
@@ -63,7 +62,7 @@ SampleState sample_state(const SampleOptions& options, uint64_t seed, int64_t vo
   state.penalty = options.repeat_penalty != 1 && options.repeat_last_n != 0;
   state.sum_all = !state.greedy && state.options.top_k == 0 && options.top_p < 1;
   state.length = length;
-  state.random = seed;
+  state.random = options.seed;
   return state;
 }
 

@@ -6,27 +6,16 @@
 #include <cstdint>
 
 #include "base/cuda/device.h"
+#include "kernels/sampler_options.h"
 
 namespace walsh::cuda {
 
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << 18;
 
-// As SamplerOptions.
-struct SampleOptions {
-  float temperature = 0.8f;
-  int top_k = 40;
-  float top_p = 0.95f;
-  float min_p = 0.05f;
-  float repeat_penalty = 1;
-  int repeat_last_n = -1;
-
-  bool operator==(const SampleOptions&) const = default;
-};
-
 // How a sequence is continued and what its sampler remembers. It lies on the device, so that
 // recorded launches can be replayed for any mix of options.
 struct SampleState {
-  SampleOptions options;
+  SamplerOptions options;
   double log_min_p = 0;  // if min_p > 0
   bool greedy = false;   // the best token, without a draw
   bool penalty = false;  // the history is read and appended to
@@ -37,8 +26,7 @@ struct SampleState {
 
 // Of a sequence of whose history `length` tokens are known. Options are checked by the caller
 // (check_sampler_options).
-SampleState sample_state(const SampleOptions& options, uint64_t seed, int64_t vocab,
-                         int32_t length);
+SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length);
 
 // Where the rows of the batch are described (RowPlaces and its tokens).
 struct SampledRows {

@@ -91,7 +91,7 @@ __device__ int find_share(ChooseMemory& memory, int count, double total, double 
 // Chooses among few candidates, which memory.rank holds.
 __device__ int choose_sorted(const SampleArgs& args, const SampleState& rules, int64_t row,
                              int count, double uniform, ChooseMemory& memory) {
-  const SampleOptions& o = rules.options;
+  const SamplerOptions& o = rules.options;
   if (count <= kSampleThreads) {
     sort_few_ranks(memory.rank, count);
   } else {
@@ -180,7 +180,7 @@ __device__ unsigned long long search_ranks(const SampleArgs& args, int64_t row, 
 // Chooses among any number of candidates.
 __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int64_t row,
                           double uniform, ChooseMemory& memory) {
-  const SampleOptions& o = rules.options;
+  const SamplerOptions& o = rules.options;
   const double best = static_cast<double>(logit_of_rank(__ldcg(&args.rows[row].best)));
   unsigned long long cut = 0;  // the lowest rank that is kept
   if (o.top_k > 0 && o.top_k < args.vocab) {

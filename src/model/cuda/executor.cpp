@@ -422,13 +422,10 @@ bool CudaExecutor::can_sample() const {
 void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& options,
                                   std::span<const int32_t> history) {
   cuda::select_device(model_.device.index);
-  const cuda::SampleOptions wanted = {options.temperature,    options.top_k,
-                                      options.top_p,          options.min_p,
-                                      options.repeat_penalty, options.repeat_last_n};
   // The history is only kept where a penalty reads it; it holds what the context can.
   const auto count = std::min<size_t>(history.size(), static_cast<size_t>(pages_.shape().capacity));
   const cuda::SampleState state =
-      cuda::sample_state(wanted, options.seed, model_.config.vocab, static_cast<int32_t>(count));
+      cuda::sample_state(options, model_.config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
   stream_.synchronize();
   cuda::copy_to_device(sample_states_.as<cuda::SampleState>() + sequence, &state, sizeof state,

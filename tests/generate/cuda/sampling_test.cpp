@@ -20,10 +20,6 @@ using test::to_host;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-SampleOptions gpu_options(const SamplerOptions& o) {
-  return {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.repeat_last_n};
-}
-
 // m rows, each with a sampler of its own on the CPU and a state on the GPU.
 class Rows {
  public:
@@ -39,7 +35,7 @@ class Rows {
       SamplerOptions own = options[static_cast<size_t>(t) % options.size()];
       own.seed += static_cast<uint64_t>(t);
       cpu_.emplace_back(own);
-      states.push_back(sample_state(gpu_options(own), own.seed, vocab, 0));
+      states.push_back(sample_state(own, vocab, 0));
       draws_ = draws_ || own.temperature != 0;
     }
     states_ = to_device(states);
@@ -240,9 +236,9 @@ TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
   const Buffer next(7 * 4, true), tokens = to_device(std::vector<int32_t>(2));
   const Buffer positions = to_device(std::vector<int32_t>{40, 50});
   const Buffer sequences = to_device(std::vector<int32_t>{6, 5});
-  SampleOptions options;
+  SamplerOptions options;
   options.temperature = 0;
-  const Buffer states = to_device(std::vector<SampleState>(7, sample_state(options, 1, kVocab, 0)));
+  const Buffer states = to_device(std::vector<SampleState>(7, sample_state(options, kVocab, 0)));
   PinnedBuffer host(kRows * 4);
   SampleCall call;
   call.logits = device.as<const float>();
@@ -276,9 +272,9 @@ TEST_F(GpuSampling, ChoosesForSomeRowsOfABatch) {
   const Buffer device = to_device(logits), next(4 * 4, true);
   const Buffer sequences = to_device(std::vector<int32_t>{2, 2, 0, 3, 3, 3});
   const Buffer wanted = to_device(std::vector<int32_t>{1, 2, 5});
-  SampleOptions options;
+  SamplerOptions options;
   options.temperature = 0;
-  const Buffer states = to_device(std::vector<SampleState>(4, sample_state(options, 1, kVocab, 0)));
+  const Buffer states = to_device(std::vector<SampleState>(4, sample_state(options, kVocab, 0)));
   SampleCall call;
   call.logits = device.as<const float>();
   call.ldl = call.vocab = kVocab;

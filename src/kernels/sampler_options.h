@@ -1,4 +1,4 @@
-// How the next token is chosen from the logits: what users know from llama.cpp.
+// How the next token is chosen from the logits, on every device: what users know from llama.cpp.
 #pragma once
 
 #include <cstdint>
