@@ -31,6 +31,13 @@ void check_sampler_options(const SamplerOptions& o) {
   expect(o.repeat_last_n >= -1, "repeat-last-n", o.repeat_last_n, "-1 or more");
 }
 
+// The states of SplitMix64 are equally far apart, so that one is the seed of what comes after it.
+SamplerOptions after_draws(SamplerOptions options, int64_t draws) {
+  constexpr uint64_t kStep = 0x9E3779B97F4A7C15ull;
+  options.seed += static_cast<uint64_t>(draws) * kStep;
+  return options;
+}
+
 Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
   check_sampler_options(options);
 }

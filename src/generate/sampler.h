@@ -16,6 +16,9 @@ namespace walsh {
 // Throws usage naming the option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
 
+// The same options for a sampler that goes on where one has drawn `draws` tokens.
+SamplerOptions after_draws(SamplerOptions options, int64_t draws);
+
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);

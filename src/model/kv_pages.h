@@ -77,6 +77,8 @@ class KvPages {
   // Keeps the first `positions` tokens; throws usage for more than there are.
   void truncate(int64_t sequence, int64_t positions);
 
+  // Whether reserve() would find the pages that it needs.
+  bool fits(std::span<const Growth> growth) const { return needed(growth) <= free_pages(); }
   // Pages for more positions, to be written; each sequence at most once. Returns what has to be
   // copied before. Throws usage beyond the capacity of a sequence and limit if pages run out;
   // nothing has changed then.

@@ -13,6 +13,13 @@ int64_t rows_of(const SequenceTokens& item) {
   return std::max<int64_t>(1, static_cast<int64_t>(item.tokens.size()));
 }
 
+std::vector<Growth> growth_of(std::span<const SequenceTokens> batch) {
+  std::vector<Growth> growth;
+  for (const SequenceTokens& item : batch)
+    growth.push_back({item.sequence, rows_of(item)});
+  return growth;
+}
+
 }  // namespace
 
 KvShape kv_shape(const Model& model, const SessionOptions& options) {
@@ -61,11 +68,12 @@ void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
   throw Error(ErrorCode::usage, "sequence", fmt::format("{} is in a batch twice", *twice));
 }
 
+bool Session::fits(std::span<const SequenceTokens> batch) const {
+  return pages_.fits(growth_of(batch));
+}
+
 void Session::reserve(std::span<const SequenceTokens> batch) {
-  std::vector<Growth> growth;
-  for (const SequenceTokens& item : batch)
-    growth.push_back({item.sequence, rows_of(item)});
-  const std::vector<PageCopy> copies = pages_.reserve(growth);
+  const std::vector<PageCopy> copies = pages_.reserve(growth_of(batch));
   if (!copies.empty()) executor_->copy_pages(copies);
 }
 

@@ -61,6 +61,8 @@ class Session {
   int64_t max_prompts() const { return executor_->max_prompts(); }  // items of several tokens
   const Model& model() const { return model_; }
 
+  // Whether the memory for keys and values has room for these tokens.
+  bool fits(std::span<const SequenceTokens> batch) const;
   // Evaluates any mix of tokens of different sequences and calls `sink` in the order of the items.
   // Throws usage for a token id outside the vocabulary or if a sequence would overflow, limit if
   // the memory for keys and values runs out; nothing is changed then.

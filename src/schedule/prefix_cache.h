@@ -1,0 +1,39 @@
+// Sequences that were evaluated and whose keys and values are kept, so that texts which begin as
+// they do need not be evaluated again.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace walsh {
+
+// Tokens that two texts have in common at their beginnings.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
+
+class PrefixCache {
+ public:
+  struct Entry {
+    int64_t sequence = 0;         // of the session
+    std::vector<int32_t> tokens;  // that were evaluated
+  };
+
+  // The entry that begins most like `prompt`, or null if none has `least` tokens in common.
+  const Entry* find(std::span<const int32_t> prompt, int64_t least) const;
+  // The newest entry from now on; entries that it begins with are worth nothing any more and are
+  // returned, to be closed.
+  std::vector<int64_t> keep(Entry entry);
+  void touch(int64_t sequence);
+  // Removes an entry; its sequence is the caller's to close or use.
+  Entry take(int64_t sequence);
+  // The one that was not used for the longest time, removed.
+  std::optional<Entry> take_oldest();
+  size_t size() const { return entries_.size(); }
+
+ private:
+  std::list<Entry> entries_;  // the least recently used first
+};
+
+}  // namespace walsh

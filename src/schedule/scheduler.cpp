@@ -1,0 +1,280 @@
+#include "schedule/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schedule/logprobs.h"
+
+namespace walsh {
+namespace {
+
+// Fewer tokens in common are evaluated again sooner than they are shared.
+constexpr int64_t kLeastPrefix = 8;
+
+// Without a figure of its own the cache has room for what runs; what is kept has to share it.
+SessionOptions session_options(const Model& model, const SchedulerOptions& options) {
+  SessionOptions session;
+  session.max_positions = options.positions;
+  session.sequences = options.running + (options.share_prefixes ? options.kept : 0);
+  session.cache_positions = options.cache_positions;
+  if (session.cache_positions == 0)
+    session.cache_positions = options.running * kv_shape(model, session).capacity;
+  return session;
+}
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::max(0.0, std::chrono::duration<double>(to - from).count());
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
+    : options_(options), session_(model, session_options(model, options)) {
+  if (options.running < 1 || options.running > session_.max_rows()) {
+    throw Error(ErrorCode::usage, "requests",
+                fmt::format("{} together, expected 1 to {}", options.running, session_.max_rows()));
+  }
+  session_.close(0);
+  publish();
+}
+
+Scheduler::~Scheduler() = default;
+
+uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) {
+  const auto count = static_cast<int64_t>(request.prompt.size());
+  const int64_t vocab = model().config.vocab;
+  if (count == 0) throw Error(ErrorCode::usage, "prompt", "has no tokens");
+  const KvShape& shape = session_.pages().shape();
+  const int64_t room = std::min(shape.capacity, shape.pages * shape.page_positions);
+  if (count > room) {
+    throw Error(ErrorCode::usage, "prompt",
+                fmt::format("has {} tokens, {} positions are there", count, room));
+  }
+  for (const int32_t token : request.prompt) {
+    if (token >= 0 && token < vocab) continue;
+    throw Error(ErrorCode::usage, "prompt",
+                fmt::format("token {} is outside the vocabulary of {}", token, vocab));
+  }
+  check_sampler_options(request.sampler);
+  auto active = std::make_unique<Active>();
+  active->tokens = request.prompt;
+  active->request = std::move(request);
+  active->sink = std::move(sink);
+  active->arrived = Clock::now();
+  const std::lock_guard lock(mutex_);
+  if (stopping_) throw Error(ErrorCode::interrupted, "request", "it is shutting down");
+  if (unfinished_ >= options_.running + options_.waiting) {
+    ++refused_;
+    throw Error(ErrorCode::limit, "request", fmt::format("{} are waiting", options_.waiting));
+  }
+  ++unfinished_;
+  const uint64_t id = active->id = next_id_++;
+  added_.push_back(std::move(active));
+  changed_.notify_all();
+  return id;
+}
+
+void Scheduler::cancel(uint64_t request) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.push_back(request);
+  changed_.notify_all();
+}
+
+SchedulerCounts Scheduler::counts() const {
+  const std::lock_guard lock(mutex_);
+  SchedulerCounts counts = published_;
+  counts.refused = refused_;
+  return counts;
+}
+
+void Scheduler::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+void Scheduler::run() {
+  for (;;) {
+    if (step()) {
+      const std::lock_guard lock(mutex_);
+      if (!stopping_) continue;
+      break;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || !added_.empty() || !cancelled_.empty(); });
+    if (stopping_) break;
+  }
+  take_requests();
+  for (auto& active : running_)
+    active->ended = StopReason::callback;
+  for (auto& active : waiting_)
+    active->ended = StopReason::callback;
+  remove_ended();
+  publish();
+}
+
+void Scheduler::take_requests() {
+  std::vector<uint64_t> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& active : added_)
+      waiting_.push_back(std::move(active));
+    totals_.requests += added_.size();
+    added_.clear();
+    cancelled.swap(cancelled_);
+  }
+  const auto mark = [&](Active& active) {
+    if (std::find(cancelled.begin(), cancelled.end(), active.id) == cancelled.end()) return;
+    active.ended = StopReason::callback;
+    ++totals_.cancelled;
+  };
+  if (cancelled.empty()) return;
+  for (auto& active : waiting_)
+    mark(*active);
+  for (auto& active : running_)
+    mark(*active);
+  remove_ended();
+}
+
+bool Scheduler::step() {
+  take_requests();
+  admit();
+  std::vector<Piece> pieces = fitting_plan();
+  if (!pieces.empty()) {
+    ++totals_.steps;
+    evaluate(pieces);
+  }
+  remove_ended();
+  publish();
+  return !running_.empty() || !waiting_.empty();
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.running) {
+    Active& active = *waiting_.front();
+    give_sequence(active);
+    // After a preemption it has come in before.
+    if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
+    active.on_device =
+        session_.can_sample() && active.request.logprobs < 0 && !active.request.prompt_logprobs;
+    if (active.on_device) {
+      session_.start_sampling(after_draws(active.request.sampler, active.generated), active.tokens,
+                              active.sequence);
+    } else if (!active.sampler) {
+      active.sampler.emplace(active.request.sampler);
+      for (const int32_t token : active.tokens)
+        active.sampler->accept(token);
+    }
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+Scheduler::Known Scheduler::known_prefix(const Active& active) const {
+  Known known;
+  if (!options_.share_prefixes || active.request.prompt_logprobs) return known;
+  const std::span<const int32_t> tokens(active.tokens);
+  // The last token has to be evaluated: its logits are wanted.
+  const auto most = static_cast<int64_t>(tokens.size()) - 1;
+  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, kLeastPrefix))
+    known = {entry->sequence, std::min(most, common_prefix(tokens, entry->tokens)), true};
+  for (const auto& other : running_) {
+    const auto evaluated = std::span(other->tokens).first(static_cast<size_t>(other->evaluated));
+    const int64_t common = std::min(most, common_prefix(tokens, evaluated));
+    if (common >= kLeastPrefix && common > known.common) known = {other->sequence, common, false};
+  }
+  return known;
+}
+
+// An open sequence of the session, which shares what it can with one that is known. There is always
+// one: a running request is missing, and no more are kept than there is room for.
+void Scheduler::give_sequence(Active& active) {
+  const Known known = known_prefix(active);
+  if (known.sequence < 0) {
+    active.sequence = session_.open();
+  } else if (known.kept && known.common == session_.position(known.sequence)) {
+    prefixes_.take(known.sequence);  // it goes on where it ended
+    active.sequence = known.sequence;
+  } else {
+    if (known.kept) prefixes_.touch(known.sequence);
+    active.sequence = session_.fork(known.sequence, known.common);
+  }
+  active.evaluated = known.common;
+  if (active.generated == 0) active.cached = known.common;
+  totals_.cached_tokens += static_cast<uint64_t>(known.common);
+}
+
+void Scheduler::remove_ended() {
+  const auto remove = [&](auto& list) {
+    for (auto it = list.begin(); it != list.end();) {
+      Active& active = **it;
+      if (!active.ended && !active.error) {
+        ++it;
+        continue;
+      }
+      release(active);
+      tell_end(active);
+      it = list.erase(it);
+      const std::lock_guard lock(mutex_);
+      --unfinished_;
+    }
+  };
+  remove(running_);
+  remove(waiting_);
+}
+
+// The sequence of a request that needs it no longer is kept for others or closed.
+void Scheduler::release(Active& active) {
+  if (active.sequence < 0) return;
+  const int64_t sequence = active.sequence;
+  active.sequence = -1;
+  if (!options_.share_prefixes || options_.kept == 0 || active.error ||
+      active.evaluated < kLeastPrefix) {
+    session_.close(sequence);
+    return;
+  }
+  const auto evaluated = active.tokens.begin() + active.evaluated;
+  for (const int64_t closed : prefixes_.keep({sequence, {active.tokens.begin(), evaluated}}))
+    session_.close(closed);
+  if (static_cast<int64_t>(prefixes_.size()) > options_.kept) drop_kept();
+}
+
+bool Scheduler::drop_kept() {
+  const auto oldest = prefixes_.take_oldest();
+  if (oldest) session_.close(oldest->sequence);
+  return oldest.has_value();
+}
+
+void Scheduler::tell_end(const Active& active) {
+  if (active.error) {
+    ++totals_.failed;
+    return active.sink->failed(*active.error);
+  }
+  ++totals_.ended;
+  RequestEnd end;
+  end.reason = *active.ended;
+  end.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
+  end.cached_tokens = active.cached;
+  end.tokens = active.generated;
+  const auto now = Clock::now(), never = Clock::time_point();
+  const auto admitted = active.admitted == never ? now : active.admitted;
+  const auto first = active.first_token == never ? now : active.first_token;
+  end.queue_seconds = seconds_between(active.arrived, admitted);
+  end.prompt_seconds = seconds_between(admitted, first);
+  end.decode_seconds = seconds_between(first, now);
+  active.sink->ended(end);
+}
+
+void Scheduler::publish() {
+  totals_.running = static_cast<int64_t>(running_.size());
+  totals_.waiting = static_cast<int64_t>(waiting_.size());
+  totals_.kept = static_cast<int64_t>(prefixes_.size());
+  totals_.pages = session_.pages().shape().pages;
+  totals_.free_pages = session_.pages().free_pages();
+  const std::lock_guard lock(mutex_);
+  published_ = totals_;
+}
+
+}  // namespace walsh

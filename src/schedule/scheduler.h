@@ -1,0 +1,144 @@
+// Continuous batching: texts of many requests are continued together, one batch after the other.
+//
+// A step evaluates one token of every text that is being generated and, with what is left of its
+// budget, pieces of prompts, so that long prompts do not hold up the others; every request that was
+// admitted gets something in every step. Requests are admitted in the order of their arrival. When
+// pages run out, first kept prefixes go, then the request that came last waits again and is
+// evaluated anew later; what it has told its sink stays valid.
+//
+// Sources: Orca (Yu et al. 2022) for scheduling by iterations, Sarathi (Agrawal et al. 2023) for
+// pieces of prompts in decoding batches.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "generate/sampler.h"
+#include "model/session.h"
+#include "schedule/prefix_cache.h"
+#include "schedule/request.h"
+
+namespace walsh {
+
+struct SchedulerOptions {
+  int64_t positions = 0;        // of a text, with its prompt; 0: as SessionOptions
+  int64_t running = 16;         // requests that are evaluated together, at most
+  int64_t waiting = 256;        // requests that may wait besides
+  int64_t step_tokens = 512;    // of a step, at most
+  int64_t kept = 16;            // texts whose keys and values are kept for others
+  int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of a text
+  bool share_prefixes = true;
+};
+
+// What has happened so far, for metrics.
+struct SchedulerCounts {
+  uint64_t steps = 0;
+  uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int64_t running = 0, waiting = 0, kept = 0;
+  int64_t pages = 0, free_pages = 0;
+};
+
+class Scheduler {
+ public:
+  // Throws as Session.
+  Scheduler(const Model& model, const SchedulerOptions& options);
+  ~Scheduler();
+
+  // From any thread. Returns the number by which the request can be cancelled. Throws usage for a
+  // prompt that is empty, has foreign tokens or does not fit, limit if too many wait.
+  uint64_t add(TextRequest request, std::shared_ptr<RequestSink> sink);
+  // From any thread: it ends before the next step, if it has not ended.
+  void cancel(uint64_t request);
+  SchedulerCounts counts() const;
+
+  // One step, by one thread at a time; false if there is nothing to do.
+  bool step();
+  // Steps until stop(), waiting where there is nothing to do. Then everything that is not finished
+  // is cancelled.
+  void run();
+  void stop();  // from any thread
+
+  int64_t positions() const { return session_.capacity(); }
+  const Model& model() const { return session_.model(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Active {
+    uint64_t id = 0;
+    TextRequest request;
+    std::shared_ptr<RequestSink> sink;
+    Clock::time_point arrived, admitted, first_token;
+    int64_t sequence = -1;  // of the session; -1: waiting
+    // Prompt and what was generated; the sequence has the first `position` of them.
+    std::vector<int32_t> tokens;
+    int64_t generated = 0;
+    int64_t evaluated = 0, cached = 0;  // tokens of the sequence; of the prompt, not evaluated
+    std::optional<Sampler> sampler;     // on the host
+    bool on_device = false;             // chosen by the device
+    std::vector<ScoredToken> prompt_scores;
+    std::optional<StopReason> ended;  // is removed after the step
+    std::optional<Error> error;
+
+    int64_t missing() const { return static_cast<int64_t>(tokens.size()) - evaluated; }
+  };
+  // A part of the batch.
+  struct Piece {
+    Active* active;
+    SequenceTokens tokens;
+    bool last;  // the next token is chosen behind it
+  };
+
+  // A sequence that begins with as many tokens as a text does.
+  struct Known {
+    int64_t sequence = -1, common = 0;
+    bool kept = false;  // by prefixes_; otherwise it belongs to a running request
+  };
+
+  // scheduler.cpp: requests come, get a sequence, and end.
+  void take_requests();
+  void admit();
+  Known known_prefix(const Active& active) const;
+  void give_sequence(Active& active);
+  void remove_ended();
+  void release(Active& active);
+  bool drop_kept();
+  void tell_end(const Active& active);
+  void publish();
+  // scheduler_step.cpp: what a step evaluates.
+  std::vector<Piece> plan();
+  std::vector<Piece> fitting_plan();
+  void preempt_last();
+  void evaluate(std::vector<Piece>& pieces);
+  void evaluate_on_host(std::span<const Piece> pieces);
+  void evaluate_on_device(std::span<const Piece> pieces);
+  void receive(const Piece& piece, int64_t index, std::span<const float> logits);
+  void choose(Active& active, std::span<const float> logits);
+  void accept(Active& active, const ScoredToken& token);
+
+  const SchedulerOptions options_;
+  Session session_;
+  PrefixCache prefixes_;
+  std::deque<std::unique_ptr<Active>> waiting_;
+  std::vector<std::unique_ptr<Active>> running_;  // in the order of their admission
+  SchedulerCounts totals_;                        // of the thread that runs the steps
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Active>> added_;
+  std::vector<uint64_t> cancelled_;
+  uint64_t next_id_ = 1;
+  int64_t unfinished_ = 0;
+  uint64_t refused_ = 0;
+  SchedulerCounts published_;
+  bool stopping_ = false;
+};
+
+}  // namespace walsh

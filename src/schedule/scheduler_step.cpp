@@ -1,0 +1,178 @@
+// What a step of the scheduler evaluates, and what comes of it.
+#include <algorithm>
+
+#include "schedule/logprobs.h"
+#include "schedule/scheduler.h"
+
+namespace walsh {
+
+// One token of every text that goes on; the rest of the budget is divided among prompts. Prompts
+// come first, so that the single tokens are neighbours.
+std::vector<Scheduler::Piece> Scheduler::plan() {
+  std::vector<Active*> prompts, others;
+  for (const auto& active : running_)
+    (active->missing() > 1 ? prompts : others).push_back(active.get());
+  const auto running = static_cast<int64_t>(running_.size());
+  const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
+  int64_t left = budget - static_cast<int64_t>(others.size());
+  std::vector<Piece> pieces;
+  const auto add = [&](Active* active, int64_t rows) {
+    const bool last = rows == active->missing();
+    const auto tokens =
+        std::span<const int32_t>(active->tokens)
+            .subspan(static_cast<size_t>(active->evaluated), static_cast<size_t>(rows));
+    const int64_t logits = active->request.prompt_logprobs && active->generated == 0 ? rows
+                           : last                                                    ? 1
+                                                                                     : 0;
+    pieces.push_back({active, {active->sequence, tokens, logits}, last});
+  };
+  auto to_come = static_cast<int64_t>(prompts.size());
+  int64_t long_ones = session_.max_prompts();
+  for (Active* active : prompts) {
+    const int64_t share = long_ones > 0 ? left / to_come : 1;
+    const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
+    if (rows > 1) --long_ones;
+    add(active, rows);
+    left -= rows;
+    --to_come;
+  }
+  for (Active* active : others)
+    add(active, 1);
+  return pieces;
+}
+
+// The same if pages are there for it; who came last waits again until they are.
+std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
+  for (;;) {
+    std::vector<Piece> pieces = plan();
+    std::vector<SequenceTokens> batch;
+    for (const Piece& piece : pieces)
+      batch.push_back(piece.tokens);
+    if (session_.fits(batch)) return pieces;
+    if (drop_kept()) continue;
+    if (running_.size() > 1) {
+      preempt_last();
+      continue;
+    }
+    // A text alone has all pages, so it has come to its end.
+    running_.front()->ended = StopReason::context_full;
+    return {};
+  }
+}
+
+void Scheduler::preempt_last() {
+  ++totals_.preempted;
+  Active& active = *running_.back();
+  session_.close(active.sequence);
+  active.sequence = -1;
+  active.evaluated = 0;
+  active.prompt_scores.clear();
+  waiting_.push_front(std::move(running_.back()));
+  running_.pop_back();
+}
+
+void Scheduler::evaluate(std::vector<Piece>& pieces) {
+  const auto host = std::stable_partition(
+      pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.active->on_device; });
+  const auto on_device = std::span<const Piece>(pieces.begin(), host);
+  const auto on_host = std::span<const Piece>(host, pieces.end());
+  const auto run = [](std::span<const Piece> part, const auto& body) {
+    if (part.empty()) return;
+    try {
+      body();
+    } catch (const Error& e) {
+      for (const Piece& piece : part)
+        piece.active->error = e;
+    }
+  };
+  run(on_device, [&] { evaluate_on_device(on_device); });
+  run(on_host, [&] { evaluate_on_host(on_host); });
+}
+
+void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
+  std::vector<SequenceTokens> batch;
+  for (const Piece& piece : pieces)
+    batch.push_back(piece.tokens);
+  session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
+    receive(pieces[item], index, logits);
+  });
+  for (const Piece& piece : pieces) {
+    const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
+    piece.active->evaluated = session_.position(piece.active->sequence);
+    if (piece.active->generated == 0) totals_.prompt_tokens += static_cast<uint64_t>(rows);
+  }
+}
+
+void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
+  std::vector<SequenceTokens> batch;
+  for (const Piece& piece : pieces)
+    batch.push_back(piece.tokens);
+  session_.submit(batch);
+  std::vector<int32_t> chosen;
+  if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.last; })) {
+    const auto taken = session_.take();
+    chosen.assign(taken.begin(), taken.end());
+  }
+  auto next = chosen.begin();
+  for (const Piece& piece : pieces) {
+    Active& active = *piece.active;
+    active.evaluated = session_.position(active.sequence);
+    if (!piece.last) continue;
+    const int32_t token = *next++;
+    if (token >= 0) {
+      accept(active, {token, 0, {}});
+    } else {
+      active.error = Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
+    }
+  }
+}
+
+// Logits of token `index` of a piece.
+void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
+  Active& active = *piece.active;
+  const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
+  if (piece.last && index + 1 == rows) return choose(active, logits);
+  const auto next = static_cast<size_t>(active.evaluated + index + 1);
+  active.prompt_scores.push_back(score_token(logits, active.tokens[next], active.request.logprobs));
+}
+
+void Scheduler::choose(Active& active, std::span<const float> logits) {
+  try {
+    const int32_t token = active.sampler->sample(logits);
+    active.sampler->accept(token);
+    accept(active, active.request.logprobs < 0
+                       ? ScoredToken{token, 0, {}}
+                       : score_token(logits, token, active.request.logprobs));
+  } catch (const Error& e) {  // of this text alone, whose logits are no numbers
+    active.error = e;
+  }
+}
+
+void Scheduler::accept(Active& active, const ScoredToken& token) {
+  const TextRequest& request = active.request;
+  if (active.first_token == Clock::time_point()) active.first_token = Clock::now();
+  if (active.generated == 0 && request.prompt_logprobs)
+    active.sink->prompt_scored(active.prompt_scores);
+  if (request.max_tokens == 0) {
+    active.ended = StopReason::max_tokens;
+    return;
+  }
+  const auto& stops = request.stop_ids;
+  if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+    active.ended = StopReason::stop_token;
+    return;
+  }
+  const auto positions = static_cast<int64_t>(active.tokens.size());  // that it will have
+  ++active.generated;
+  ++totals_.generated_tokens;
+  if (!active.sink->chosen(token)) {
+    active.ended = StopReason::callback;
+  } else if (active.generated == request.max_tokens) {
+    active.ended = StopReason::max_tokens;
+  } else if (positions == session_.capacity()) {
+    active.ended = StopReason::context_full;
+  }
+  active.tokens.push_back(token.token);
+}
+
+}  // namespace walsh

@@ -1,0 +1,340 @@
+#include "schedule/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "base/random.h"
+#include "model/model_support.h"
+#include "model/synthetic.h"
+
+namespace walsh {
+namespace {
+
+using testing::ElementsAreArray;
+
+class Recorder : public RequestSink {
+ public:
+  void prompt_scored(std::span<const ScoredToken> tokens) override {
+    prompt.assign(tokens.begin(), tokens.end());
+  }
+  bool chosen(const ScoredToken& token) override {
+    EXPECT_FALSE(finished());
+    scored.push_back(token);
+    tokens.push_back(token.token);
+    return static_cast<int64_t>(tokens.size()) != enough;
+  }
+  void ended(const RequestEnd& what) override {
+    EXPECT_FALSE(finished());
+    end = what;
+  }
+  void failed(const Error& what) override {
+    EXPECT_FALSE(finished());
+    error = what;
+  }
+  bool finished() const { return end || error; }
+
+  int64_t enough = -1;
+  std::vector<ScoredToken> prompt, scored;
+  std::vector<int32_t> tokens;
+  std::optional<RequestEnd> end;
+  std::optional<Error> error;
+};
+
+std::vector<int32_t> random_prompt(uint64_t seed, int64_t length) {
+  return test::random_tokens(length, 500, seed);
+}
+
+class SchedulerTest : public testing::Test {
+ protected:
+  SchedulerTest() : model_(load("f16")) {}
+
+  Model load(const char* cache) {
+    SyntheticSource source("tiny", {&get_format("tq4"), &get_format("f16"), &get_format("f16")});
+    LoadOptions options;
+    options.pool = &pool_;
+    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
+    return Model::load(source, parse_config(source.config_json(), source.path()), options);
+  }
+
+  static SchedulerOptions small() {
+    SchedulerOptions options;
+    options.positions = 512;
+    options.running = 4;
+    options.waiting = 20;
+    options.step_tokens = 40;
+    options.kept = 3;
+    return options;
+  }
+
+  static TextRequest request(std::vector<int32_t> prompt, int64_t max_tokens, float temperature = 0,
+                             uint64_t seed = 1) {
+    TextRequest wanted;
+    wanted.prompt = std::move(prompt);
+    wanted.max_tokens = max_tokens;
+    wanted.sampler.temperature = temperature;
+    wanted.sampler.seed = seed;
+    return wanted;
+  }
+
+  // What generate() makes of it when nothing else is there.
+  std::vector<int32_t> alone(const Model& model, const TextRequest& wanted) {
+    Session session(model, {512});
+    GenerateOptions options;
+    options.sampler = wanted.sampler;
+    options.max_tokens = wanted.max_tokens;
+    options.stop_ids = wanted.stop_ids;
+    return generate(session, wanted.prompt, options).tokens;
+  }
+
+  static void finish(Scheduler& scheduler) {
+    while (scheduler.step()) {
+    }
+  }
+
+  ThreadPool pool_{2};
+  Model model_;
+};
+
+TEST_F(SchedulerTest, TextsAreThoseThatEachRequestGetsAlone) {
+  Scheduler scheduler(model_, small());
+  Random random(3);
+  std::vector<TextRequest> requests;
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 14; ++i) {
+    const auto length = static_cast<int64_t>(1 + random.below(i % 3 == 0 ? 150 : 20));
+    requests.push_back(request(random_prompt(i, length), static_cast<int64_t>(1 + random.below(30)),
+                               i % 2 == 0 ? 0.0f : 0.9f, i));
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(requests.back(), sinks.back());
+    for (uint64_t step = random.below(6); step > 0; --step)
+      scheduler.step();
+  }
+  finish(scheduler);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->end) << i;
+    EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
+    EXPECT_EQ(sinks[i]->end->tokens, static_cast<int64_t>(sinks[i]->tokens.size()));
+    EXPECT_EQ(sinks[i]->end->reason, StopReason::max_tokens);
+  }
+  const SchedulerCounts counts = scheduler.counts();
+  EXPECT_EQ(counts.requests, 14u);
+  EXPECT_EQ(counts.ended, 14u);
+  EXPECT_EQ(counts.preempted, 0u);
+  EXPECT_EQ(counts.running + counts.waiting, 0);
+  EXPECT_LE(counts.kept, 3);
+}
+
+TEST_F(SchedulerTest, EveryRunningRequestGetsATokenInEveryStepWhileAPromptIsRead) {
+  Scheduler scheduler(model_, small());
+  const auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
+  scheduler.add(request(random_prompt(1, 3), 100), first);
+  scheduler.step();
+  scheduler.add(request(random_prompt(2, 400), 5), second);
+  size_t steps = 0;
+  for (; second->tokens.empty(); ++steps) {
+    const size_t before = first->tokens.size();
+    scheduler.step();
+    EXPECT_EQ(first->tokens.size(), before + 1);
+  }
+  EXPECT_EQ(steps, 11u) << "400 tokens, 39 of each step";
+}
+
+// Pages for about two of the texts.
+TEST_F(SchedulerTest, TextsThatWereMovedOutGoOnAsTheyWouldHave) {
+  SchedulerOptions options = small();
+  options.cache_positions = 3 * kCpuPagePositions;
+  Scheduler scheduler(model_, options);
+  std::vector<TextRequest> requests;
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 5; ++i) {
+    requests.push_back(request(random_prompt(i, 230), 40, i % 2 == 0 ? 0.0f : 0.8f, i));
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(requests.back(), sinks.back());
+  }
+  finish(scheduler);
+  EXPECT_GT(scheduler.counts().preempted, 0u);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
+}
+
+TEST_F(SchedulerTest, BeginningsInCommonAreEvaluatedOnce) {
+  Scheduler scheduler(model_, small());
+  const auto system = random_prompt(1, 300);
+  const auto with = [&](uint64_t seed) {
+    std::vector<int32_t> prompt = system;
+    const auto more = random_prompt(seed, 10);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    return request(prompt, 6);
+  };
+  const auto run = [&](const TextRequest& wanted) {
+    const auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    EXPECT_THAT(sink->tokens, ElementsAreArray(alone(model_, wanted)));
+    return *sink;
+  };
+  const TextRequest first = with(2);
+  const Recorder one = run(first);
+  EXPECT_EQ(one.end->cached_tokens, 0);
+  EXPECT_EQ(run(with(3)).end->cached_tokens, 300);
+  // The conversation goes on: its prompt is what was read and said, and more.
+  TextRequest next = first;
+  next.prompt.insert(next.prompt.end(), one.tokens.begin(), one.tokens.end());
+  next.prompt.push_back(7);
+  EXPECT_EQ(run(next).end->cached_tokens, 315) << "the last token was not evaluated";
+  EXPECT_EQ(run(first).end->cached_tokens, 309);
+  // Beside one that is still running.
+  const auto a = std::make_shared<Recorder>(), b = std::make_shared<Recorder>();
+  const auto other = random_prompt(9, 200);
+  scheduler.add(request(other, 30), a);
+  for (int step = 0; step < 10; ++step)
+    scheduler.step();
+  scheduler.add(request(other, 10), b);
+  finish(scheduler);
+  EXPECT_EQ(b->end->cached_tokens, 199);
+  EXPECT_THAT(b->tokens, ElementsAreArray(std::span(a->tokens).first(10)));
+}
+
+TEST_F(SchedulerTest, CodedCachesShareBeginningsToo) {
+  const Model model = load("tq3_0");
+  Scheduler scheduler(model, small());
+  const TextRequest wanted = request(random_prompt(1, 200), 8);
+  for (const int64_t cached : {0, 199}) {
+    const auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    EXPECT_EQ(sink->end->cached_tokens, cached);
+    EXPECT_EQ(sink->tokens.size(), 8u);
+    if (cached == 0) {
+      EXPECT_THAT(sink->tokens, ElementsAreArray(alone(model, wanted)));
+    }
+  }
+}
+
+TEST_F(SchedulerTest, ARequestEndsWhereItsTextDoes) {
+  Scheduler scheduler(model_, small());
+  TextRequest wanted = request(random_prompt(5, 6), 20);
+  const auto whole = alone(model_, wanted);
+  const auto run = [&](const TextRequest& r, int64_t enough = -1) {
+    const auto sink = std::make_shared<Recorder>();
+    sink->enough = enough;
+    scheduler.add(r, sink);
+    finish(scheduler);
+    EXPECT_TRUE(sink->end);
+    return *sink;
+  };
+  const Recorder told = run(wanted, 3);
+  EXPECT_EQ(told.end->reason, StopReason::callback);
+  EXPECT_THAT(told.tokens, ElementsAreArray(std::span(whole).first(3)));
+  wanted.stop_ids = {whole[7]};
+  const auto first = std::find(whole.begin(), whole.end(), whole[7]) - whole.begin();
+  const Recorder stopped = run(wanted);
+  EXPECT_EQ(stopped.end->reason, StopReason::stop_token);
+  EXPECT_EQ(stopped.end->tokens, first);
+  wanted = request(random_prompt(5, 500), -1);
+  const Recorder full = run(wanted);
+  EXPECT_EQ(full.end->reason, StopReason::context_full);
+  EXPECT_THAT(full.tokens, ElementsAreArray(alone(model_, wanted)));
+  wanted.max_tokens = 0;
+  EXPECT_TRUE(run(wanted).tokens.empty());
+}
+
+TEST_F(SchedulerTest, CancelledRequestsEndBeforeTheNextStep) {
+  Scheduler scheduler(model_, small());
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 6; ++i) {  // two of them wait
+    sinks.push_back(std::make_shared<Recorder>());
+    ids.push_back(scheduler.add(request(random_prompt(i, 10), 50), sinks.back()));
+  }
+  for (int step = 0; step < 3; ++step)
+    scheduler.step();
+  const size_t before = sinks[1]->tokens.size();
+  scheduler.cancel(ids[1]);
+  scheduler.cancel(ids[5]);
+  scheduler.cancel(12345);
+  scheduler.step();
+  EXPECT_EQ(sinks[1]->end->reason, StopReason::callback);
+  EXPECT_EQ(sinks[1]->tokens.size(), before);
+  EXPECT_TRUE(sinks[5]->end && sinks[5]->tokens.empty());
+  finish(scheduler);
+  EXPECT_EQ(sinks[4]->tokens.size(), 50u);
+  EXPECT_EQ(scheduler.counts().cancelled, 2u);
+}
+
+TEST_F(SchedulerTest, LogarithmsOfProbabilitiesAreThoseOfTheLogits) {
+  Scheduler scheduler(model_, small());
+  TextRequest wanted = request(random_prompt(8, 70), 3);
+  wanted.logprobs = 4;
+  wanted.prompt_logprobs = true;
+  const auto sink = std::make_shared<Recorder>();
+  scheduler.add(wanted, sink);
+  finish(scheduler);
+  ASSERT_EQ(sink->prompt.size(), 69u);
+  std::vector<int32_t> text = wanted.prompt;
+  text.insert(text.end(), sink->tokens.begin(), sink->tokens.end());
+  Session session(model_, {512});
+  const auto rows = test::all_logits(session, text);
+  std::vector<ScoredToken> scored = sink->prompt;
+  scored.insert(scored.end(), sink->scored.begin(), sink->scored.end());
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const std::vector<float>& row = rows[i];
+    double sum = 0;
+    for (const float logit : row)
+      sum += std::exp(static_cast<double>(logit));
+    ASSERT_EQ(scored[i].token, text[i + 1]);
+    EXPECT_NEAR(scored[i].logprob, row[static_cast<size_t>(text[i + 1])] - std::log(sum), 1e-4);
+    ASSERT_EQ(scored[i].best.size(), 4u);
+    EXPECT_EQ(scored[i].best[0].token, std::max_element(row.begin(), row.end()) - row.begin());
+    EXPECT_GE(scored[i].best[0].logprob, scored[i].best[3].logprob);
+  }
+}
+
+TEST_F(SchedulerTest, RefusesWhatCannotBeServed) {
+  SchedulerOptions options = small();
+  options.waiting = 1;
+  Scheduler scheduler(model_, options);
+  const auto sink = std::make_shared<Recorder>();
+  const auto code_of = [&](const TextRequest& wanted) {
+    try {
+      scheduler.add(wanted, sink);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::internal;
+  };
+  EXPECT_EQ(code_of(request({}, 1)), ErrorCode::usage);
+  EXPECT_EQ(code_of(request({100000}, 1)), ErrorCode::usage);
+  EXPECT_EQ(code_of(request(random_prompt(1, 513), 1)), ErrorCode::usage);
+  EXPECT_EQ(code_of(request({1}, 1, -3)), ErrorCode::usage);
+  for (int i = 0; i < 5; ++i)
+    scheduler.add(request({1}, 1), std::make_shared<Recorder>());
+  EXPECT_EQ(code_of(request({1}, 1)), ErrorCode::limit);
+  finish(scheduler);
+  EXPECT_EQ(scheduler.counts().refused, 1u);
+  EXPECT_EQ(scheduler.counts().ended, 5u);
+}
+
+TEST_F(SchedulerTest, RunsOnAThreadOfItsOwnUntilItIsStopped) {
+  Scheduler scheduler(model_, small());
+  std::thread thread([&] { scheduler.run(); });
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(request(random_prompt(i, 5), i == 3 ? -1 : 4), sinks.back());
+  }
+  while (scheduler.counts().ended < 3)
+    std::this_thread::yield();
+  scheduler.stop();
+  thread.join();
+  for (uint64_t i = 0; i < 3; ++i)
+    EXPECT_EQ(sinks[i]->tokens.size(), 4u);
+  ASSERT_TRUE(sinks[3]->end);
+  EXPECT_THROW(scheduler.add(request({1}, 1), sinks[0]), Error);
+}
+
+}  // namespace
+}  // namespace walsh
