@@ -1,0 +1,92 @@
+// HTTP/1.1 over TCP: connections, limits, deadlines, streams of server-sent events. What requests
+// mean is the business of a handler.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace walsh {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  // 0: any that is free
+  int threads = 2;       // that run handlers
+  int64_t connections = 1024;
+  // Limits of a request: 413, 431 and 414 beyond.
+  uint64_t body_bytes = uint64_t{8} << 20;
+  uint32_t header_bytes = 16 << 10;
+  int64_t header_fields = 100;
+  size_t target_bytes = 4 << 10;
+  // Deadlines in seconds: the header and the body of a request, a write that makes no progress, a
+  // connection on which nothing happens, and between two comments in a stream of events.
+  double header_seconds = 10, body_seconds = 30, write_seconds = 30, idle_seconds = 60;
+  double ping_seconds = 15;
+};
+
+struct HttpRequest {
+  std::string method, path, query;
+  std::map<std::string, std::string> headers;  // names in lower case; of several the last
+  std::string body;
+  std::string peer;  // address of the client
+
+  std::string_view header(const std::string& name) const {  // in lower case; empty if there is none
+    const auto it = headers.find(name);
+    return it == headers.end() ? std::string_view() : it->second;
+  }
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body;
+  std::map<std::string, std::string> headers;  // further ones
+};
+
+// The answer to one request. From any thread; a handler may keep it and return. What comes after the
+// end, or when the client is gone, is dropped. If the last owner lets go of it without an answer,
+// the client gets 500.
+class HttpReply {
+ public:
+  virtual ~HttpReply() = default;
+  // The whole answer at once.
+  virtual void send(HttpResponse response) = 0;
+  // Or a stream of server-sent events: the header now (without a body), then pieces as they are
+  // written to the client, then the end.
+  virtual void start_events(HttpResponse response) = 0;
+  virtual void event(std::string text) = 0;
+  virtual void end_events() = 0;
+  // Calls `gone` once if the client goes away before the end of the answer (at once if it has
+  // gone), from a thread of the server.
+  virtual void on_gone(std::function<void()> gone) = 0;
+};
+
+// Called by threads of the server. An Error or another exception is answered with 500.
+using HttpHandler =
+    std::function<void(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
+// The answer to what never reaches the handler (400, 408, 413, 414, 431, 500, 503).
+using HttpErrorBody = std::function<HttpResponse(int status, const std::string& message)>;
+
+class HttpServer {
+ public:
+  // Listens; throws io with the address for one that cannot be had.
+  HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body);
+  ~HttpServer();
+
+  uint16_t port() const;
+  // Serves until stop() or shut_down() has ended.
+  void run();
+  // From any thread: accepts no more connections, closes idle ones, lets answers end for so many
+  // seconds, then closes everything; run() returns.
+  void shut_down(double drain_seconds);
+  int64_t open_connections() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace walsh
