@@ -23,6 +23,7 @@ struct GenerationOptions {
   std::optional<float> top_p;           // of the fewest best with this probability together [0.95]
   std::optional<float> min_p;           // of those with this share of the best one's [0.05]
   std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens [1]
+  float presence_penalty = 0, frequency_penalty = 0;  // as OpenAI's, for generated tokens
   int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
   std::optional<uint64_t> seed;  // [drawn]
   bool ignore_eos = false;       // go on after the end of the text

@@ -44,6 +44,7 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"quantize", {"Compress a checkpoint into one file", add_quantize}},
       {"eval", {"Perplexity, and KL divergence from a reference", add_eval}},
       {"run", {"Generate text", add_run}},
+      {"serve", {"Answer requests over HTTP, as OpenAI's interface has them", add_serve}},
       {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
       {"inspect", {"What is in a walsh file", add_inspect}},
       {"formats", {"The storage formats and their measured errors", add_formats}},

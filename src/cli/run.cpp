@@ -152,6 +152,9 @@ void add_sampling(CLI::App& command, GenerationOptions& options) {
   add("--min-p", options.min_p,
       "Only tokens with this share of the best one's probability; 0: all [else 0.05]");
   add("--repeat-penalty", options.repeat_penalty, "1: none [else 1]");
+  add("--presence-penalty", options.presence_penalty,
+      "Taken from the logits of tokens that were generated");
+  add("--frequency-penalty", options.frequency_penalty, "The same for each time");
   add("--repeat-last-n", options.repeat_last_n,
       "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
   add("-s,--seed", options.seed, "Seed [drawn]");

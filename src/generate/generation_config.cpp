@@ -44,6 +44,8 @@ GenerationConfig::GenerationConfig(const ModelConfig& config, std::string_view g
 SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const {
   SamplerOptions options;
   options.repeat_last_n = wanted.repeat_last_n;
+  options.presence_penalty = wanted.presence_penalty;
+  options.frequency_penalty = wanted.frequency_penalty;
   options.seed = wanted.seed ? *wanted.seed : std::random_device{}();
   const Json json = text_.empty() ? Json::object() : parse_object(text_, where_);
   const auto take = [&](const std::optional<float>& given, const char* key, double min, double max,

@@ -34,7 +34,7 @@ class HostTokens : public TokenSource {
 
   int32_t first(std::span<const int32_t> prompt) override {
     for (const int32_t token : prompt)
-      sampler_.accept(token);
+      sampler_.read(token);
     return evaluate(prompt);
   }
   bool can_continue() const override { return session_.position() < session_.capacity(); }
@@ -105,7 +105,7 @@ class DeviceTokens : public TokenSource {
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
-  if (session.can_sample())
+  if (session.can_sample() && options.sampler.on_devices())
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
   return std::make_unique<HostTokens>(session, options.sampler);
 }

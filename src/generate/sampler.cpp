@@ -28,6 +28,10 @@ void check_sampler_options(const SamplerOptions& o) {
   expect(o.min_p >= 0 && o.min_p <= 1, "min-p", o.min_p, "0 to 1");
   expect(o.repeat_penalty > 0 && o.repeat_penalty <= 1000, "repeat-penalty", o.repeat_penalty,
          "more than 0 to 1000");
+  expect(std::abs(o.presence_penalty) <= 1000, "presence-penalty", o.presence_penalty,
+         "-1000 to 1000");
+  expect(std::abs(o.frequency_penalty) <= 1000, "frequency-penalty", o.frequency_penalty,
+         "-1000 to 1000");
   expect(o.repeat_last_n >= -1, "repeat-last-n", o.repeat_last_n, "-1 or more");
 }
 
@@ -38,11 +42,17 @@ SamplerOptions after_draws(SamplerOptions options, int64_t draws) {
   return options;
 }
 
-Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
+Sampler::Sampler(const SamplerOptions& options, std::vector<TokenBias> biases)
+    : options_(options), random_(options.seed), biases_(std::move(biases)) {
   check_sampler_options(options);
 }
 
 void Sampler::accept(int32_t token) {
+  if (!options_.on_devices()) ++chosen_[token];
+  read(token);
+}
+
+void Sampler::read(int32_t token) {
   if (options_.repeat_penalty == 1 || options_.repeat_last_n == 0) return;
   ++counts_[token];
   if (options_.repeat_last_n < 0) return;
@@ -73,8 +83,16 @@ int32_t Sampler::sample(std::span<const float> logits) {
   return draw();
 }
 
-// As llama.cpp and transformers: every token once, negative logits are multiplied.
+// The repeat penalty as llama.cpp and transformers: every token once, negative logits are
+// multiplied. The others as OpenAI defines them.
 void Sampler::penalize(std::span<float> logits) const {
+  for (const TokenBias& b : biases_)
+    if (b.token >= 0 && static_cast<size_t>(b.token) < logits.size())
+      logits[static_cast<size_t>(b.token)] += b.bias;
+  for (const auto& [token, count] : chosen_) {
+    logits[static_cast<size_t>(token)] -=
+        options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
+  }
   for (const auto& [token, count] : counts_) {
     const auto i = static_cast<size_t>(token);
     if (token < 0 || i >= logits.size()) continue;

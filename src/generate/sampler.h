@@ -19,11 +19,19 @@ void check_sampler_options(const SamplerOptions& options);
 // The same options for a sampler that goes on where one has drawn `draws` tokens.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws);
 
+// Is added to the logit of a token.
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0;
+};
+
 class Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options);
+  explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {});
 
-  // Records a token of the prompt or one that was chosen, for the repeat penalty.
+  // Records a token of the prompt, for the repeat penalty.
+  void read(int32_t token);
+  // Records one that was chosen, for all penalties.
   void accept(int32_t token);
   // The next token. A logit that is not a number counts as minus infinity, plus infinity is chosen
   // (of several the lowest id); throws bad_input if no logit is finite.
@@ -45,7 +53,9 @@ class Sampler {
   SamplerOptions options_;
   Random random_;
   std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if that is a limit
-  std::unordered_map<int32_t, int64_t> counts_;  // of the tokens that the penalty is for
+  std::unordered_map<int32_t, int64_t> counts_;  // of the tokens that the repeat penalty is for
+  std::unordered_map<int32_t, int64_t> chosen_;  // of those that were chosen, if it matters
+  std::vector<TokenBias> biases_;
   std::vector<float> logits_;
   std::vector<Candidate> candidates_;  // best first
   std::vector<double> weights_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generate/generator.h"
+#include "generate/sampler.h"
 #include "kernels/sampler_options.h"
 #include "walsh/error.h"
 
@@ -13,8 +14,9 @@ namespace walsh {
 
 struct TextRequest {
   std::vector<int32_t> prompt;
-  SamplerOptions sampler;         // checked
-  int64_t max_tokens = -1;        // -1: until the context is full
+  SamplerOptions sampler;   // checked
+  int64_t max_tokens = -1;  // -1: until the context is full
+  std::vector<TokenBias> biases;
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
   // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
   // and of so many best ones; -1: none.

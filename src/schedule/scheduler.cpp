@@ -157,15 +157,16 @@ void Scheduler::admit() {
     give_sequence(active);
     // After a preemption it has come in before.
     if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
-    active.on_device =
-        session_.can_sample() && active.request.logprobs < 0 && !active.request.prompt_logprobs;
+    const TextRequest& request = active.request;
+    active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
+                       request.sampler.on_devices() && request.biases.empty();
     if (active.on_device) {
-      session_.start_sampling(after_draws(active.request.sampler, active.generated), active.tokens,
+      session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                               active.sequence);
     } else if (!active.sampler) {
-      active.sampler.emplace(active.request.sampler);
+      active.sampler.emplace(request.sampler, request.biases);
       for (const int32_t token : active.tokens)
-        active.sampler->accept(token);
+        active.sampler->read(token);
     }
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();

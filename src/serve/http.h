@@ -46,9 +46,9 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // further ones
 };
 
-// The answer to one request. From any thread; a handler may keep it and return. What comes after the
-// end, or when the client is gone, is dropped. If the last owner lets go of it without an answer,
-// the client gets 500.
+// The answer to one request. From any thread; a handler may keep it and return. What comes after
+// the end, or when the client is gone, is dropped. If the last owner lets go of it without an
+// answer, the client gets 500.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;

@@ -242,5 +242,31 @@ TEST(Sampler, RefusesOptionsOutOfRange) {
   refused([](SamplerOptions& o) { o.repeat_last_n = -2; });
 }
 
+TEST(Sampler, BiasesAndOpenAisPenaltiesChangeLogits) {
+  SamplerOptions o;
+  o.temperature = 0;
+  const std::vector<float> logits = {1.0f, 2.0f, 3.0f, 0.0f};
+  EXPECT_EQ(Sampler(o, {{2, -100}}).sample(logits), 1);
+  EXPECT_EQ(Sampler(o, {{3, 5}, {99, 100}}).sample(logits), 3);
+  o.presence_penalty = 1.5f;
+  Sampler once(o);
+  once.read(2);
+  EXPECT_EQ(once.sample(logits), 2) << "the prompt does not count";
+  once.accept(2);
+  EXPECT_EQ(once.sample(logits), 1);
+  once.accept(2);
+  once.accept(1);
+  EXPECT_EQ(once.sample(logits), 2) << "how often does not matter";
+  o.presence_penalty = 0;
+  o.frequency_penalty = 0.8f;
+  Sampler often(o);
+  often.accept(2);
+  EXPECT_EQ(often.sample(logits), 2);
+  often.accept(2);
+  EXPECT_EQ(often.sample(logits), 1);
+  o.frequency_penalty = 1e9f;
+  EXPECT_THROW(Sampler{o}, Error);
+}
+
 }  // namespace
 }  // namespace walsh

@@ -1,0 +1,195 @@
+// `walsh serve MODEL`: OpenAI's HTTP interface to a model that many use at once.
+#include <fmt/format.h>
+
+#include <cctype>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "io/mapped_file.h"
+#include "schedule/scheduler.h"
+#include "serve/http.h"
+#include "serve/service.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+constexpr uint64_t kMaxKeyBytes = 1 << 20;
+
+struct Options {
+  ModelOptions model;
+  SchedulerOptions scheduler;
+  HttpOptions http;
+  ServiceOptions service;
+  std::string key_file;
+  double drain_seconds = 30;
+  bool insecure = false;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// One key per line; empty lines and comments (#) do not count.
+std::vector<std::string> keys_of(const std::string& path) {
+  std::vector<std::string> keys;
+  std::string text = read_text_input(path, kMaxKeyBytes) + "\n";
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    std::string line = text.substr(0, end);
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())))
+      line.pop_back();
+    if (!line.empty() && line.front() != '#') keys.push_back(std::move(line));
+  }
+  if (keys.empty()) throw Error(ErrorCode::usage, path, "has no key");
+  return keys;
+}
+
+ServiceOptions service_options(const Options& options) {
+  ServiceOptions service = options.service;
+  if (!options.key_file.empty()) {
+    const auto more = keys_of(options.key_file);
+    service.api_keys.insert(service.api_keys.end(), more.begin(), more.end());
+  }
+  if (service.model_name.empty()) {
+    const std::filesystem::path path(options.model.path);
+    service.model_name = (path.has_stem() ? path.stem() : path.parent_path().filename()).string();
+  }
+  if (service.api_keys.empty() && !is_loopback(options.http.host) && !options.insecure) {
+    throw Error(ErrorCode::usage, "--host",
+                fmt::format("everybody who reaches {} could use the model: give --api-key, or "
+                            "--insecure if that is meant",
+                            options.http.host));
+  }
+  return service;
+}
+
+// Ends with what has been started, also when something cannot be.
+class Running {
+ public:
+  Running(Scheduler& scheduler, HttpServer& server)
+      : scheduler_(scheduler),
+        server_(server),
+        steps_([&scheduler] { scheduler.run(); }),
+        connections_([&server] { server.run(); }) {}
+  ~Running() {
+    server_.shut_down(drain_seconds);
+    connections_.join();
+    scheduler_.stop();
+    steps_.join();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  double drain_seconds = 0;
+
+ private:
+  Scheduler& scheduler_;
+  HttpServer& server_;
+  std::thread steps_, connections_;
+};
+
+int serve(const Options& options) {
+  options.model.machine.apply();
+  const InterruptGuard interrupt;
+  const ServiceOptions names = service_options(options);
+  ThreadPool pool(options.model.machine.threads);
+  const ModelUse use{.positions = options.scheduler.positions,
+                     .sequences = options.scheduler.running + options.scheduler.kept};
+  const LoadedModel model = options.model.load(use, pool);
+  Scheduler scheduler(model.model, options.scheduler);
+  Service service(model, scheduler, names, {});
+  HttpServer server(
+      options.http,
+      [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+        service.handle(request, reply);
+      },
+      [&](int status, const std::string& message) { return service.error_body(status, message); });
+  Running running(scheduler, server);
+  message("{}: {} positions for each of {} texts; http://{}:{}/v1\n", names.model_name,
+          scheduler.positions(), options.scheduler.running, options.http.host, server.port());
+  while (!InterruptGuard::requested())
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  message("shutting down: at most {} s for what is being answered\n", options.drain_seconds);
+  service.drain();
+  running.drain_seconds = options.drain_seconds;
+  return 0;
+}
+
+void add_server_options(CLI::App& command, Options& options) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    return command.add_option(name, value, text)->group("Server");
+  };
+  add("--host", options.http.host, "Address to listen at")->capture_default_str();
+  add("--port", options.http.port, "Port; 0: any that is free")->capture_default_str();
+  add("--api-key", options.service.api_keys, "Key that clients must send; several by comma")
+      ->delimiter(',');
+  add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
+  add("--alias", options.service.model_name, "The model's name (default: that of the file)");
+  add("--allowed-hosts", options.service.hosts,
+      "Names that requests may be addressed to besides localhost and addresses, by comma")
+      ->delimiter(',');
+  add("--cors-origins", options.service.origins,
+      "Sites whose pages may send requests, by comma; *: all (default: none)")
+      ->delimiter(',');
+  add("--drain", options.drain_seconds, "Seconds for what is being answered when it ends")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
+      ->group("Server");
+}
+
+void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
+  const auto add = [&](const std::string& name, int64_t& value, const std::string& text,
+                       int64_t least, int64_t most) {
+    command.add_option(name, value, text)
+        ->capture_default_str()
+        ->check(CLI::Range(least, most))
+        ->group("Batching");
+  };
+  add("-c,--ctx", options.positions, "Positions of a text; 0: the model's, at most 4096", 0,
+      int64_t{1} << 40);
+  add("-P,--parallel", options.running, "Texts that are continued together", 1, 512);
+  add("--queue", options.waiting, "Requests that may wait; beyond: 429", 0, 1 << 20);
+  add("-b,--batch-size", options.step_tokens, "Tokens of a step, at most", 1, 1 << 20);
+  add("--kept-texts", options.kept, "Texts whose keys and values are kept for others", 0, 512);
+  add("--cache-positions", options.cache_positions,
+      "Positions of all texts together; 0: those of --parallel texts", 0, int64_t{1} << 40);
+  command
+      .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
+                "Texts that begin alike share what was evaluated (default)")
+      ->group("Batching");
+}
+
+// Every long flag of the command has a variable: --api-key is WALSH_ARG_API_KEY.
+void add_variables(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_lnames().empty() || option->get_name(false, true) == "--help") continue;
+    std::string name = "WALSH_ARG_" + option->get_lnames().back();
+    for (char& c : name)
+      c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    option->envname(name);
+  }
+}
+
+}  // namespace
+
+Action add_serve(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  options->model.add_to(command);
+  add_server_options(command, *options);
+  add_scheduler_options(command, options->scheduler);
+  add_variables(command);
+  command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");
+  return [options] { return serve(*options); };
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,61 @@
+#include "serve/api_error.h"
+
+#include "io/json.h"
+
+namespace walsh {
+namespace {
+
+const char* type_of(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "unavailable_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+}  // namespace
+
+ApiError::ApiError(int status, std::string message, std::string param)
+    : status_(status), message_(std::move(message)), param_(std::move(param)) {}
+
+HttpResponse ApiError::response() const {
+  return error_response(status_, message_, param_);
+}
+
+HttpResponse error_response(int status, const std::string& message, const std::string& param) {
+  const Json body = {{"error",
+                      {{"message", message},
+                       {"type", type_of(status)},
+                       {"param", param.empty() ? Json() : Json(param)},
+                       {"code", status}}}};
+  HttpResponse response;
+  response.status = status;
+  response.body = format_json(body, -1);
+  if (status == 401) response.headers.emplace("WWW-Authenticate", "Bearer");
+  if (status == 429 || status == 503) response.headers.emplace("Retry-After", "1");
+  return response;
+}
+
+ApiError api_error(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::usage:
+      return {400, error.what()};
+    case ErrorCode::limit:
+      return {429, error.what()};
+    case ErrorCode::interrupted:
+      return {503, error.what()};
+    default:
+      return {500, error.what()};
+  }
+}
+
+}  // namespace walsh

@@ -1,0 +1,33 @@
+// What a client is told when a request cannot be served: OpenAI's error object.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "serve/http.h"
+#include "walsh/error.h"
+
+namespace walsh {
+
+// Leaves the code that reads or runs a request and becomes its answer.
+class ApiError : public std::exception {
+ public:
+  // `param` names the field of the request, as its path; may be empty.
+  ApiError(int status, std::string message, std::string param = "");
+
+  const char* what() const noexcept override { return message_.c_str(); }
+  int status() const { return status_; }
+  HttpResponse response() const;
+
+ private:
+  int status_;
+  std::string message_, param_;
+};
+
+// {"error": {"message", "type", "param", "code"}}; the type follows from the status.
+HttpResponse error_response(int status, const std::string& message, const std::string& param = "");
+
+// What the library threw: usage 400, limit 429, interrupted 503, anything else 500.
+ApiError api_error(const Error& error);
+
+}  // namespace walsh

@@ -1,0 +1,64 @@
+// A request that is being answered: its choices are texts of the scheduler, its answer is one
+// object or a stream of events, as OpenAI's endpoints give it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "schedule/scheduler.h"
+#include "serve/completion_request.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/stopped_text.h"
+
+namespace walsh {
+
+class Completion : public std::enable_shared_from_this<Completion> {
+ public:
+  // Everything given by reference outlives the completion.
+  Completion(CompletionRequest request, const Tokenizer& tokenizer, Metrics& metrics,
+             std::shared_ptr<HttpReply> reply, std::string model_name);
+  ~Completion();
+
+  // Hands the choices to the scheduler, which answers; cancels them when the client goes away.
+  // Throws ApiError if the scheduler refuses one; nothing was sent then.
+  void start(Scheduler& scheduler);
+
+ private:
+  class Choice;
+
+  void send(const Choice& choice, const std::string& text, const ScoredToken* token, bool last);
+  void choice_ended();
+  void start_events();
+  void finish();
+  Json header(const char* object) const;
+  Json usage() const;
+  Json chunk(const Choice& choice, const std::string& text, const ScoredToken* token,
+             bool last) const;
+  Json answer() const;
+  std::string token_text(int32_t token) const;
+  Json chat_logprob(const ScoredToken& token) const;
+  void add_logprob(Json& lists, const ScoredToken& token, size_t offset) const;
+
+  const CompletionRequest request_;
+  const Tokenizer& tokenizer_;
+  Metrics& metrics_;
+  const std::shared_ptr<HttpReply> reply_;
+  const std::string model_name_, id_;
+  const int64_t created_;
+  // Of the scheduler's thread once they have been added.
+  std::vector<std::shared_ptr<Choice>> choices_;
+  std::vector<bool> started_;  // has told who speaks
+  size_t ended_ = 0;
+  bool streaming_ = false;
+  std::atomic<bool> refused_ = false;  // by the scheduler, so that somebody else answers
+  std::mutex mutex_;                   // of ids_
+  std::vector<uint64_t> ids_;          // of the scheduler
+};
+
+}  // namespace walsh

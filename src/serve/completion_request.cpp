@@ -1,0 +1,168 @@
+#include "serve/completion_request.h"
+
+#include <fmt/format.h>
+
+namespace walsh {
+namespace {
+
+constexpr size_t kMostStops = 16;
+constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
+constexpr size_t kMostPrompts = 256;  // of a batch of completions
+constexpr double kMostPenalty = 100;
+
+template <typename T>
+std::optional<T> either(std::optional<T> first, std::optional<T> second) {
+  return first ? first : second;
+}
+
+std::optional<float> as_float(std::optional<double> value) {
+  if (!value) return std::nullopt;
+  return static_cast<float>(*value);
+}
+
+GenerationOptions generation_options(const Fields& fields) {
+  GenerationOptions options;
+  options.temperature = as_float(fields.number("temperature", 0, 1000));
+  options.top_p = as_float(fields.number("top_p", 0, 1));
+  options.min_p = as_float(fields.number("min_p", 0, 1));
+  if (const auto top_k = fields.integer("top_k", -1, 1 << 30))
+    options.top_k = static_cast<int>(std::max<int64_t>(0, *top_k));
+  options.repeat_penalty = as_float(either(fields.number("repetition_penalty", 0.01, 1000),
+                                           fields.number("repeat_penalty", 0.01, 1000)));
+  const auto penalty = [&](const char* key) {
+    return as_float(fields.number(key, -kMostPenalty, kMostPenalty)).value_or(0.0f);
+  };
+  options.presence_penalty = penalty("presence_penalty");
+  options.frequency_penalty = penalty("frequency_penalty");
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0)
+    options.seed = static_cast<uint64_t>(*seed);
+  options.ignore_eos = fields.flag("ignore_eos").value_or(false);
+  return options;
+}
+
+std::vector<TokenBias> biases(const Fields& fields, int64_t vocab) {
+  std::vector<TokenBias> result;
+  const Json* object = fields.find("logit_bias");
+  if (object == nullptr) return result;
+  const Fields entries(*object, fields.path("logit_bias"));
+  for (const auto& [key, value] : object->items()) {
+    const bool digits =
+        !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoll(key) >= vocab) {
+      throw ApiError(400, fmt::format("'{}' is not a token id below {}", entries.path(key), vocab),
+                     entries.path(key));
+    }
+    const auto bias = entries.number(key.c_str(), -100, 100);
+    if (bias) result.push_back({static_cast<int32_t>(std::stoll(key)), static_cast<float>(*bias)});
+  }
+  return result;
+}
+
+// What both endpoints have in common.
+CompletionRequest common_request(const Fields& fields, const LoadedModel& model) {
+  CompletionRequest request;
+  request.model = fields.text("model").value_or("");
+  request.n = fields.integer("n", 1, kMostChoices).value_or(1);
+  request.stop = fields.texts("stop", kMostStops);
+  request.stream = fields.flag("stream").value_or(false);
+  if (const Json* options = fields.find("stream_options")) {
+    const Fields inner(*options, fields.path("stream_options"));
+    request.include_usage = inner.flag("include_usage").value_or(false);
+  }
+  const GenerationOptions options = generation_options(fields);
+  try {
+    request.text.sampler = model.generation.sampler(options);
+    if (!options.ignore_eos) request.text.stop_ids = model.generation.stop_ids();
+  } catch (const Error& e) {
+    throw api_error(e);
+  }
+  request.text.biases = biases(fields, model.model.config.vocab);
+  if (const Json* format = fields.find("response_format")) {
+    const Fields inner(*format, fields.path("response_format"));
+    if (inner.text("type").value_or("") != "text")
+      inner.refuse("type", "\"text\": other formats cannot be enforced");
+  }
+  if (fields.find("grammar") != nullptr)
+    fields.refuse("grammar", "absent: grammars cannot be enforced");
+  return request;
+}
+
+std::vector<int32_t> token_ids(const Json& list, const Fields& fields, int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab))
+      fields.refuse("prompt", fmt::format("made of token ids below {}", vocab));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+// A string, a list of them, a list of ids, or a list of these.
+std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model) {
+  const char* expected = "a string, a list of token ids, or a list of these";
+  const Json* prompt = fields.find("prompt");
+  if (prompt == nullptr) fields.refuse("prompt", expected);
+  const int64_t vocab = model.model.config.vocab;
+  const auto encode = [&](const Json& text) {
+    std::vector<int32_t> ids = model.tokenizer.encode(text.get_ref<const std::string&>(), true);
+    if (ids.empty() && model.tokenizer.bos()) ids.push_back(*model.tokenizer.bos());
+    return ids;
+  };
+  if (prompt->is_string()) return {encode(*prompt)};
+  if (!prompt->is_array() || prompt->empty()) fields.refuse("prompt", expected);
+  if (prompt->front().is_number()) return {token_ids(*prompt, fields, vocab)};
+  if (prompt->size() > kMostPrompts)
+    fields.refuse("prompt", fmt::format("at most {} prompts", kMostPrompts));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Json& one : *prompt) {
+    if (!one.is_string() && !one.is_array()) fields.refuse("prompt", expected);
+    prompts.push_back(one.is_string() ? encode(one) : token_ids(one, fields, vocab));
+  }
+  return prompts;
+}
+
+void check_lengths(const CompletionRequest& request, int64_t positions) {
+  for (const auto& prompt : request.prompts) {
+    if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
+    if (static_cast<int64_t>(prompt.size()) <= positions) continue;
+    throw ApiError(400,
+                   fmt::format("the prompt has {} tokens, the context has {} positions",
+                               prompt.size(), positions),
+                   request.chat ? "messages" : "prompt");
+  }
+}
+
+}  // namespace
+
+CompletionRequest parse_completion(const Json& body, const LoadedModel& model, int64_t positions) {
+  const Fields fields(body, "");
+  CompletionRequest request = common_request(fields, model);
+  request.prompts = prompts_of(fields, model);
+  // Sixteen tokens are OpenAI's default.
+  request.text.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(16);
+  request.echo = fields.flag("echo").value_or(false);
+  if (const auto logprobs = fields.integer("logprobs", 0, kMostLogprobs)) {
+    request.text.logprobs = static_cast<int>(*logprobs);
+    request.text.prompt_logprobs = request.echo;
+  }
+  check_lengths(request, positions);
+  return request;
+}
+
+CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
+                             const ChatPrompt& prompt) {
+  const Fields fields(body, "");
+  CompletionRequest request = common_request(fields, model);
+  request.chat = true;
+  request.prompts = {model.tokenizer.encode(prompt(body), false)};
+  request.text.max_tokens = either(fields.integer("max_completion_tokens", 0, INT32_MAX),
+                                   fields.integer("max_tokens", 0, INT32_MAX))
+                                .value_or(-1);
+  const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
+  if (fields.flag("logprobs").value_or(false))
+    request.text.logprobs = static_cast<int>(best.value_or(0));
+  check_lengths(request, positions);
+  return request;
+}
+
+}  // namespace walsh

@@ -1,0 +1,35 @@
+// What OpenAI's completion endpoints are asked for, with the extensions that clients of llama.cpp
+// and vLLM send.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/load.h"
+#include "schedule/request.h"
+#include "serve/fields.h"
+
+namespace walsh {
+
+struct CompletionRequest {
+  bool chat = false;
+  std::vector<std::vector<int32_t>> prompts;  // one answer (or n) for each
+  int64_t n = 1;
+  // Of every choice, but for prompt and seed.
+  TextRequest text;
+  std::vector<std::string> stop;
+  bool stream = false, include_usage = false, echo = false;
+  std::string model;  // as the client calls it
+};
+
+// The messages of a chat as the text that the model continues, from the whole request.
+using ChatPrompt = std::function<std::string(const Json& request)>;
+
+// Throws ApiError. `positions` are those of a text.
+CompletionRequest parse_completion(const Json& body, const LoadedModel& model, int64_t positions);
+CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
+                             const ChatPrompt& prompt);
+
+}  // namespace walsh

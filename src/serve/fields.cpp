@@ -1,0 +1,87 @@
+#include "serve/fields.h"
+
+#include <fmt/format.h>
+
+namespace walsh {
+
+Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+  if (object.is_object()) return;
+  const std::string what = path_.empty() ? "the request" : "'" + path_ + "'";
+  throw ApiError(400, fmt::format("{} must be an object, found {}", what, describe_json(object)),
+                 path_);
+}
+
+std::string Fields::path(const std::string& key) const {
+  return path_.empty() ? key : path_ + "." + key;
+}
+
+void Fields::refuse(const std::string& key, const std::string& expected) const {
+  const auto it = object_.find(key);
+  const std::string found = it == object_.end() ? "nothing" : describe_json(*it);
+  throw ApiError(400, fmt::format("'{}' must be {}, found {}", path(key), expected, found),
+                 path(key));
+}
+
+const Json* Fields::find(const char* key) const {
+  const auto it = object_.find(key);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::optional<double> Fields::number(const char* key, double least, double most) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto refused = [&] { refuse(key, fmt::format("a number from {} to {}", least, most)); };
+  if (!value->is_number()) refused();
+  const auto number = value->get<double>();
+  if (!(number >= least && number <= most)) refused();
+  return number;
+}
+
+std::optional<int64_t> Fields::integer(const char* key, int64_t least, int64_t most) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto refused = [&] { refuse(key, fmt::format("an integer from {} to {}", least, most)); };
+  if (!value->is_number_integer()) refused();
+  if (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) refused();
+  const auto number = value->get<int64_t>();
+  if (number < least || number > most) refused();
+  return number;
+}
+
+std::optional<bool> Fields::flag(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) refuse(key, "a boolean");
+  return value->get<bool>();
+}
+
+std::optional<std::string> Fields::text(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse(key, "a string");
+  return value->get<std::string>();
+}
+
+std::vector<std::string> Fields::texts(const char* key, size_t most) const {
+  const Json* value = find(key);
+  if (value == nullptr) return {};
+  if (value->is_string()) return {value->get<std::string>()};
+  const std::string expected = fmt::format("a string or a list of at most {} strings", most);
+  if (!value->is_array() || value->size() > most) refuse(key, expected);
+  std::vector<std::string> texts;
+  for (const Json& item : *value) {
+    if (!item.is_string()) refuse(key, expected);
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+Json parse_body(const std::string& body) {
+  try {
+    return parse_json(body, "the request's body");
+  } catch (const Error& e) {
+    throw ApiError(400, e.what());
+  }
+}
+
+}  // namespace walsh

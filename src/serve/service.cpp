@@ -1,0 +1,274 @@
+#include "serve/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+
+#include "io/json.h"
+#include "serve/api_error.h"
+#include "serve/completion.h"
+
+namespace walsh {
+namespace {
+
+// Takes as long wherever the texts differ.
+bool equal_secrets(std::string_view a, std::string_view b) {
+  unsigned char different = a.size() != b.size();
+  for (size_t i = 0; i < b.size(); ++i)
+    different |= static_cast<unsigned char>((i < a.size() ? a[i] : 0) ^ b[i]);
+  return different == 0;
+}
+
+// Host without its port, in lower case.
+std::string host_name(std::string_view host) {
+  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  std::string name(host.substr(0, end));
+  for (char& c : name)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+bool is_address(const std::string& name) {
+  if (name.starts_with('[')) return true;
+  return !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+HttpResponse json_response(const Json& body) {
+  HttpResponse response;
+  response.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return response;
+}
+
+// Counts the answers of another reply, and says which origins may read them.
+class CountedReply : public HttpReply {
+ public:
+  CountedReply(std::shared_ptr<HttpReply> reply, Metrics& metrics, HttpResponse origin)
+      : reply_(std::move(reply)), metrics_(metrics), origin_(std::move(origin)) {}
+
+  void send(HttpResponse response) override { reply_->send(count(std::move(response))); }
+  void start_events(HttpResponse response) override {
+    reply_->start_events(count(std::move(response)));
+  }
+  void event(std::string text) override { reply_->event(std::move(text)); }
+  void end_events() override { reply_->end_events(); }
+  void on_gone(std::function<void()> gone) override { reply_->on_gone(std::move(gone)); }
+
+ private:
+  HttpResponse count(HttpResponse response) {
+    metrics_.response(response.status);
+    response.headers.insert(origin_.headers.begin(), origin_.headers.end());
+    return response;
+  }
+
+  std::shared_ptr<HttpReply> reply_;
+  Metrics& metrics_;
+  HttpResponse origin_;
+};
+
+}  // namespace
+
+Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options,
+                 ChatPrompt chat)
+    : model_(model),
+      scheduler_(scheduler),
+      options_(std::move(options)),
+      chat_(std::move(chat)),
+      started_(std::time(nullptr)) {}
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> all = {
+      {"GET", "/health", &Service::health, true},
+      {"GET", "/v1/health", &Service::health, true},
+      {"GET", "/v1/models", &Service::models, false},
+      {"GET", "/v1/models/*", &Service::model, false},
+      {"POST", "/v1/completions", &Service::completions, false},
+      {"POST", "/v1/chat/completions", &Service::chat, false},
+      {"POST", "/tokenize", &Service::tokenize, false},
+      {"POST", "/detokenize", &Service::detokenize, false},
+      {"POST", "/apply-template", &Service::apply_template, false},
+      {"GET", "/metrics", &Service::metrics, false},
+  };
+  return all;
+}
+
+HttpResponse Service::error_body(int status, const std::string& message) {
+  metrics_.response(status);
+  return error_response(status, message);
+}
+
+const Service::Route& Service::route_of(const HttpRequest& request) const {
+  bool other_method = false;
+  for (const Route& route : routes()) {
+    const std::string_view path = route.path;
+    const bool fits = path.ends_with('*')
+                          ? request.path.starts_with(path.substr(0, path.size() - 1)) &&
+                                request.path.size() >= path.size()
+                          : request.path == path;
+    if (!fits) continue;
+    if (request.method == route.method || (request.method == "HEAD" && route.method[0] == 'G'))
+      return route;
+    other_method = true;
+  }
+  if (other_method) throw ApiError(405, request.path + " does not take " + request.method);
+  throw ApiError(404, "there is no " + request.path);
+}
+
+// A page of another site whose name was made to lead here must not reach us (DNS rebinding).
+void Service::check_host(const HttpRequest& request) const {
+  const std::string name = host_name(request.header("host"));
+  if (name == "localhost" || is_address(name)) return;
+  if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;
+  throw ApiError(403, fmt::format("'{}' is not a name of this server", name));
+}
+
+void Service::check_key(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return;
+  std::string_view given = request.header("authorization");
+  if (given.starts_with("Bearer ")) {
+    given.remove_prefix(7);
+  } else {
+    given = request.header("x-api-key");
+  }
+  bool known = false;
+  for (const std::string& key : options_.api_keys)
+    known |= equal_secrets(given, key);
+  if (!known) throw ApiError(401, "a valid API key is needed");
+}
+
+void Service::add_origin(const HttpRequest& request, HttpResponse& response) const {
+  const std::string origin(request.header("origin"));
+  const auto& all = options_.origins;
+  if (origin.empty() || all.empty()) return;
+  if (std::find(all.begin(), all.end(), origin) == all.end() && all.front() != "*") return;
+  response.headers["Access-Control-Allow-Origin"] = origin;
+  response.headers["Vary"] = "Origin";
+}
+
+std::shared_ptr<HttpReply> Service::counted(const HttpRequest& request,
+                                            const std::shared_ptr<HttpReply>& reply) {
+  HttpResponse origin;
+  add_origin(request, origin);
+  return std::make_shared<CountedReply>(reply, metrics_, std::move(origin));
+}
+
+void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
+  const std::shared_ptr<HttpReply> reply = counted(request, plain);
+  try {
+    check_host(request);
+    if (request.method == "OPTIONS" && !options_.origins.empty()) {
+      HttpResponse allowed{204, "", "", {}};
+      allowed.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
+      allowed.headers["Access-Control-Allow-Headers"] = "authorization, content-type, x-api-key";
+      return reply->send(std::move(allowed));
+    }
+    const Route& route = route_of(request);
+    if (!route.open) check_key(request);
+    (this->*route.handler)(request, reply);
+  } catch (const ApiError& e) {
+    reply->send(e.response());
+  } catch (const Error& e) {
+    reply->send(api_error(e).response());
+  }
+}
+
+void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  if (draining_) throw ApiError(503, "it is shutting down");
+  reply->send(json_response({{"status", "ok"}}));
+}
+
+Json Service::describe_model() const {
+  const Model& m = model_.model;
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "walsh"},
+          {"meta",
+           {{"n_vocab", m.config.vocab},
+            {"n_ctx", scheduler_.positions()},
+            {"n_ctx_train", m.config.max_positions},
+            {"n_embd", m.config.hidden},
+            {"size", m.model_bytes()},
+            {"type", m.type_name()},
+            {"bits_per_weight", m.bits_per_weight()}}}};
+}
+
+void Service::models(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(json_response({{"object", "list"}, {"data", Json::array({describe_model()})}}));
+}
+
+void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  if (name != options_.model_name) throw ApiError(404, "there is no model '" + name + "'", "model");
+  reply->send(json_response(describe_model()));
+}
+
+void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply) {
+  if (draining_) throw ApiError(503, "it is shutting down");
+  const auto completion = std::make_shared<Completion>(std::move(request), model_.tokenizer,
+                                                       metrics_, reply, options_.model_name);
+  completion->start(scheduler_);
+}
+
+void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  start(parse_completion(parse_body(request.body), model_, scheduler_.positions()), reply);
+}
+
+std::string Service::chat_prompt(const Json& body) const {
+  if (chat_) return chat_(body);
+  throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
+}
+
+void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  start(parse_chat(parse_body(request.body), model_, scheduler_.positions(),
+                   [this](const Json& body) { return chat_prompt(body); }),
+        reply);
+}
+
+void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const Json body = parse_body(request.body);
+  const Fields fields(body, "");
+  // llama.cpp calls it content, vLLM prompt.
+  const auto content = fields.text("content"), prompt = fields.text("prompt");
+  if (!content && !prompt) fields.refuse("content", "a string");
+  const bool special =
+      fields.flag("add_special")
+          .value_or(fields.flag("add_special_tokens").value_or(prompt.has_value()));
+  const auto ids = model_.tokenizer.encode(content ? *content : *prompt, special);
+  Json answer = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_.positions()}};
+  if (fields.flag("with_pieces").value_or(false)) {
+    answer["tokens"] = Json::array();
+    for (const int32_t id : ids)
+      answer["tokens"].push_back({{"id", id}, {"piece", model_.tokenizer.decode({&id, 1}, false)}});
+  }
+  reply->send(json_response(answer));
+}
+
+void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const Json body = parse_body(request.body);
+  const Fields fields(body, "");
+  const Json* list = fields.find("tokens");
+  if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");
+  std::vector<int32_t> ids;
+  for (const Json& id : *list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX)
+      fields.refuse("tokens", "a list of token ids");
+    ids.push_back(id.get<int32_t>());
+  }
+  const std::string text = model_.tokenizer.decode(ids, false);
+  reply->send(json_response({{"content", text}, {"prompt", text}}));
+}
+
+void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(json_response({{"prompt", chat_prompt(parse_body(request.body))}}));
+}
+
+void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  HttpResponse response;
+  response.type = "text/plain; version=0.0.4";
+  response.body = metrics_.text(scheduler_.counts());
+  reply->send(std::move(response));
+}
+
+}  // namespace walsh

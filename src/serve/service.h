@@ -1,0 +1,75 @@
+// The endpoints: who may ask, what is asked, and what is answered.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/load.h"
+#include "schedule/scheduler.h"
+#include "serve/completion_request.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+
+namespace walsh {
+
+struct ServiceOptions {
+  std::string model_name;             // as clients call it
+  std::vector<std::string> api_keys;  // none: nobody needs one
+  std::vector<std::string> hosts;     // names in Host besides localhost and addresses
+  std::vector<std::string> origins;   // that browsers may send requests from; "*": all
+};
+
+class Service {
+ public:
+  // Everything given by reference outlives it. `chat` is null if the model has no chat template.
+  Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat);
+
+  // For HttpServer. From any thread.
+  void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  HttpResponse error_body(int status, const std::string& message);
+  // From now on /health answers 503, and nothing new is begun.
+  void drain() { draining_ = true; }
+
+ private:
+  using Handler = void (Service::*)(const HttpRequest&, const std::shared_ptr<HttpReply>&);
+  struct Route {
+    const char *method, *path;
+    Handler handler;
+    bool open;  // without a key
+  };
+  static const std::vector<Route>& routes();
+
+  void check_host(const HttpRequest& request) const;
+  void check_key(const HttpRequest& request) const;
+  void add_origin(const HttpRequest& request, HttpResponse& response) const;
+  std::shared_ptr<HttpReply> counted(const HttpRequest& request,
+                                     const std::shared_ptr<HttpReply>& reply);
+  const Route& route_of(const HttpRequest& request) const;
+
+  void health(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void models(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
+  Json describe_model() const;
+  std::string chat_prompt(const Json& body) const;
+
+  const LoadedModel& model_;
+  Scheduler& scheduler_;
+  const ServiceOptions options_;
+  const ChatPrompt chat_;
+  Metrics metrics_;
+  const int64_t started_;
+  std::atomic<bool> draining_ = false;
+};
+
+}  // namespace walsh

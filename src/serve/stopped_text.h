@@ -1,0 +1,35 @@
+// The text of chosen tokens, up to the first of some strings that end it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace walsh {
+
+class StoppedText {
+ public:
+  // `before` stands before the first token. `tokenizer` outlives it. Empty stop strings are
+  // ignored.
+  StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
+              std::vector<std::string> stops);
+
+  // What can be shown now: complete UTF-8, without anything that may become a stop string.
+  std::string push(int32_t token);
+  // The rest, when no more tokens come.
+  std::string finish();
+  // Whether a stop string was found; nothing comes after it.
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::string release(std::string more, bool all);
+
+  StreamDecoder decoder_;
+  std::vector<std::string> stops_;
+  std::string held_;  // may be the beginning of a stop string
+  bool stopped_ = false;
+};
+
+}  // namespace walsh

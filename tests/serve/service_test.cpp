@@ -1,0 +1,374 @@
+#include "serve/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "generate/generator.h"
+#include "io/json.h"
+#include "serve/stopped_text.h"
+
+namespace walsh {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kModel = WALSH_SOURCE_DIR "/models/walsh-tiny-13m";
+
+// An answer without a network.
+class Recorded : public HttpReply {
+ public:
+  void send(HttpResponse what) override {
+    EXPECT_FALSE(done);
+    response = std::move(what);
+    done = true;
+  }
+  void start_events(HttpResponse what) override { response = std::move(what); }
+  void event(std::string text) override { events.push_back(std::move(text)); }
+  void end_events() override { done = true; }
+  void on_gone(std::function<void()> what) override { gone = std::move(what); }
+
+  Json json() const { return parse_json(response.body, "answer"); }
+  // Those of a stream but for the last one, which is [DONE].
+  std::vector<Json> chunks() const {
+    EXPECT_FALSE(events.empty());
+    EXPECT_EQ(events.back(), "data: [DONE]\n\n");
+    std::vector<Json> all;
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+      EXPECT_TRUE(events[i].starts_with("data: ") && events[i].ends_with("\n\n")) << events[i];
+      all.push_back(parse_json(std::string_view(events[i]).substr(6), "event"));
+    }
+    return all;
+  }
+
+  HttpResponse response;
+  std::vector<std::string> events;
+  std::function<void()> gone;
+  bool done = false;
+};
+
+class ServiceTest : public testing::Test {
+ protected:
+  ServiceTest() : loaded_(load_model(kModel, nullptr, load_options())) {
+    SchedulerOptions options;
+    options.positions = 256;
+    options.running = 4;
+    options.waiting = 8;
+    options.step_tokens = 64;
+    scheduler_ = std::make_unique<Scheduler>(loaded_.model, options);
+    names_.model_name = "tiny";
+    service_ = make({});
+  }
+
+  LoadOptions load_options() {
+    LoadOptions options;
+    options.pool = &pool_;
+    return options;
+  }
+  std::unique_ptr<Service> make(ChatPrompt chat) {
+    return std::make_unique<Service>(loaded_, *scheduler_, names_, std::move(chat));
+  }
+
+  std::shared_ptr<Recorded> begin(const std::string& method, const std::string& path,
+                                  const std::string& body = "",
+                                  std::map<std::string, std::string> headers = {}) {
+    const auto reply = std::make_shared<Recorded>();
+    HttpRequest request;
+    request.method = method;
+    request.path = path;
+    request.body = body;
+    request.headers = std::move(headers);
+    request.headers.emplace("host", "127.0.0.1:8080");
+    service_->handle(request, reply);
+    return reply;
+  }
+  std::shared_ptr<Recorded> ask(const std::string& method, const std::string& path,
+                                const std::string& body = "",
+                                std::map<std::string, std::string> headers = {}) {
+    const auto reply = begin(method, path, body, std::move(headers));
+    while (!reply->done && scheduler_->step()) {
+    }
+    EXPECT_TRUE(reply->done);
+    return reply;
+  }
+  std::shared_ptr<Recorded> post(const std::string& path, const Json& body) {
+    return ask("POST", path, body.dump());
+  }
+
+  std::string greedy_text(const std::string& prompt, int64_t tokens) {
+    Session session(loaded_.model, {256});
+    GenerateOptions options;
+    options.sampler.temperature = 0;
+    options.max_tokens = tokens;
+    options.stop_ids = loaded_.generation.stop_ids();
+    const auto ids = loaded_.tokenizer.encode(prompt, true);
+    const auto result = generate(session, ids, options);
+    StoppedText text(loaded_.tokenizer, ids, {});
+    std::string all;
+    for (const int32_t token : result.tokens)
+      all += text.push(token);
+    return all + text.finish();
+  }
+
+  ThreadPool pool_{2};
+  LoadedModel loaded_;
+  ServiceOptions names_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(ServiceTest, CompletesAText) {
+  const std::string prompt = "The city of London is";
+  const auto reply =
+      post("/v1/completions",
+           {{"model", "any"}, {"prompt", prompt}, {"max_tokens", 12}, {"temperature", 0}});
+  EXPECT_EQ(reply->response.status, 200) << reply->response.body;
+  const Json answer = reply->json();
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["model"], "tiny");
+  EXPECT_EQ(answer["choices"][0]["text"], greedy_text(prompt, 12));
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], loaded_.tokenizer.encode(prompt, true).size());
+}
+
+TEST_F(ServiceTest, StreamsTheSameTextAsEvents) {
+  const std::string prompt = "The city of London is";
+  const auto reply = post("/v1/completions", {{"prompt", prompt},
+                                              {"max_tokens", 12},
+                                              {"temperature", 0},
+                                              {"stream", true},
+                                              {"stream_options", {{"include_usage", true}}}});
+  std::string text;
+  const auto chunks = reply->chunks();
+  for (size_t i = 0; i + 1 < chunks.size(); ++i) {
+    text += chunks[i]["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(chunks[i]["choices"][0]["finish_reason"].is_null(), i + 2 < chunks.size());
+  }
+  EXPECT_EQ(text, greedy_text(prompt, 12));
+  EXPECT_TRUE(chunks.back()["choices"].empty());
+  EXPECT_EQ(chunks.back()["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(ServiceTest, ChatsThroughItsTemplate) {
+  service_ = make([](const Json& body) {
+    return "Q: " + body["messages"][0]["content"].get<std::string>() + " A:";
+  });
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "London"}}}},
+                     {"max_completion_tokens", 6},
+                     {"temperature", 0},
+                     {"n", 2},
+                     {"logprobs", true},
+                     {"top_logprobs", 2}};
+  const Json answer = post("/v1/chat/completions", body)->json();
+  ASSERT_EQ(answer["choices"].size(), 2u) << answer;
+  EXPECT_EQ(answer["object"], "chat.completion");
+  const Json& first = answer["choices"][0];
+  EXPECT_EQ(first["message"]["role"], "assistant");
+  EXPECT_EQ(first["message"]["content"], answer["choices"][1]["message"]["content"]);
+  ASSERT_EQ(first["logprobs"]["content"].size(), 6u);
+  const Json& token = first["logprobs"]["content"][0];
+  EXPECT_EQ(token["top_logprobs"].size(), 2u);
+  EXPECT_EQ(token["logprob"], token["top_logprobs"][0]["logprob"]);
+  Json streamed = body;
+  streamed["stream"] = true;
+  streamed["n"] = 1;
+  streamed.erase("logprobs");
+  std::string text;
+  const auto chunks = post("/v1/chat/completions", streamed)->chunks();
+  EXPECT_EQ(chunks.front()["choices"][0]["delta"]["role"], "assistant");
+  for (const Json& chunk : chunks)
+    text += chunk["choices"][0]["delta"].value("content", "");
+  EXPECT_EQ(text, first["message"]["content"]);
+  EXPECT_EQ(post("/apply-template", body)->json()["prompt"], "Q: London A:");
+}
+
+TEST_F(ServiceTest, WithoutATemplateChatIsRefused) {
+  const auto reply = post("/v1/chat/completions", {{"messages", Json::array()}});
+  EXPECT_EQ(reply->response.status, 400);
+  EXPECT_THAT(reply->response.body, HasSubstr("chat template"));
+}
+
+TEST_F(ServiceTest, StopStringsEndATextAndAreNotPartOfIt) {
+  const std::string whole = greedy_text("The city of London is", 40);
+  const std::string stop = whole.substr(whole.size() / 2, 7);
+  Json body = {{"prompt", "The city of London is"},
+               {"max_tokens", 40},
+               {"temperature", 0},
+               {"stop", Json::array({"never", stop})}};
+  const Json answer = post("/v1/completions", body)->json();
+  EXPECT_EQ(answer["choices"][0]["text"], whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  body["stream"] = true;
+  std::string text;
+  for (const Json& chunk : post("/v1/completions", body)->chunks())
+    text += chunk["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(text, whole.substr(0, whole.find(stop)));
+}
+
+// As lm-eval asks for the likelihood of a text.
+TEST_F(ServiceTest, EchoedPromptsHaveTheProbabilitiesOfTheirTokens) {
+  const auto ids = loaded_.tokenizer.encode("The city of London is the capital", true);
+  const Json answer = post("/v1/completions", {{"prompt", {ids}},
+                                               {"max_tokens", 1},
+                                               {"temperature", 0},
+                                               {"logprobs", 1},
+                                               {"echo", true}})
+                          ->json();
+  const Json& logprobs = answer["choices"][0]["logprobs"];
+  ASSERT_EQ(logprobs["tokens"].size(), ids.size() + 1) << answer;
+  ASSERT_EQ(logprobs["token_logprobs"].size(), ids.size() + 1);
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  Session session(loaded_.model, {64});
+  std::vector<std::vector<float>> rows;
+  session.forward(
+      ids, [&](int64_t, std::span<const float> row) { rows.emplace_back(row.begin(), row.end()); });
+  for (size_t i = 1; i < ids.size(); ++i) {
+    double sum = 0;
+    for (const float logit : rows[i - 1])
+      sum += std::exp(static_cast<double>(logit));
+    EXPECT_NEAR(logprobs["token_logprobs"][i].get<double>(),
+                rows[i - 1][static_cast<size_t>(ids[i])] - std::log(sum), 1e-4);
+    EXPECT_EQ(logprobs["top_logprobs"][i].size(), 1u);
+  }
+}
+
+TEST_F(ServiceTest, TokensGoThereAndBack) {
+  const Json there = post("/tokenize", {{"content", "London calling"}})->json();
+  EXPECT_EQ(there["tokens"], loaded_.tokenizer.encode("London calling", false));
+  const Json back = post("/detokenize", {{"tokens", there["tokens"]}})->json();
+  EXPECT_EQ(back["content"], "London calling");
+}
+
+TEST_F(ServiceTest, TellsOfModelsHealthAndMetrics) {
+  EXPECT_EQ(ask("GET", "/health")->json()["status"], "ok");
+  EXPECT_EQ(ask("GET", "/v1/models")->json()["data"][0]["id"], "tiny");
+  EXPECT_EQ(ask("GET", "/v1/models/tiny")->json()["meta"]["n_ctx"], 256);
+  EXPECT_EQ(ask("GET", "/v1/models/other")->response.status, 404);
+  post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 3}});
+  const auto metrics = ask("GET", "/metrics");
+  EXPECT_THAT(metrics->response.type, HasSubstr("text/plain"));
+  EXPECT_THAT(metrics->response.body, HasSubstr("walsh:requests_ended_total 1\n"));
+  EXPECT_THAT(metrics->response.body,
+              HasSubstr("walsh:time_to_first_token_seconds_bucket{le=\"+Inf\"} 1\n"));
+  service_->drain();
+  EXPECT_EQ(ask("GET", "/health")->response.status, 503);
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}})->response.status, 503);
+}
+
+TEST_F(ServiceTest, WrongFieldsAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"prompt": "a", "temperature": "hot"})", "'temperature' must be a number"},
+      {R"({"prompt": "a", "temperature": -1})", "'temperature' must be a number from 0"},
+      {R"({"prompt": "a", "top_p": 2})", "'top_p'"},
+      {R"({"prompt": "a", "max_tokens": 1.5})", "'max_tokens' must be an integer"},
+      {R"({"prompt": "a", "n": 9})", "'n' must be an integer from 1 to 8"},
+      {R"({"prompt": "a", "logprobs": 21})", "'logprobs'"},
+      {R"({"prompt": "a", "stop": 3})", "'stop'"},
+      {R"({"prompt": "a", "stream": "yes"})", "'stream' must be a boolean"},
+      {R"({"prompt": "a", "stream_options": {"include_usage": 1}})",
+       "'stream_options.include_usage'"},
+      {R"({"prompt": "a", "logit_bias": {"x": 1}})", "'logit_bias.x'"},
+      {R"({"prompt": "a", "logit_bias": {"1": "x"}})", "'logit_bias.1' must be a number"},
+      {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "'response_format.type'"},
+      {R"({"prompt": [1, "a"]})", "'prompt'"},
+      {R"({"prompt": [1, 99999999]})", "'prompt'"},
+      {R"({"prompt": {}})", "'prompt'"},
+      {R"({"prompt": []})", "'prompt'"},
+      {R"({"prompt": [[]]})", "no tokens"},
+      {R"({})", "'prompt'"},
+      {R"([])", "must be an object"},
+      {R"({"prompt": "a")", "the request's body"},
+      {R"({"prompt": "a", "temperature": 1e999})", "body"},
+  };
+  for (const auto& [body, message] : cases) {
+    const auto reply = ask("POST", "/v1/completions", body);
+    EXPECT_EQ(reply->response.status, 400) << body;
+    EXPECT_THAT(reply->json()["error"]["message"].get<std::string>(), HasSubstr(message)) << body;
+    EXPECT_EQ(reply->json()["error"]["type"], "invalid_request_error");
+  }
+  const auto long_one = post("/v1/completions", {{"prompt", std::vector<int32_t>(257, 1)}});
+  EXPECT_EQ(long_one->response.status, 400);
+  EXPECT_THAT(long_one->response.body, HasSubstr("257 tokens"));
+}
+
+TEST_F(ServiceTest, UnknownPathsAndMethodsAreRefused) {
+  EXPECT_EQ(ask("GET", "/v1/none")->response.status, 404);
+  EXPECT_EQ(ask("GET", "/v1/completions")->response.status, 405);
+  EXPECT_EQ(ask("POST", "/health")->response.status, 405);
+}
+
+TEST_F(ServiceTest, KeysHostsAndOriginsDecideWhoMayAsk) {
+  names_.api_keys = {"one", "two"};
+  names_.hosts = {"walsh.example"};
+  names_.origins = {"https://page.example"};
+  service_ = make({});
+  EXPECT_EQ(ask("GET", "/health")->response.status, 200);
+  EXPECT_EQ(ask("GET", "/v1/models")->response.status, 401);
+  EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "Bearer on"}})->response.status, 401);
+  EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "Bearer two"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/v1/models", "", {{"x-api-key", "one"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", "evil.example"}})->response.status, 403);
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", "WALSH.example:80"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", "[::1]:80"}})->response.status, 200);
+  const auto from = [&](const std::string& origin) {
+    return ask("GET", "/health", "", {{"origin", origin}})->response.headers;
+  };
+  EXPECT_EQ(from("https://page.example").at("Access-Control-Allow-Origin"), "https://page.example");
+  EXPECT_FALSE(from("https://evil.example").contains("Access-Control-Allow-Origin"));
+  EXPECT_EQ(ask("OPTIONS", "/v1/completions")->response.status, 204);
+}
+
+TEST_F(ServiceTest, AClientThatGoesAwayFreesItsPlace) {
+  const auto reply =
+      begin("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})");
+  for (int step = 0; step < 5; ++step)
+    scheduler_->step();
+  ASSERT_TRUE(reply->gone);
+  EXPECT_FALSE(reply->done);
+  reply->gone();
+  while (scheduler_->step()) {
+  }
+  EXPECT_EQ(scheduler_->counts().cancelled, 1u);
+  EXPECT_LT(scheduler_->counts().generated_tokens, 7u);
+}
+
+TEST_F(ServiceTest, AFullQueueIsSaidAtOnce) {
+  std::vector<std::shared_ptr<Recorded>> waiting;
+  for (int i = 0; i < 12; ++i)
+    waiting.push_back(begin("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 2})"));
+  const auto reply = begin("POST", "/v1/completions", R"({"prompt": "a", "stream": true, "n": 3})");
+  EXPECT_EQ(reply->response.status, 429);
+  EXPECT_TRUE(reply->response.headers.contains("Retry-After"));
+  while (scheduler_->step()) {
+  }
+  for (const auto& one : waiting)
+    EXPECT_EQ(one->response.status, 200);
+}
+
+TEST(StoppedText, HoldsBackWhatMayBecomeAStop) {
+  ThreadPool pool(1);
+  LoadOptions options;
+  options.pool = &pool;
+  const LoadedModel model = load_model(kModel, nullptr, options);
+  const auto ids = model.tokenizer.encode("one two three four", false);
+  StoppedText text(model.tokenizer, {}, {"", "two thr", "fourty"});
+  std::string shown;
+  for (const int32_t id : ids) {
+    shown += text.push(id);
+    EXPECT_EQ(shown.find("two t"), std::string::npos);
+  }
+  EXPECT_TRUE(text.stopped());
+  EXPECT_EQ(shown + text.finish(), "one ");
+  StoppedText open(model.tokenizer, {}, {"fourty"});
+  shown.clear();
+  for (const int32_t id : ids)
+    shown += open.push(id);
+  EXPECT_EQ(shown, "one two three ");
+  EXPECT_EQ(shown + open.finish(), "one two three four");
+}
+
+}  // namespace
+}  // namespace walsh
