@@ -15,9 +15,9 @@ uint64_t draw_secret() {
   // A kernel that has not gathered enough yet: what a writer of files does not know either.
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return keyed_hash(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
-                        static_cast<uint64_t>(now.tv_nsec),
-                    static_cast<uint64_t>(::getpid()));
+  return keyed_hash(
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
+      static_cast<uint64_t>(::getpid()));
 }
 
 }  // namespace

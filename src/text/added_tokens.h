@@ -49,7 +49,7 @@ class LiteralSet {
 
   std::vector<Node> nodes_{1};
   std::unordered_map<uint64_t, uint32_t, IntegerHash> edges_;  // (node, byte) -> node
-  std::array<bool, 256> first_{};                 // bytes with which a literal begins
+  std::array<bool, 256> first_{};                              // bytes with which a literal begins
 };
 
 // Const use is thread-safe.

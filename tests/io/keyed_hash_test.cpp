@@ -16,7 +16,7 @@ TEST(KeyedHash, AnotherSecretScattersKeysThatFellTogether) {
   for (uint64_t key = 0; together < 256; ++key) {
     if (place(key, 1) != 0) continue;
     ++together;
-    places.insert(place(key, 0x123456789abcdef1));
+    places.insert(place(key, 0xA0761D6478BD642F));
   }
   EXPECT_GT(places.size(), 100u);  // of 256; about 162 at random
 }
@@ -37,8 +37,9 @@ TEST(KeyedHash, TheSecretIsDrawnOnce) {
 TEST(KeyedHash, AllBitsOfNeighboursDiffer) {
   std::array<int, 64> changed{};
   constexpr int kPairs = 1000;
+  constexpr uint64_t kSecret = 0x2545F4914F6CDD1D;
   for (uint64_t key = 0; key < kPairs; ++key) {
-    const uint64_t difference = keyed_hash(key, 12345) ^ keyed_hash(key + 1, 12345);
+    const uint64_t difference = keyed_hash(key, kSecret) ^ keyed_hash(key + 1, kSecret);
     for (size_t bit = 0; bit < 64; ++bit)
       changed[bit] += static_cast<int>(difference >> bit & 1);
   }
