@@ -4,11 +4,15 @@
 
 #include <algorithm>
 
+#include "model/positions.h"
+
 namespace walsh {
 namespace {
 
 constexpr int64_t kDefaultPositions = 4096;
 constexpr int64_t kMaxSequences = 1024;
+
+}  // namespace
 
 int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   if (wanted == 0) return std::min(config.max_positions, kDefaultPositions);
@@ -19,8 +23,6 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   }
   return wanted;
 }
-
-}  // namespace
 
 Session::Session(const Model& model, const SessionOptions& options)
     : model_(model), capacity_(choose_positions(model.config, options.max_positions)) {
