@@ -16,7 +16,6 @@ namespace walsh {
 namespace {
 
 constexpr double kLeastBits = 1, kMostBits = 16;
-constexpr uint64_t kMaxSensitivityBytes = uint64_t{64} << 20;
 
 void check(const AllocateOptions& options) {
   if ((options.bits_per_weight != 0) == (options.file_bytes != 0)) {
@@ -70,8 +69,9 @@ class Allocator {
   Allocation run() {
     uint64_t budget = first_budget();
     check_budget(budget);
+    const bool known = know_sensitivity();
     read_text();
-    read_sensitivity();
+    if (!known) measure_sensitivity();
     for (;;) {
       search(budget);
       if (options_.file_bytes == 0) break;
@@ -94,16 +94,18 @@ class Allocator {
     return Model::load(source, config_, quiet);
   }
 
-  void read_sensitivity() {
+  // From the file, if there is one.
+  bool know_sensitivity() {
     const std::string& file = options_.sensitivity_file;
-    std::error_code unreadable;
-    if (!file.empty() && (std::filesystem::exists(file, unreadable) || unreadable)) {
-      sensitivity_ = parse_sensitivity(read_text_file(file, kMaxSensitivityBytes), file,
-                                       candidates_, options_.conditions);
-      return;
-    }
+    const auto text = read_sensitivity(file);
+    if (text) sensitivity_ = parse_sensitivity(*text, file, candidates_, options_.conditions);
+    return text.has_value();
+  }
+
+  void measure_sensitivity() {
+    const std::string& file = options_.sensitivity_file;
     tell("measuring sensitivity", 0, 1);
-    sensitivity_ = measure_sensitivity(
+    sensitivity_ = walsh::measure_sensitivity(
         candidates_, *plain_, *search_text_, options_.probe, load_,
         [&](int64_t done, int64_t total) { tell("measuring sensitivity", done, total); });
     if (file.empty()) return;

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "io/json.h"
+#include "io/mapped_file.h"
 
 namespace walsh {
 namespace {
 
 constexpr int kVersion = 1;
 constexpr double kLeastError = 1e-9;
+constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
 
 DamageCurve parse_curve(const Json& json, const std::string& where) {
   const Json& errors = get_array(json, "nmse", where);
@@ -33,6 +37,31 @@ DamageCurve parse_curve(const Json& json, const std::string& where) {
   return curve;
 }
 
+// Under any conditions if `conditions` is null.
+std::map<std::string, DamageCurve> read_curves(std::string_view text, const std::string& where,
+                                               const std::string_view* conditions) {
+  const Json json = parse_json(text, where);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::bad_input, where,
+                "found " + describe_json(json) + ", expected an object");
+  }
+  get_int(json, "walsh_sensitivity", where, kVersion, kVersion);
+  const std::string found = get_string(json, "conditions", where);
+  if (conditions != nullptr && found != *conditions) {
+    throw Error(ErrorCode::bad_input, where,
+                "was measured under other conditions: '" + found + "', expected '" +
+                    std::string(*conditions) + "'");
+  }
+  std::map<std::string, DamageCurve> curves;
+  for (const Json& item : get_array(json, "tensors", where)) {
+    if (!item.is_object()) throw Error(ErrorCode::bad_input, where, "a tensor is no object");
+    const std::string name = get_string(item, "tensor", where);
+    if (!curves.emplace(name, parse_curve(item, where + ": " + name)).second)
+      throw Error(ErrorCode::bad_input, where, "'" + name + "' is there twice");
+  }
+  return curves;
+}
+
 }  // namespace
 
 std::string format_sensitivity(const Candidates& candidates, const Sensitivity& sensitivity,
@@ -53,27 +82,17 @@ std::string format_sensitivity(const Candidates& candidates, const Sensitivity& 
   return json.dump(1) + "\n";
 }
 
+std::optional<std::string> read_sensitivity(const std::string& path) {
+  std::error_code unreadable;
+  if (path.empty() || (!std::filesystem::exists(path, unreadable) && !unreadable)) return {};
+  std::string text = read_text_file(path, kMaxBytes);
+  read_curves(text, path, nullptr);
+  return text;
+}
+
 std::map<std::string, DamageCurve> parse_curves(std::string_view text, const std::string& where,
                                                 std::string_view conditions) {
-  const Json json = parse_json(text, where);
-  if (!json.is_object()) {
-    throw Error(ErrorCode::bad_input, where,
-                "found " + describe_json(json) + ", expected an object");
-  }
-  get_int(json, "walsh_sensitivity", where, kVersion, kVersion);
-  if (const std::string found = get_string(json, "conditions", where); found != conditions) {
-    throw Error(ErrorCode::bad_input, where,
-                "was measured under other conditions: '" + found + "', expected '" +
-                    std::string(conditions) + "'");
-  }
-  std::map<std::string, DamageCurve> curves;
-  for (const Json& item : get_array(json, "tensors", where)) {
-    if (!item.is_object()) throw Error(ErrorCode::bad_input, where, "a tensor is no object");
-    const std::string name = get_string(item, "tensor", where);
-    if (!curves.emplace(name, parse_curve(item, where + ": " + name)).second)
-      throw Error(ErrorCode::bad_input, where, "'" + name + "' is there twice");
-  }
-  return curves;
+  return read_curves(text, where, &conditions);
 }
 
 Sensitivity parse_sensitivity(std::string_view text, const std::string& where,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,11 @@
 #include "allocate/sensitivity.h"
 
 namespace walsh {
+
+// The text of a file of measured sensitivities; nothing if there is no file (behind symbolic links)
+// or `path` is empty. Throws io, bad_input or limit naming the file if it cannot be read, and
+// bad_input if no curves stand in it: what can be known before anything is measured.
+std::optional<std::string> read_sensitivity(const std::string& path);
 
 // JSON. `conditions` names all that the measurement depends on besides the tensors: text, probe,
 // calibration, recipe.

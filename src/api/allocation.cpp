@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "allocate/sensitivity_file.h"
 #include "api/load.h"
 #include "arch/plan.h"
 #include "io/checksum.h"
@@ -73,7 +74,8 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   options.candidates.clear();
   for (const std::string& name : request.candidates)
     options.candidates.push_back(&get_format(name));
-  // Says what is wrong with the folder before anything is read.
+  // Says what is wrong with the file and the folder before anything is measured.
+  read_sensitivity(options.sensitivity_file);
   open_compressor(request.folder, base, pool);
   const auto source = open_weights(request.folder, nullptr, pool);
   check_texts(*source);

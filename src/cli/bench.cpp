@@ -23,6 +23,7 @@
 #include "cli/terminal.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/machine_probe.h"
+#include "model/positions.h"
 #include "model/session.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
@@ -237,6 +238,9 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   const std::unique_ptr<WeightSource> source = open(options, pool);
   const Stopwatch watch;
   const Model model = options.model.load_weights_only(*source, largest_use(options), pool);
+  // All of them before the first one is measured.
+  for (const Test& test : chosen_tests(options))
+    choose_positions(model.config, test.positions());
   BenchResult common;
   common.load_seconds = watch.seconds();
   common.model = source->path();

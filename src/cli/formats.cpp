@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cache/cache_type.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "eval/format_check.h"
@@ -108,6 +109,7 @@ void print_reports(const std::vector<FormatReport>& reports, const Options& opti
 int formats(const Options& options) {
   if (options.cache) return list_cache_types(options.json);
   options.machine.apply();
+  const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
   const std::vector<FormatReport> reports = check_formats(pool, options.names);
   print_reports(reports, options);

@@ -176,6 +176,7 @@ int inspect(const Options& options) {
   ProgressBar bar(is_terminal(STDERR_FILENO));
   const auto file = WalshFile::open(options.file);
   print_notes(file->notes());
+  if (!options.source.empty()) check_measurable(*file);
   std::vector<Row> rows;
   const bool calibrated = parse_json(file->recipe(), file->path()).contains("calibration");
   for (const StoredTensor& tensor : file->tensors())

@@ -22,6 +22,7 @@ namespace {
 // write(2) transfers at most 0x7ffff000 bytes at once.
 constexpr size_t kMaxWrite = size_t{1} << 30;
 
+constexpr int kMaxLinks = 40;  // as the system follows
 constexpr mode_t kPermissions = 0777;
 constexpr mode_t kNewFile = 0666;
 
@@ -34,10 +35,21 @@ std::optional<struct stat> look_at(const std::string& path) {
   return std::nullopt;
 }
 
-// The file that `path` means: the target of symbolic links, if it exists.
+// Where a symbolic link that leads to nothing leads; `path` if it is none.
+std::string follow_links(std::string path) {
+  std::error_code error;
+  for (int links = 0; links < kMaxLinks; ++links) {
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) break;
+    path = (std::filesystem::path(path).parent_path() / target).string();
+  }
+  return path;
+}
+
+// The file that `path` means: the target of symbolic links.
 std::string resolve(const std::string& path) {
   const auto found = look_at(path);
-  if (!found) return path;
+  if (!found) return follow_links(path);
   const struct stat& info = *found;
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::usage, path,

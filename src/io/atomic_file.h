@@ -17,8 +17,9 @@ inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 
 // Collects the content under "PATH.<pid>-<n>.walsh-tmp" in the same folder; commit() makes it PATH.
 // Without commit the destructor deletes it, and PATH stays absent or as it was. A symbolic link is
-// followed; a file that is replaced hands its permissions on. All failures throw io with the
-// system's reason, except a PATH that exists and is no regular file: usage.
+// followed, also one to a file that does not exist yet; a file that is replaced hands its
+// permissions on. All failures throw io with the system's reason, except a PATH that exists and is
+// no regular file: usage.
 class AtomicFile {
  public:
   // Creates the temporary file. `reserve` bytes are allocated at once where the file system can do

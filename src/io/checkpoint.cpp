@@ -164,7 +164,7 @@ void Checkpoint::correct_config(std::string config, std::string note) {
 }
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
-  const auto place = by_name_.find(std::string(name));
+  const auto place = by_name_.find(name);
   return place == by_name_.end() ? nullptr : &tensors_[place->second];
 }
 

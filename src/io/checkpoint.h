@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/dtype.h"
+#include "io/keyed_hash.h"
 #include "io/mapped_file.h"
 
 namespace walsh {
@@ -73,7 +73,7 @@ class Checkpoint {
   std::vector<std::string> files_;
   std::vector<MappedFile> shards_;
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string, size_t> by_name_;
+  StringMap<size_t> by_name_;
 };
 
 }  // namespace walsh

@@ -208,7 +208,7 @@ class Parser {
 }  // namespace
 
 const GgufEntry* GgufContent::find_entry(std::string_view key) const {
-  const auto place = metadata_index.find(std::string(key));
+  const auto place = metadata_index.find(key);
   return place == metadata_index.end() ? nullptr : &metadata[place->second];
 }
 
@@ -218,7 +218,7 @@ const GgufValue* GgufContent::find(std::string_view key) const {
 }
 
 const GgufTensor* GgufContent::find_tensor(std::string_view name) const {
-  const auto place = tensor_index.find(std::string(name));
+  const auto place = tensor_index.find(name);
   return place == tensor_index.end() ? nullptr : &tensors[place->second];
 }
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "io/gguf_types.h"
+#include "io/keyed_hash.h"
 
 namespace walsh {
 
@@ -27,7 +27,7 @@ struct GgufContent {
   // Throws bad_input naming `where` if absent.
   const GgufValue& get(std::string_view key, std::string_view where) const;
 
-  std::unordered_map<std::string, size_t> metadata_index, tensor_index;
+  StringMap<size_t> metadata_index, tensor_index;
 };
 
 // Reads and checks the header of a whole file (`bytes` is all of it). Throws bad_input naming

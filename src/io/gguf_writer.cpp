@@ -154,7 +154,7 @@ void GgufWriter::open(const std::string& path) {
 }
 
 void GgufWriter::write(std::string_view name, std::span<const std::byte> data, uint64_t offset) {
-  const auto place = names_.find(std::string(name));
+  const auto place = names_.find(name);
   if (!file_ || place == names_.end()) misuse(name, "no such tensor, or not open");
   Slot& slot = slots_[place->second];
   if (offset > slot.tensor.bytes || data.size() > slot.tensor.bytes - offset) {
@@ -167,7 +167,7 @@ void GgufWriter::write(std::string_view name, std::span<const std::byte> data, u
 }
 
 void GgufWriter::patch(std::string_view key, const GgufValue& value) {
-  const auto place = keys_.find(std::string(key));
+  const auto place = keys_.find(key);
   if (!file_ || place == keys_.end()) misuse(key, "no such key, or not open");
   if (sealed_) misuse(key, "patched after seal");
   GgufEntry& entry = metadata_[place->second];

@@ -8,11 +8,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "io/atomic_file.h"
 #include "io/gguf_types.h"
+#include "io/keyed_hash.h"
 
 namespace walsh {
 
@@ -58,7 +58,7 @@ class GgufWriter {
   uint32_t alignment_;
   std::vector<GgufEntry> metadata_;
   std::vector<Slot> slots_;
-  std::unordered_map<std::string, size_t> keys_, names_;
+  StringMap<size_t> keys_, names_;
   uint64_t data_size_ = 0, data_offset_ = 0;
   std::unique_ptr<AtomicFile> file_;
   bool sealed_ = false;

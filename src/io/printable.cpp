@@ -102,6 +102,15 @@ std::string one_line(std::string_view text) {
   return terminal_text(line);
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = sequence_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 bool is_plain_utf8(std::string_view text) {
   while (!text.empty()) {
     const size_t length = sequence_length(text);

@@ -20,8 +20,10 @@ std::string terminal_text(std::string_view text);
 // left at the end. For what a file says in a message or a table.
 std::string one_line(std::string_view text);
 
-// True if `text` is valid UTF-8 (no overlong forms, no surrogates) without control characters:
-// what tensor names and metadata keys have to be.
+// True if `text` is valid UTF-8 (no overlong forms, no surrogates).
+bool is_utf8(std::string_view text);
+
+// The same without control characters: what tensor names and metadata keys have to be.
 bool is_plain_utf8(std::string_view text);
 
 }  // namespace walsh

@@ -6,6 +6,7 @@
 #include "arch/plan.h"
 #include "model/model.h"
 #include "model/placement.h"
+#include "model/positions.h"
 
 namespace walsh {
 
@@ -24,6 +25,7 @@ class ModelLoader {
   // What can be refused before a tensor is read.
   void prepare() {
     check_names();
+    choose_positions(model_.config, options_.use.max_positions);
     model_.device_spare = placement_->plan(source_, model_.config, options_);
   }
 

@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "base/stop.h"
 #include "formats/product.h"
 #include "formats/trellis.h"
 
@@ -48,11 +49,14 @@ std::string config_of(std::string_view name) {
               "unknown shape, expected 1b, 2b, 8b, 70b or tiny");
 }
 
+constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two looks for a stop
+
 // Writes `count` values drawn from a table of 256.
 template <typename T>
 void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Random& random) {
   uint64_t bits = 0;
   for (uint64_t i = 0; i < count; ++i) {
+    if (i % kDrawn == 0) check_stop();
     if (i % 8 == 0) bits = random.next();
     std::memcpy(out + i * sizeof(T), &table[bits & 0xff], sizeof(T));
     bits >>= 8;
@@ -77,6 +81,7 @@ const std::vector<uint64_t>& random_pool() {
 void fill_random_bytes(std::byte* out, uint64_t count, Random& random) {
   const auto* pool = reinterpret_cast<const std::byte*>(random_pool().data());
   while (count > 0) {
+    check_stop();
     const uint64_t offset = random.below(kPoolBytes / 2);
     const uint64_t n = std::min(count, kPoolBytes - offset);
     std::memcpy(out, pool + offset, n);

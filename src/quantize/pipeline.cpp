@@ -7,6 +7,7 @@
 #include "io/checksum.h"
 #include "io/gguf_writer.h"
 #include "io/json.h"
+#include "io/printable.h"
 #include "quantize/bounds.h"
 #include "quantize/resume.h"
 #include "quantize/run_time.h"
@@ -32,9 +33,11 @@ GgmlType ggml_type(DType type) {
 }
 
 // The last component of the folder's path.
+// The folder's name, which may be any bytes, as the UTF-8 that strings of a GGUF file are.
 std::string model_name(const std::string& folder) {
   const auto path = std::filesystem::absolute(folder).lexically_normal();
-  return path.has_filename() ? path.filename() : path.parent_path().filename();
+  const auto name = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return one_line(name.string());
 }
 
 std::vector<uint32_t> rotation_numbers(const Rotation& r) {

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "io/json.h"
+#include "io/printable.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -12,6 +13,10 @@ constexpr int kQrBlock = 128, kOutputBlock = 128, kFoldBlock = 1024;
 
 TensorRule parse_pattern(std::string_view text, const char* flag) {
   if (text.empty()) throw Error(ErrorCode::usage, flag, "empty tensor name or pattern");
+  // Names are UTF-8, and so is the JSON that a recipe is kept as.
+  if (!is_utf8(text)) {
+    throw Error(ErrorCode::usage, flag, "'" + printable(text) + "': is not valid UTF-8");
+  }
   TensorRule rule;
   rule.pattern = text;
   if (text.starts_with("re:")) {

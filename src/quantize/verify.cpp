@@ -1,6 +1,7 @@
 #include "quantize/verify.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "quantize/balance.h"
@@ -68,8 +69,18 @@ std::vector<float> scales_of(WalshFile& file, WeightSource& checkpoint, const st
 
 }  // namespace
 
+void check_measurable(const WalshFile& file) {
+  if (!file.fold() || file.version() >= kCheckedVersion) return;
+  throw Error(ErrorCode::bad_input, file.path(),
+              "cannot be measured against its source: it is of file format version " +
+                  std::to_string(file.version()) +
+                  " and folded (--rotate residual), with rotations seeded by the number of each "
+                  "activation; this walsh seeds them by its name. It runs as it is");
+}
+
 double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& plan,
                     const std::string& tensor, ThreadPool& pool) {
+  check_measurable(file);
   const Tensor stored = file.load(tensor);
   const bool folded = file.fold().has_value();
   Tensor original = folded ? ResidualFold(plan, *file.fold(), checkpoint, pool).load(tensor)

@@ -65,7 +65,8 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
     refuse(path, "file format version " + std::to_string(version) + ", this walsh reads up to " +
                      std::to_string(kFileFormatVersion));
   }
-  result->verify_header(content, version);
+  result->version_ = version;
+  result->verify_header(content);
   result->read_texts(content);
   result->read_fold(content);
   result->read_tensors(content);
@@ -75,9 +76,9 @@ std::unique_ptr<WalshFile> WalshFile::open(const std::string& path) {
   return result;
 }
 
-void WalshFile::verify_header(const GgufContent& content, uint64_t version) {
+void WalshFile::verify_header(const GgufContent& content) {
   const GgufEntry* entry = content.find_entry(keys::kHeader);
-  if (entry == nullptr && version < kCheckedVersion) {
+  if (entry == nullptr && version_ < kCheckedVersion) {
     notes_.push_back(path() + ": written by an older walsh, without a checksum of its metadata: " +
                      "damage to them is not found");
     return;

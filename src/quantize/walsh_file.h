@@ -43,6 +43,8 @@ inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, bala
 inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
 }  // namespace keys
 
+// Since this version the header has a checksum, and rotations of a folded model are seeded by the
+// names of activations instead of their numbers.
 inline constexpr uint64_t kCheckedVersion = 3;
 
 // Name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
@@ -76,6 +78,7 @@ class WalshFile : public WeightSource {
   const std::optional<Rotation>& fold() const { return fold_; }
   // What the columns of a matrix were multiplied with, [cols], if no norm tells; empty otherwise.
   std::span<const float> column_scales(const std::string& name) const;
+  uint64_t version() const { return version_; }  // of the file's format
   uint64_t file_bytes() const { return file_->bytes().size(); }
   // Throws bad_input naming the tensor if its content does not have the stored checksum.
   void verify(const StoredTensor& tensor) const;
@@ -98,7 +101,7 @@ class WalshFile : public WeightSource {
  private:
   WalshFile() = default;
   const StoredTensor& require(const std::string& name) const;
-  void verify_header(const GgufContent& content, uint64_t version);
+  void verify_header(const GgufContent& content);
   void read_texts(const GgufContent& content);
   void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
@@ -108,6 +111,7 @@ class WalshFile : public WeightSource {
   void bind(const GgufContent& content, StoredTensor& tensor) const;
 
   std::shared_ptr<MappedFile> file_;
+  uint64_t version_ = 0;
   std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
   std::vector<std::string> notes_;
   std::optional<Rotation> fold_;

@@ -13,6 +13,7 @@
 #include "base/regex.h"
 #include "base/step_budget.h"
 #include "io/json.h"
+#include "io/keyed_hash.h"
 #include "text/normalizer.h"
 #include "text/vocabulary.h"
 
@@ -47,8 +48,8 @@ class LiteralSet {
   }
 
   std::vector<Node> nodes_{1};
-  std::unordered_map<uint64_t, uint32_t> edges_;  // (node, byte) -> node
-  std::array<bool, 256> first_{};                 // bytes with which a literal begins
+  std::unordered_map<uint64_t, uint32_t, IntegerHash> edges_;  // (node, byte) -> node
+  std::array<bool, 256> first_{};                              // bytes with which a literal begins
 };
 
 // Const use is thread-safe.

@@ -11,6 +11,7 @@
 
 #include "base/step_budget.h"
 #include "io/json.h"
+#include "io/keyed_hash.h"
 #include "text/pair_table.h"
 #include "text/vocabulary.h"
 
@@ -58,7 +59,7 @@ class BpeModel {
   Vocabulary vocabulary_;
   PairTable merges_;
   std::array<int32_t, 0x800> low_characters_;  // id of each one-character token, -1: none
-  std::unordered_map<char32_t, int32_t> high_characters_;
+  std::unordered_map<char32_t, int32_t, IntegerHash> high_characters_;
   std::array<int32_t, 256> byte_ids_;  // id of <0xNN>, -1: none
   int32_t unk_id_ = -1;                // -1: not in the vocabulary
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;

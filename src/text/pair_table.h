@@ -1,9 +1,13 @@
-// A hash table from a pair of token ids to the merge that joins them (open addressing).
+// A hash table from a pair of token ids to the merge that joins them (open addressing). The pairs
+// come from a file, so where they go depends on a secret (io/keyed_hash.h).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <vector>
+
+#include "io/keyed_hash.h"
 
 namespace walsh {
 
@@ -15,8 +19,8 @@ struct Merge {
 class PairTable {
  public:
   // `capacity`: the number of insertions to come.
-  explicit PairTable(size_t capacity = 0)
-      : slots_(std::bit_ceil(2 * capacity + 1)), shift_(64 - std::countr_zero(slots_.size())) {}
+  explicit PairTable(size_t capacity = 0, uint64_t secret = hash_secret())
+      : slots_(std::bit_ceil(2 * capacity + 1)), secret_(secret) {}
 
   // Replaces an earlier entry for the same pair; ids must not be negative.
   void insert(int32_t left, int32_t right, Merge merge) {
@@ -31,6 +35,16 @@ class PairTable {
     return slot.key == key ? &slot.merge : nullptr;
   }
 
+  // The most slots that a search for a pair in the table looks at.
+  size_t longest_search() const {
+    size_t longest = 0;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].key == kEmpty) continue;
+      longest = std::max(longest, ((i - home_of(slots_[i].key)) & (slots_.size() - 1)) + 1);
+    }
+    return longest;
+  }
+
  private:
   static constexpr uint64_t kEmpty = ~uint64_t{0};
   struct Slot {
@@ -42,10 +56,11 @@ class PairTable {
     return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
   }
 
+  size_t home_of(uint64_t key) const { return keyed_hash(key, secret_) & (slots_.size() - 1); }
+
   // The slot of the key, or the empty slot where it would go. At most half of the slots are used.
   size_t place_of(uint64_t key) const {
-    const uint64_t mixed = (key ^ (key >> 29)) * 0x9E3779B97F4A7C15u;
-    size_t place = shift_ == 64 ? 0 : static_cast<size_t>(mixed >> shift_);
+    size_t place = home_of(key);
     while (slots_[place].key != key && slots_[place].key != kEmpty) {
       place = (place + 1) & (slots_.size() - 1);
     }
@@ -53,7 +68,7 @@ class PairTable {
   }
 
   std::vector<Slot> slots_;
-  int shift_;
+  uint64_t secret_;
 };
 
 }  // namespace walsh

@@ -5,17 +5,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "io/json.h"
+#include "io/keyed_hash.h"
 
 namespace walsh {
-
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
-};
 
 class Vocabulary {
  public:
@@ -36,7 +31,7 @@ class Vocabulary {
   int32_t end() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
 
  private:
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
+  StringMap<int32_t> ids_;
   std::vector<const std::string*> tokens_;  // by id, keys of ids_
 };
 

@@ -8,7 +8,10 @@
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "quantize/sealed_file.h"
 #include "swap_tokens.h"
 #include "walsh/error.h"
 #include "walsh/stop.h"
@@ -50,6 +53,42 @@ TEST(Engine, FileAndCompressionWhileLoadingGiveTheSameText) {
   EXPECT_FALSE(text.empty());
   EXPECT_EQ(from_folder.generate("The city of London", greedy).text, text);
   EXPECT_DOUBLE_EQ(from_folder.bits_per_weight(), from_file.bits_per_weight());
+  std::remove(file.c_str());
+}
+
+TEST(Engine, KnowsDamagedMetadataAndSaysWhereItCouldNot) {
+  CompressOptions compress;
+  compress.type = "tq3";
+  compress.fast = true;
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("walsh_notes_" + std::to_string(getpid()) + ".gguf"))
+                               .string();
+  EXPECT_TRUE(quantize(kModel, file, compress, 2).notes.empty());
+  EXPECT_TRUE(Engine::open(file).notes().empty());
+  std::ifstream in(file, std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(in), {}};
+
+  std::string bad = good;
+  bad[bad.find("rope_theta") + 13] ^= 1;
+  std::ofstream(file, std::ios::binary) << bad;
+  try {
+    Engine::open(file);
+    ADD_FAILURE() << "damage not found";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_NE(std::string(e.what()).find("header: checksum"), std::string::npos) << e.what();
+  }
+
+  write_unsealed(good, file, 1);
+  const Engine old = Engine::open(file);
+  ASSERT_EQ(old.notes().size(), 1u);
+  EXPECT_NE(old.notes()[0].find("older walsh"), std::string::npos) << old.notes()[0];
+
+  compress.rotation = "none";  // the weights are not Gaussian then
+  compress.shape_gain = true;
+  const CompressReport report = quantize(kModel, file, compress, 2);
+  ASSERT_FALSE(report.notes.empty());
+  EXPECT_NE(report.notes[0].find("times the bound"), std::string::npos) << report.notes[0];
   std::remove(file.c_str());
 }
 

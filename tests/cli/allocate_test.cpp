@@ -106,6 +106,20 @@ TEST_F(AllocateCommand, MeasuredSensitivitiesAreUsedAgain) {
   EXPECT_EQ(allocate("d.gguf", {"--bpw", "3.3", "--sensitivity", kept}).status, 3);
 }
 
+// Measuring writes its stages to standard error, where one line is expected.
+TEST_F(AllocateCommand, KnownSensitivitiesAreReadBeforeAnythingIsMeasured) {
+  const std::string kept = file("s.json");
+  const auto refused = [&](const std::string& content, const std::string& reason) {
+    spill(kept, content);
+    expect_error(allocate("a.gguf", {"--bpw", "3.3", "--sensitivity", kept}), 3, reason);
+    EXPECT_EQ(slurp(kept), content);
+  };
+  refused("no JSON", "s.json");
+  refused(R"({"walsh_sensitivity": 1, "conditions": "", "tensors": [{}]})", "s.json");
+  refused(R"({"walsh_sensitivity": 1, "conditions": "", "tensors": []})", "other conditions");
+  expect_error(allocate("a.gguf", {"--bpw", "3.3", "--sensitivity", tiny()}), 3, "is a folder");
+}
+
 TEST_F(AllocateCommand, SensitivitiesKnowTheCalibrationTextByItsContent) {
   const std::string kept = file("s.json"), another = file("another");
   std::filesystem::copy(tiny(), another);

@@ -72,6 +72,19 @@ TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
   expect_error(bench("3597", "500"), 2, "context: 4097 positions");
   for (const char* depth : {"-1", "1048577", "8,x"})
     expect_error(bench("1", depth), 2, "--n-depth");
+  // The largest cache is that of the other test.
+  expect_error(walsh({"bench", model(), "-p", "4097", "-n", "20", "--parallel", "256", "-r", "1"}),
+               2, "context: 4097 positions");
+}
+
+// It has nothing to clean up, but ends as every command does. The signal comes when it is awaited.
+TEST_F(BenchCommand, FormatsEndWithTheStatusOfAnInterruption) {
+  const CommandResult r = shell(fmt::format(
+      "{} formats --check > {} 2> {} & p=$!; "
+      "until grep -q 'SigCgt:.*[4-7c-f]...$' /proc/$p/status; do :; done; kill -TERM $p; wait $p",
+      quoted(WALSH_COMMAND), quoted(file("stdout")), quoted(file("stderr"))));
+  EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_EQ(r.out, "");
 }
 
 TEST_F(BenchCommand, KernelsAreTimedPerFormatShapeAndBatch) {

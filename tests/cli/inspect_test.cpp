@@ -133,6 +133,18 @@ TEST_F(InspectCommand, SaysOfAnOlderFileThatItsMetadataAreNotChecked) {
   }
 }
 
+TEST_F(InspectCommand, AnOlderFoldedFileRunsButIsNotMeasured) {
+  const std::string path = quantize("a.gguf", "tq3", {"--rotate", "residual"});
+  write_unsealed(slurp(path), file("old.gguf"), 2);
+  EXPECT_EQ(walsh({"inspect", file("old.gguf"), "--check"}).status, 0);
+  EXPECT_EQ(walsh({"run", file("old.gguf"), "-p", "a", "-n", "1", "-q"}).status, 0);
+  const CommandResult r = walsh({"inspect", file("old.gguf"), "--check", "--source", model()});
+  EXPECT_EQ(r.status, 3) << r.err;
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.err.find("old.gguf: cannot be measured against its source"), std::string::npos)
+      << r.err;
+}
+
 TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {
   spill(file("a.gguf"), "GGUF");
   expect_error(walsh({"inspect", file("a.gguf")}), 3, "a.gguf");

@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "cli/command.h"
+#include "io/gguf.h"
 
 namespace walsh {
 namespace {
@@ -143,6 +145,15 @@ TEST_F(QuantizeCommand, SummarizesAPathThatIsNotUtf8) {
       {"quantize", model(), file("\xff.gguf"), "--type", "tq2", "--effort", "fast", "--json"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("\\ufffd.gguf"), std::string::npos) << r.out;
+}
+
+TEST_F(QuantizeCommand, NamesAModelInUtf8WhateverItsFolderIsCalled) {
+  const CommandResult r = walsh({"quantize", copied_model("m\xff\x1b[1m"), file("a.gguf"), "--type",
+                                 "tq2", "--effort", "fast"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string bytes = slurp(file("a.gguf"));
+  const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes)), "a.gguf");
+  EXPECT_EQ(content.get("general.name", "a.gguf").as_text("a.gguf"), "m\\xff\\x1b[1m");
 }
 
 TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {

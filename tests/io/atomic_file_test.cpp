@@ -122,6 +122,19 @@ TEST(AtomicFile, FollowsSymbolicLinks) {
   EXPECT_EQ(read_all(folder.file("real/target")), "new");
 }
 
+TEST(AtomicFile, FollowsSymbolicLinksToNothing) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("real"));
+  std::filesystem::create_symlink("../second", folder.file("real/first"));
+  std::filesystem::create_symlink("real/first", folder.file("link"));
+  write_file(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("real/first")));
+  EXPECT_EQ(read_all(folder.file("second")), "new");
+  std::filesystem::create_symlink("no/folder/file", folder.file("lost"));
+  EXPECT_THROW(write_file(folder.file("lost"), "new"), Error);
+}
+
 TEST(AtomicFile, KeepsThePermissionsOfTheOldFile) {
   TemporaryFolder folder;
   const auto mode_of = [](const std::string& path) {

@@ -55,7 +55,14 @@ TEST(PlainUtf8, RefusesMalformedSequences) {
        {"\x80", "\xC3", "\xC0\xAF", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
         "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\xE2\x82\x41", "\xFF"}) {
     EXPECT_FALSE(is_plain_utf8(text)) << printable(text);
+    EXPECT_FALSE(is_utf8(text)) << printable(text);
   }
+}
+
+TEST(Utf8, MayHoldControlCharacters) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("a\n\x7f\xC2\x9B \xE2\x82\xAC"));
+  EXPECT_FALSE(is_utf8("a\n\x9B"));
 }
 
 }  // namespace

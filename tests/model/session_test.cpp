@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
+#include "model/synthetic.h"
 #include "model_support.h"
+#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -176,6 +179,36 @@ TEST_F(SmallSession, RefusesContextsBeyondTheModelOrTheMemoryLimit) {
     EXPECT_EQ(e.code(), ErrorCode::limit);
     EXPECT_THAT(e.what(), testing::HasSubstr("256 positions"));
   }
+}
+
+TEST(ModelLoad, RefusesMorePositionsThanTheModelHasBeforeItReadsAnything) {
+  ThreadPool pool(1);
+  const Format& type = get_format("tq3");
+  SyntheticSource source("tiny", {&type, &type, &type});
+  const ModelConfig config = parse_config(source.config_json(), "test");
+  LoadOptions options;
+  options.pool = &pool;
+  options.use.max_positions = config.max_positions + 1;
+  size_t read = 0;
+  options.progress = [&](size_t, size_t, const std::string&) { ++read; };
+  try {
+    Model::load(source, config, options);
+    FAIL() << "loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_EQ(e.where(), "context");
+  }
+  EXPECT_EQ(read, 0u);
+}
+
+TEST(Synthetic, EndsWhenTheCallerAsks) {
+  const Format& dense = get_format("bf16");
+  const Format& coded = get_format("tq3");
+  SyntheticSource source("tiny", {&coded, &dense, &dense});
+  const std::atomic<bool> flag = true;
+  const StopScope scope(flag);
+  EXPECT_THROW(source.load("model.embed_tokens.weight"), Error);
+  EXPECT_THROW(source.load("model.layers.0.mlp.down_proj.weight"), Error);
 }
 
 // What the goldens would not notice if it were ignored: each feature must move the logits.

@@ -366,6 +366,26 @@ TEST_F(FoldTest, MeasuredErrorEqualsTheStoredOne) {
   }
 }
 
+// Rotations were seeded by numbers then: what is stored is right, but what it was made from is not
+// known any more.
+TEST_F(FoldTest, AnOlderFoldedFileCannotBeMeasured) {
+  quantize_to_file(*compressor(recipe("tq3")), tiny_.file("out.gguf"), {});
+  std::ifstream in(tiny_.file("out.gguf"), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  write_unsealed(bytes, tiny_.file("old.gguf"), 2);
+  auto file = WalshFile::open(tiny_.file("old.gguf"));
+  EXPECT_EQ(decode(file->load("o")), decode(WalshFile::open(tiny_.file("out.gguf"))->load("o")));
+  CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
+  try {
+    measure_nmse(*file, checkpoint, plan(), "q", pool_);
+    FAIL() << "measured against another rotation";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_EQ(e.where(), tiny_.file("old.gguf"));
+    EXPECT_NE(e.reason().find("file format version 2"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(FoldTest, BytesDoNotDependOnTheThreads) {
   std::string first;
   for (const int threads : {1, 3}) {

@@ -51,6 +51,26 @@ TEST(RecipeFile, ReadsEveryKey) {
   EXPECT_EQ(r.encode.scale_rule, ScaleRule::shape_gain);
 }
 
+// A recipe is kept as JSON, which has no other strings.
+TEST(RecipePattern, IsUtf8) {
+  for (const std::string pattern : {"re:(down|\xff)", "q\xC3", "re:\x80"}) {
+    for (const char* flag : {"--ignore", "--override"}) {
+      try {
+        const bool ignore = flag == std::string("--ignore");
+        ignore ? parse_ignore(pattern) : parse_override(pattern + "=tq3");
+        FAIL() << "accepted";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::usage);
+        EXPECT_EQ(e.where(), flag);
+        EXPECT_THAT(e.reason(), testing::HasSubstr("not valid UTF-8"));
+      }
+    }
+  }
+  Recipe recipe = parse_recipe(with(""), "mix.json");
+  recipe.rules = {parse_ignore("re:\xC3\xA9|\x7f")};
+  EXPECT_THAT(recipe_json(recipe), testing::HasSubstr("\xC3\xA9|"));
+}
+
 TEST(RecipeFile, WhatIsLeftOutHasItsDefault) {
   Recipe plain;
   plain.type = &get_format("tc3");

@@ -1,0 +1,40 @@
+// Hashes of keys that come from untrusted files. They depend on a number that each process draws
+// for itself: nobody can write a file whose keys all fall into one place of a table, which would
+// make reading it quadratic. No result may depend on the order in such a table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace walsh {
+
+// Drawn once; the same for the whole life of the process.
+uint64_t hash_secret();
+
+// All bits of the result are equally good.
+inline uint64_t keyed_hash(uint64_t key, uint64_t secret) {
+  uint64_t mixed = key * (secret | 1);
+  mixed = (mixed ^ (mixed >> 32)) * 0x9E3779B97F4A7C15u;
+  return mixed ^ (mixed >> 32);
+}
+uint64_t keyed_hash(std::string_view key, uint64_t secret);
+
+// For std::unordered_map and std::unordered_set.
+struct IntegerHash {
+  uint64_t secret = hash_secret();
+  size_t operator()(uint64_t key) const { return keyed_hash(key, secret); }
+};
+struct StringHash {
+  using is_transparent = void;
+  uint64_t secret = hash_secret();
+  size_t operator()(std::string_view key) const { return keyed_hash(key, secret); }
+};
+
+template <typename Value>
+using StringMap = std::unordered_map<std::string, Value, StringHash, std::equal_to<>>;
+
+}  // namespace walsh

@@ -1,0 +1,13 @@
+// How many positions a session has.
+#pragma once
+
+#include <cstdint>
+
+#include "arch/config.h"
+
+namespace walsh {
+
+// `wanted`, or for 0 those of the model up to a limit. Throws usage if the model has fewer.
+int64_t choose_positions(const ModelConfig& config, int64_t wanted);
+
+}  // namespace walsh
