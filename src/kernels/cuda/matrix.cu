@@ -119,12 +119,11 @@ int64_t padded_columns(int64_t cols) {
 }
 
 void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
-  const bool known_bits = code.bits == 2 || code.bits == 3 || code.bits == 4 || code.bits == 8;
   const auto known_group = [](int group) {
     return group == 0 || group == 32 || group == 128 || group == 256;
   };
-  if (known_bits && known_group(code.group) && (code.sub_group == 0 || code.sub_group == 32) &&
-      rows > 0 && cols > 0) {
+  if (known_group(code.group) && (code.sub_group == 0 || code.sub_group == 32) && rows > 0 &&
+      cols > 0) {
     return;
   }
   throw Error(ErrorCode::internal, "GPU weights",
@@ -134,10 +133,11 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
 }
 
 // The shape of a packed pass; memory is not there yet.
-Matrix describe(const ScalarCode& code, int64_t rows, int64_t cols) {
-  check_code(code, rows, cols);
+Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
-  matrix.code = &code;
+  matrix.code = matrix_code(format, pass);
+  const ScalarCode& code = format.code[pass];
+  check_code(code, rows, cols);
   matrix.rows = rows;
   matrix.cols = padded_columns(cols);
   const int64_t stored_group = code.group ? code.group : matrix.cols;
@@ -148,7 +148,7 @@ Matrix describe(const ScalarCode& code, int64_t rows, int64_t cols) {
 
 uint64_t code_bytes(const Matrix& m) {
   const auto rows = static_cast<uint64_t>(m.tiles() * kTileRows);
-  return checked_mul(rows, static_cast<uint64_t>(m.cols) * static_cast<uint64_t>(m.code->bits),
+  return checked_mul(rows, static_cast<uint64_t>(m.cols) * static_cast<uint64_t>(m.code.vectors()),
                      "GPU weights") /
          8;
 }
@@ -163,25 +163,25 @@ void launch_codes(const Matrix& m, const StoredPass& stored, int64_t stored_cols
   const unsigned blocks = blocks_for(shape.tiles * shape.chunks * 64);
   const auto* in = static_cast<const uint32_t*>(stored.codes);
   auto* out = m.codes.as<uint32_t>();
-  switch (m.code->bits) {
-    case 2:
+  switch (m.code.decoder) {
+    case DecoderKind::scalar2:
       pack_codes<2><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    case 3:
+    case DecoderKind::scalar3:
       pack_codes<3><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    case 4:
+    case DecoderKind::scalar4:
       pack_codes<4><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    default:
+    case DecoderKind::scalar8:
       pack_codes<8><<<blocks, kThreads, 0, stream>>>(in, out, shape);
+      break;
   }
   check_launch("weight packing");
 }
 
-void launch_groups(const Matrix& m, int64_t group, const void* in, const void* factors,
-                   int64_t stored_cols, const Buffer& out, Stream stream) {
-  const ScalarCode& code = *m.code;
+void launch_groups(const Matrix& m, const ScalarCode& code, int64_t group, const void* in,
+                   const void* factors, int64_t stored_cols, const Buffer& out, Stream stream) {
   const int64_t stored_group = code.group ? code.group : m.cols;
   const GroupShape shape{m.rows,
                          m.tiles(),
@@ -219,32 +219,32 @@ void check_arrays(const ScalarCode& code, int64_t rows, int64_t cols, const Pass
 
 }  // namespace
 
-uint64_t matrix_bytes(const ScalarCode& code, int64_t rows, int64_t cols) {
-  const Matrix m = describe(code, rows, cols);
+uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols) {
+  const Matrix m = describe(format, pass, rows, cols);
   return code_bytes(m) + group_bytes(m, m.group) +
          (m.offset_group ? group_bytes(m, m.offset_group) : 0);
 }
 
-Matrix pack_matrix(const ScalarCode& code, int64_t rows, int64_t cols, const StoredPass& stored,
-                   Stream stream) {
-  Matrix m = describe(code, rows, cols);
+Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
+                   const StoredPass& stored, Stream stream) {
+  Matrix m = describe(format, pass, rows, cols);
+  const ScalarCode& code = format.code[pass];
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
   m.codes = Buffer(code_bytes(m));
   m.scales = Buffer(group_bytes(m, m.group));
   launch_codes(m, stored, stored_cols, stream);
-  launch_groups(m, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
+  launch_groups(m, code, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
   if (m.offset_group) {
     m.offsets = Buffer(group_bytes(m, m.offset_group));
-    launch_groups(m, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
+    launch_groups(m, code, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
   }
   return m;
 }
 
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging) {
   const PassArrays& arrays = tensor.pass[pass];
-  const ScalarCode& code = tensor.format->code[pass];
-  check_code(code, tensor.rows, tensor.cols);
-  check_arrays(code, tensor.rows, tensor.cols, arrays);
+  describe(*tensor.format, pass, tensor.rows, tensor.cols);  // refuses what is not packed
+  check_arrays(tensor.format->code[pass], tensor.rows, tensor.cols, arrays);
   const std::span<const std::byte> spans[] = {arrays.codes, arrays.scales, arrays.offsets,
                                               arrays.sub_scales};
   const void* sent[4] = {};
@@ -267,8 +267,8 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
       begin += round_256(spans[i].size());
     }
   }
-  return pack_matrix(code, tensor.rows, tensor.cols, {sent[0], sent[1], sent[2], sent[3]},
-                     uploader.stream());
+  return pack_matrix(*tensor.format, pass, tensor.rows, tensor.cols,
+                     {sent[0], sent[1], sent[2], sent[3]}, uploader.stream());
 }
 
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {

@@ -23,6 +23,7 @@
 #include "base/cuda/device.h"
 #include "base/dtype.h"
 #include "formats/tensor.h"
+#include "kernels/cuda/matrix_code.h"
 
 namespace walsh::cuda {
 
@@ -32,7 +33,7 @@ inline constexpr int kPaddedColumns = 256;  // inputs are padded to a multiple o
 
 // One pass of a coded tensor.
 struct Matrix {
-  const ScalarCode* code = nullptr;
+  MatrixCode code;
   int64_t rows = 0;          // logical
   int64_t cols = 0;          // a multiple of 256
   int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one per row)
@@ -60,10 +61,10 @@ struct StoredPass {
 };
 
 // Bytes of device memory that pack_matrix allocates.
-uint64_t matrix_bytes(const ScalarCode& code, int64_t rows, int64_t cols);
+uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols);
 // Repacks one pass of a [rows, cols] tensor whose stored arrays are already on the device.
-Matrix pack_matrix(const ScalarCode& code, int64_t rows, int64_t cols, const StoredPass& stored,
-                   Stream stream);
+Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
+                   const StoredPass& stored, Stream stream);
 // Sends pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
 // repacks it there. `staging` is device memory for the stored arrays, grown when it is too small.
 // Ordered on the uploader's stream.

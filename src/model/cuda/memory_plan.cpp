@@ -76,7 +76,7 @@ uint64_t weight_bytes(const Format& format, int64_t rows, int64_t cols) {
   if (format.dense) return tensor_bytes(format, rows, cols);
   uint64_t sum = 0;
   for (int pass = 0; pass < format.passes; ++pass)
-    sum = checked_add(sum, cuda::matrix_bytes(format.code[pass], rows, cols), "GPU memory");
+    sum = checked_add(sum, cuda::matrix_bytes(format, pass, rows, cols), "GPU memory");
   return sum;
 }
 
