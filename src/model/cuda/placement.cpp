@@ -28,19 +28,6 @@ class CudaPlacement : public Placement {
     return spare;
   }
 
-  void check(const Rotation& rotation) const override {
-    if (rotation.kind != RotationKind::qr) return;
-    throw Error(ErrorCode::usage, "device " + device_.name(),
-                "rotation qr exists on the CPU only: use --device cpu");
-  }
-
-  void check(ActivationMode activations) const override {
-    if (activations == ActivationMode::f32 || activations == ActivationMode::lut) {
-      throw Error(ErrorCode::usage, "device " + device_.name(),
-                  "activations f32 and lut exist on the CPU only: use auto, i8, i8x2 or f16");
-    }
-  }
-
   void place(Linear& linear, Tensor stored) override {
     auto weights = std::make_shared<CudaWeights>();
     weights->padded = padded_cols(*stored.format, stored.cols);

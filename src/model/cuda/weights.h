@@ -29,6 +29,10 @@ struct CudaEmbedding : DeviceWeights {
   uint64_t bytes() const override;
 };
 
+inline bool is_rotated(const CudaWeights& weights) {
+  return !weights.pass.empty() && weights.rotation[0].kind != RotationKind::none;
+}
+
 inline const CudaWeights& cuda_weights(const Linear& linear) {
   return static_cast<const CudaWeights&>(*linear.device_weights);
 }
