@@ -106,7 +106,7 @@ struct Bench {
   Matrix matrix(const Format& format, Shape shape) const {
     Buffer zeros(static_cast<uint64_t>(shape.rows * shape.cols), true);
     Matrix m = pack_matrix(format, 0, shape.rows, shape.cols,
-                           {zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
+                           {zeros.as(), zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
     fill(m);
     return m;
   }

@@ -79,6 +79,6 @@ double level_rms(const Format& format, int) {
 
 }  // namespace
 
-const Codec kProductCodec = {fields, decode_row, scales, level_rms, false, true};
+const Codec kProductCodec = {fields, decode_row, scales, level_rms, true, true};
 
 }  // namespace walsh

@@ -58,10 +58,10 @@ TEST(Support, TheCpuRunsEveryFormatHoweverItIsRotated) {
   }
 }
 
-// Of codes the GPU has kernels for scalar ones, under Hadamard rotations or none.
+// Of codes the GPU has kernels for scalar and product ones, under Hadamard rotations or none.
 TEST(Support, AGpuRunsAFormatOrNamesIt) {
   for (const Format* format : formats_and_profiles()) {
-    const bool known = format->dense || format->kind == CodeKind::scalar;
+    const bool known = format->kind != CodeKind::trellis;
     for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr, RotationKind::none}) {
       for (const int block : {32, 256, 1024}) {
         const StoredForm form = form_with(*format, kind, block);

@@ -35,12 +35,26 @@ __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
   return table;
 }
 
+// Eight bytes, which are numbers plus 128, as f16.
+__device__ __forceinline__ void bytes_to_f16(uint32_t low, uint32_t high, uint32_t (&pairs)[4]) {
+  const __half2 bias = __float2half2_rn(1152.0f);  // 0x6400 + u is 1024 + u
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    uint32_t pair = __byte_perm(p < 2 ? low : high, 0x64646464u, p % 2 ? 0x4342 : 0x4140);
+    const __half2 value = __hsub2(*reinterpret_cast<__half2*>(&pair), bias);
+    pairs[p] = *reinterpret_cast<const uint32_t*>(&value);
+  }
+}
+
 // Scalar codes of 2, 3, 4 or 8 bits. What kernels ask of a decoder:
 //   kKind                        its name on the host
 //   kVectors                     code_vectors; a row of a chunk has as many words
 //   kSplit, decode_split         whether levels are better made as two operands, and how
 //   decode(words, i, table, ..)  int8 operands of block i of 32 columns from a row's words
 //   decode_f16(words, i, ..)     the same as f16 pairs
+//   kTable, load_table(from)     whether blocks keep a table in shared memory, and how they get it
+//                                before the first barrier
+//   kUnitLevels                  whether f16 levels have to be multiplied by MatrixCode::unit
 template <int Bits>
 struct ScalarDecoder {
   static constexpr DecoderKind kKind = Bits == 2   ? DecoderKind::scalar2
@@ -49,6 +63,8 @@ struct ScalarDecoder {
                                                    : DecoderKind::scalar8;
   static constexpr int kVectors = Bits;
   static constexpr bool kSplit = Bits == 4;
+  static constexpr bool kTable = false;
+  static constexpr bool kUnitLevels = false;
 
   // Levels of columns 32 i + 8 t + r of one row: r < 4 in `low`, r >= 4 in `high`.
   static __device__ __forceinline__ void decode(const uint32_t* words, int i,
@@ -90,14 +106,7 @@ struct ScalarDecoder {
                                                     const LevelTable& high_bytes,
                                                     uint32_t (&pairs)[4]) {
     if constexpr (Bits == 8) {
-      const __half2 bias = __float2half2_rn(1152.0f);  // 0x6400 + u is 1024 + u
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        const uint32_t u = words[2 * i + p / 2] ^ 0x80808080u;
-        uint32_t pair = __byte_perm(u, 0x64646464u, p % 2 ? 0x4342 : 0x4140);
-        const __half2 value = __hsub2(*reinterpret_cast<__half2*>(&pair), bias);
-        pairs[p] = *reinterpret_cast<const uint32_t*>(&value);
-      }
+      bytes_to_f16(words[2 * i] ^ 0x80808080u, words[2 * i + 1] ^ 0x80808080u, pairs);
     } else {
       uint32_t s = selectors(words, i);
 #pragma unroll
@@ -142,6 +151,63 @@ struct ScalarDecoder {
     const uint32_t lower = permute(table.words[0], table.words[1], select);
     const uint32_t upper = permute(table.words[2], table.words[3], select);
     return permute(lower, upper, choose);
+  }
+};
+
+// Matrix::table of the product codes that a block multiplies with.
+__shared__ __align__(16) uint16_t product_table[2][256];
+
+// Product codes. The pointers of a row's 16 columns belong to two lanes, each of which has half of
+// them in its registers (matrix.h): all lanes of a warp decode together. Of an entry a lane needs
+// two values of four, one for each of its operands.
+struct ProductDecoder {
+  static constexpr DecoderKind kKind = DecoderKind::product;
+  static constexpr int kVectors = 3;
+  static constexpr bool kSplit = false;
+  static constexpr bool kTable = true;
+  static constexpr bool kUnitLevels = true;
+
+  static_assert(sizeof product_table == table_bytes(kKind));
+
+  static __device__ __forceinline__ void load_table(const void* from) {
+    constexpr int kVectorsOfTable = sizeof product_table / sizeof(uint4);
+    for (auto i = threadIdx.x; i < kVectorsOfTable; i += blockDim.x)
+      reinterpret_cast<uint4*>(product_table)[i] = static_cast<const uint4*>(from)[i];
+  }
+
+  // words[0] of `table` is twice the residual, in its second byte.
+  static __device__ __forceinline__ void decode(const uint32_t* words, int i,
+                                                const LevelTable& table, uint32_t& low,
+                                                uint32_t& high) {
+    biased(words, i, table.words[0], low, high);
+    low ^= 0x80808080u;
+    high ^= 0x80808080u;
+  }
+
+  static __device__ __forceinline__ void decode_f16(const uint32_t* words, int i,
+                                                    const LevelTable& table, const LevelTable&,
+                                                    uint32_t (&pairs)[4]) {
+    uint32_t low, high;
+    biased(words, i, table.words[0], low, high);
+    bytes_to_f16(low, high, pairs);
+  }
+
+ private:
+  // Levels plus 128; bytes do not carry.
+  static __device__ __forceinline__ void biased(const uint32_t* words, int i, uint32_t residual,
+                                                uint32_t& low, uint32_t& high) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const uint32_t pointers = __shfl_sync(~0u, words[i % 2], (lane & ~1) | i / 2);
+    const uint16_t* entries = product_table[lane & 1];
+    uint32_t values[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v)
+      values[v] = entries[pointers >> (8 * v) & 255u];
+    const uint32_t first = permute(values[0], values[1], 0x5410u);
+    const uint32_t second = permute(values[2], values[3], 0x5410u);
+    const uint32_t signs = (words[2] >> i) & 0x11111111u;
+    low = permute(first, second, 0x6420u) + permute(residual, 0, signs);
+    high = permute(first, second, 0x7531u) + permute(residual, 0, upper_half(signs));
   }
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "formats/product.h"
 #include "kernels/cuda/matrix.h"
 #include "walsh/error.h"
 
@@ -81,6 +82,42 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
   }
 }
 
+// The same of product codes (formats/product.h), whose 32 columns are three words.
+__global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
+  constexpr int kWords = 3;
+  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int lane = static_cast<int>(index % 32), half = static_cast<int>(index / 32 % 2);
+  const int64_t chunk = index / 64 % shape.chunks, tile = index / 64 / shape.chunks;
+  if (tile >= shape.tiles) return;
+  const int t = lane % 4;
+  const int64_t row = tile * kTileRows + lane / 4 + 8 * half;
+  uint32_t words[kWords] = {};
+  for (int i = 0; i < 4; ++i) {
+    const int64_t unit = chunk * 4 + i;
+    if (row >= shape.rows || unit >= shape.stored_units) continue;
+    const uint32_t* in = stored + (row * shape.stored_units + unit) * kWords;
+    if (i / 2 == t % 2) words[i % 2] = in[t / 2];
+    for (int r = 0; r < 8; ++r) {
+      const uint32_t negative = in[2] >> (8 * (r % 4) + 2 * t + r / 4) & 1u;
+      words[2] |= (negative ^ 1u) << (16 * (r / 4) + 4 * (r % 4) + i);
+    }
+  }
+  const int64_t piece = tile * (shape.chunks / 2) + chunk / 2;
+  for (int i = 0; i < kWords; ++i) {
+    const int number = (static_cast<int>(chunk % 2) * 2 + half) * kWords + i;
+    out[((piece * kWords + number / 4) * 32 + lane) * 4 + number % 4] = words[i];
+  }
+}
+
+// [256][4] entries to Matrix::table.
+__global__ void pack_codebook(const int8_t* codebook, uint16_t* out, int residual) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= 2 * kProductEntries) return;
+  const int8_t* entry = codebook + i % kProductEntries * kProductValues + i / kProductEntries * 2;
+  const auto byte = [&](int v) { return static_cast<unsigned>(entry[v] - residual + 128) & 255u; };
+  out[i] = static_cast<uint16_t>(byte(0) | byte(1) << 8);
+}
+
 struct GroupShape {
   int64_t rows, tiles, groups;
   int64_t stored_groups;  // of a row of `in`
@@ -132,11 +169,19 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
                   std::to_string(code.sub_group ? code.sub_group : code.group));
 }
 
+// A pass as far as its scales and offsets go.
+ScalarCode grouping(const Format& format, int pass) {
+  if (format.kind != CodeKind::product) return format.code[pass];
+  ScalarCode code;
+  code.group = format.product.group;
+  return code;
+}
+
 // The shape of a packed pass; memory is not there yet.
 Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
   matrix.code = matrix_code(format, pass);
-  const ScalarCode& code = format.code[pass];
+  const ScalarCode code = grouping(format, pass);
   check_code(code, rows, cols);
   matrix.rows = rows;
   matrix.cols = padded_columns(cols);
@@ -176,6 +221,9 @@ void launch_codes(const Matrix& m, const StoredPass& stored, int64_t stored_cols
     case DecoderKind::scalar8:
       pack_codes<8><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
+    case DecoderKind::product:
+      pack_product_codes<<<blocks, kThreads, 0, stream>>>(in, out, shape);
+      break;
   }
   check_launch("weight packing");
 }
@@ -206,15 +254,19 @@ void require_bytes(std::span<const std::byte> array, int64_t elements, uint64_t 
               "has " + std::to_string(array.size()) + " bytes, expected " + std::to_string(needed));
 }
 
-// The arrays of a pass are as large as the packing reads.
-void check_arrays(const ScalarCode& code, int64_t rows, int64_t cols, const PassArrays& arrays) {
-  const int64_t stored = ceil_div(cols, kUnit) * kUnit;
-  const int64_t groups = rows * groups_per_row(code, stored);
-  require_bytes(arrays.codes, rows * code_bytes_per_row(code, stored), 1, "codes");
-  require_bytes(arrays.scales, groups, 2, "scales");
-  if (code.has_offset) require_bytes(arrays.offsets, groups, 2, "offsets");
-  if (code.sub_group)
-    require_bytes(arrays.sub_scales, rows * sub_groups_per_row(code, stored), 2, "sub_scales");
+// The entries of a product code, which may be the tensor's own.
+std::span<const std::byte> codebook_of(const Tensor& tensor) {
+  if (tensor.format->kind != CodeKind::product) return {};
+  return {reinterpret_cast<const std::byte*>(product_codebook(tensor)), size_t{kCodebookBytes}};
+}
+
+// The arrays of a pass are as large as the packing reads, and values are those that kernels add up.
+void check_arrays(const Tensor& tensor, int pass) {
+  const PassArrays& arrays = tensor.pass[pass];
+  for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
+    require_bytes(arrays.*field.array, field.rows, field.row_bytes, field.suffix);
+  if (tensor.format->kind == CodeKind::product)
+    check_codebook(tensor.format->product, product_codebook(tensor));
 }
 
 }  // namespace
@@ -222,13 +274,14 @@ void check_arrays(const ScalarCode& code, int64_t rows, int64_t cols, const Pass
 uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols) {
   const Matrix m = describe(format, pass, rows, cols);
   return code_bytes(m) + group_bytes(m, m.group) +
-         (m.offset_group ? group_bytes(m, m.offset_group) : 0);
+         (m.offset_group ? group_bytes(m, m.offset_group) : 0) +
+         static_cast<uint64_t>(table_bytes(m.code.decoder));
 }
 
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream) {
   Matrix m = describe(format, pass, rows, cols);
-  const ScalarCode& code = format.code[pass];
+  const ScalarCode code = grouping(format, pass);
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
   m.codes = Buffer(code_bytes(m));
   m.scales = Buffer(group_bytes(m, m.group));
@@ -238,18 +291,28 @@ Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
     m.offsets = Buffer(group_bytes(m, m.offset_group));
     launch_groups(m, code, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
   }
+  if (const int bytes = table_bytes(m.code.decoder); bytes > 0) {
+    if (stored.codebook == nullptr)
+      throw Error(ErrorCode::internal, "GPU weights", "a product code without its codebook");
+    m.table = Buffer(static_cast<uint64_t>(bytes));
+    pack_codebook<<<2 * kProductEntries / kThreads, kThreads, 0, stream>>>(
+        static_cast<const int8_t*>(stored.codebook), m.table.as<uint16_t>(),
+        format.product.residual);
+    check_launch("codebook packing");
+  }
   return m;
 }
 
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging) {
   const PassArrays& arrays = tensor.pass[pass];
   describe(*tensor.format, pass, tensor.rows, tensor.cols);  // refuses what is not packed
-  check_arrays(tensor.format->code[pass], tensor.rows, tensor.cols, arrays);
+  check_arrays(tensor, pass);
   const std::span<const std::byte> spans[] = {arrays.codes, arrays.scales, arrays.offsets,
-                                              arrays.sub_scales};
-  const void* sent[4] = {};
+                                              arrays.sub_scales, codebook_of(tensor)};
+  constexpr int kArrays = 5;
+  const void* sent[kArrays] = {};
   if (tensor.on_gpu) {
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kArrays; ++i)
       sent[i] = spans[i].data();
   } else {
     uint64_t total = 0;
@@ -260,7 +323,7 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
       staging = Buffer(total);
     }
     uint64_t begin = 0;
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kArrays; ++i) {
       if (spans[i].empty()) continue;
       sent[i] = staging.as<std::byte>() + begin;
       uploader.copy(staging.as<std::byte>() + begin, spans[i].data(), spans[i].size());
@@ -268,7 +331,7 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
     }
   }
   return pack_matrix(*tensor.format, pass, tensor.rows, tensor.cols,
-                     {sent[0], sent[1], sent[2], sent[3]}, uploader.stream());
+                     {sent[0], sent[1], sent[2], sent[3], sent[4]}, uploader.stream());
 }
 
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {

@@ -31,6 +31,16 @@ void set_byte(LevelTable& table, int code, uint32_t byte) {
   table.words[code / 4] |= (byte & 0xffu) << (8 * (code % 4));
 }
 
+MatrixCode product_code(const ProductCode& code) {
+  MatrixCode out;
+  out.decoder = DecoderKind::product;
+  out.unit = code.unit;
+  set_byte(out.levels, 1, static_cast<uint32_t>(2 * code.residual));
+  out.low = out.levels;
+  out.own_table = code.own_codebook;
+  return out;
+}
+
 }  // namespace
 
 MatrixCode matrix_code(const ScalarCode& code) {
@@ -53,9 +63,10 @@ MatrixCode matrix_code(const ScalarCode& code) {
 }
 
 MatrixCode matrix_code(const Format& format, int pass) {
-  if (format.kind != CodeKind::scalar || pass >= format.passes)
-    refuse("no decoder for " + std::string(format.name));
-  return matrix_code(format.code[pass]);
+  if (pass < format.passes && format.kind == CodeKind::scalar)
+    return matrix_code(format.code[pass]);
+  if (pass < format.passes && format.kind == CodeKind::product) return product_code(format.product);
+  refuse("no decoder for " + std::string(format.name));
 }
 
 }  // namespace walsh::cuda

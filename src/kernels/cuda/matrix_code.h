@@ -12,12 +12,14 @@
 
 namespace walsh::cuda {
 
-enum class DecoderKind : uint8_t { scalar2, scalar3, scalar4, scalar8 };
+enum class DecoderKind : uint8_t { scalar2, scalar3, scalar4, scalar8, product };
 inline constexpr DecoderKind kDecoders[] = {DecoderKind::scalar2, DecoderKind::scalar3,
-                                            DecoderKind::scalar4, DecoderKind::scalar8};
+                                            DecoderKind::scalar4, DecoderKind::scalar8,
+                                            DecoderKind::product};
 
 template <int Bits>
 struct ScalarDecoder;
+struct ProductDecoder;
 
 // body.operator()<Decoder>() with the decoder of that kind.
 template <typename Body>
@@ -29,6 +31,8 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
       return body.template operator()<ScalarDecoder<3>>();
     case DecoderKind::scalar4:
       return body.template operator()<ScalarDecoder<4>>();
+    case DecoderKind::product:
+      return body.template operator()<ProductDecoder>();
     default:
       return body.template operator()<ScalarDecoder<8>>();
   }
@@ -36,7 +40,7 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
 
 // 16-byte vectors that a lane has of a unit, 16 rows by 256 columns: the bits of a weight.
 constexpr int code_vectors(DecoderKind kind) {
-  constexpr int kVectors[] = {2, 3, 4, 8};
+  constexpr int kVectors[] = {2, 3, 4, 8, 3};
   return kVectors[static_cast<int>(kind)];
 }
 
@@ -47,11 +51,18 @@ struct LevelTable {
   bool operator==(const LevelTable&) const = default;
 };
 
+// Bytes of a table that blocks keep in shared memory, of decoders that have one.
+constexpr int table_bytes(DecoderKind kind) {
+  return kind == DecoderKind::product ? 1024 : 0;
+}
+
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
-  float unit = 1;            // of the int8 levels
+  float unit = 1;  // of the int8 levels
+  // Of scalar codes; product codes have twice the residual in the second byte of levels and low.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
+  bool own_table = false;    // the tensor's, so that no other matrix has the same
 
   int vectors() const { return code_vectors(decoder); }
   bool operator==(const MatrixCode&) const = default;

@@ -9,7 +9,7 @@ namespace walsh::cuda {
 template <typename Decoder, int Flush, int Tiles8>
 struct Matvec {
   static constexpr MatvecMemory kMemory =
-      matvec_memory(Decoder::kVectors, Flush, Tiles8, kMatvecArchitecture);
+      matvec_memory(Decoder::kKind, Flush, Tiles8, kMatvecArchitecture);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
@@ -180,6 +180,7 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     matvec_kernel_of(const __grid_constant__ MatvecArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
   allow_next_kernel();
+  if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
   Matvec<Decoder, Flush, Tiles8>(args, shared).run();
 }
 

@@ -40,6 +40,7 @@ struct MatvecArgs {
   int planes = 1;
   float unit = 1;
   LevelTable table{};
+  const void* codebook = nullptr;  // Matrix::table
 
   int scale_vectors = 0;  // 16-byte vectors of scales that a unit has
   int scale_tile = 0;     // bytes from tile to tile
@@ -94,15 +95,16 @@ struct MatvecMemory {
 };
 
 // Up to 8 vectors leave room for deeper rings than the most there can be. Still deeper ones are
-// slower (docs/gpu.md).
-constexpr MatvecMemory matvec_memory(int code_vectors, int flush, int tiles8, int architecture) {
-  const int warps = matvec_warps(code_vectors);
-  const int stage = unit_bytes(code_vectors, flush);
+// slower (docs/gpu.md). Where a table lies beside them, fewer fit a device of 99 KB that runs code
+// for 8.0.
+constexpr MatvecMemory matvec_memory(DecoderKind decoder, int flush, int tiles8, int architecture) {
+  const int vectors = code_vectors(decoder), warps = matvec_warps(vectors);
+  const int stage = unit_bytes(vectors, flush);
   const bool large = architecture == 80 || architecture == 90;  // 163 and 227 KB, others have 99
-  const int deep = code_vectors == 2                                                ? 4
-                   : code_vectors == 3 || (code_vectors == 8 && architecture == 90) ? 3
-                                                                                    : 2;
-  const int shallow = code_vectors == 2 ? 3 : code_vectors == 8 ? 1 : 2;
+  const bool three =
+      (vectors == 3 && table_bytes(decoder) == 0) || (vectors == 8 && architecture == 90);
+  const int deep = vectors == 2 ? 4 : three ? 3 : 2;
+  const int shallow = vectors == 2 ? 3 : vectors == 8 ? 1 : 2;
   const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
   return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};

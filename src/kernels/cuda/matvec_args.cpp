@@ -67,6 +67,7 @@ void describe_matrix(const Matrix& m, MatvecArgs& args) {
   args.units = static_cast<int>(m.cols / kUnitColumns);
   args.unit = m.code.unit;
   args.table = m.code.levels;
+  args.codebook = m.table.as();
   args.scale_shift = per_row ? 3 : group_shift(m.group);
   args.scale_vectors = per_row ? 2 : static_cast<int>(2 * kUnitColumns / m.group);
   args.scale_step = per_row ? 0 : args.scale_vectors * 16;
@@ -82,8 +83,8 @@ void describe_matrix(const Matrix& m, MatvecArgs& args) {
 
 bool same_launch(const PassProduct& a, const PassProduct& b) {
   const Matrix &m = *a.matrix, &n = *b.matrix;
-  return a.input == b.input && a.pass == b.pass && m.code == n.code && m.cols == n.cols &&
-         m.group == n.group && m.offset_group == n.offset_group;
+  return a.input == b.input && a.pass == b.pass && m.code == n.code && !m.code.own_table &&
+         m.cols == n.cols && m.group == n.group && m.offset_group == n.offset_group;
 }
 
 bool for_launches(std::span<const Product> products, int pass,
@@ -121,14 +122,13 @@ int tiles_of_8(int vectors) {
 }
 
 int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, MatvecArgs& args) {
-  constexpr int64_t kStatic = 1024;  // of the runtime and of the kernel
+  const int64_t fixed = 1024 + table_bytes(kind.decoder);  // of the runtime and of the kernel
   for (int most = kMaxVectors; most > 0; most /= 2) {
     int64_t fit = args.units;
     for (int tokens = 1; tokens <= most; ++tokens) {
       const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
-      const MatvecMemory memory =
-          matvec_memory(code_vectors(kind.decoder), kind.flush, tiles8, architecture);
-      const int64_t space = shared - kStatic - memory.ring_bytes() - memory.sum_bytes;
+      const MatvecMemory memory = matvec_memory(kind.decoder, kind.flush, tiles8, architecture);
+      const int64_t space = shared - fixed - memory.ring_bytes() - memory.sum_bytes;
       fit = std::min(fit, space / input_bytes(vectors, tiles8, args.x_group));
     }
     if (fit <= 0) continue;
@@ -140,8 +140,7 @@ int plan_slices(const MatvecKind& kind, int64_t shared, int architecture, Matvec
 }
 
 int64_t matvec_bytes(const MatvecKind& kind, const MatvecArgs& args, int architecture) {
-  const MatvecMemory memory =
-      matvec_memory(code_vectors(kind.decoder), kind.flush, kind.tiles8, architecture);
+  const MatvecMemory memory = matvec_memory(kind.decoder, kind.flush, kind.tiles8, architecture);
   const int64_t units = std::min(args.units, args.slice_units);
   return memory.ring_bytes() + memory.sum_bytes +
          units * input_bytes(args.vectors, kind.tiles8, args.x_group);

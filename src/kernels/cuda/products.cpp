@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matvec_args.h"
+#include "kernels/cuda/prompt_tile.h"
 
 namespace walsh::cuda {
 namespace {
@@ -77,9 +78,7 @@ void check_product(const Product& p) {
 
 }  // namespace
 
-void multiply(std::span<const Product> products, int64_t m, Stream stream) {
-  if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
-  if (m == 0) return;
+void detail::multiply_slices(std::span<const Product> products, int64_t m, Stream stream) {
   for (const Product& p : products)
     if (p.pass[0] || p.pass[1]) check_product(p);
   for (int pass = 0; pass < 2; ++pass) {
@@ -88,6 +87,11 @@ void multiply(std::span<const Product> products, int64_t m, Stream stream) {
       return true;
     });
   }
+}
+
+void multiply(std::span<const Product> products, int64_t m, Stream stream) {
+  if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
+  if (m > 0) detail::multiply_slices(products, m, stream);
 }
 
 }  // namespace walsh::cuda

@@ -95,6 +95,11 @@ void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shap
 void multiply_many(std::span<const Product> products, int64_t m, Stream stream) {
   if (m <= 0) return;
   if (m <= kMaxVectors) return multiply(products, m, stream);
+  const auto has_tiles = [](const Product& p) {
+    return detail::kernel_for(p, 0) != nullptr && (!p.pass[1] || detail::kernel_for(p, 1));
+  };
+  if (!std::all_of(products.begin(), products.end(), has_tiles))
+    return detail::multiply_slices(products, m, stream);
   int64_t rows = 0;
   for (const Product& product : products)
     rows += product.pass[0]->rows;

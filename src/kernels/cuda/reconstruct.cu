@@ -153,6 +153,10 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
   };
   for (int k = 0; k < kRing - 1; ++k)
     load(k);
+  if constexpr (First::kTable) {
+    First::load_table(first.table);
+    __syncthreads();
+  }
   const PieceState state(first, piece, lane);
   const PieceState state2(kResidual ? second : PassView(), piece, lane);
   for (int k = 0, tile = begin; tile < end; ++k, tile += gridDim.y) {
@@ -229,6 +233,8 @@ PassView pass_view(const RowProduct& product, int pass, bool keep_rotated) {
   }
   view.level_low = m.code.low;
   view.level_high = m.code.high;
+  view.unit = m.code.unit;
+  view.table = m.table.as();
   view.cols = static_cast<int>(product.cols);
   if (rotated) {
     view.block = rotation.block;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/launch.h"
@@ -157,7 +158,8 @@ bool StepProgram::describe_codes(std::span<const PassProduct> group, StepPhase& 
     detail::describe_matrix(m, args);
     const bool scales = args.scale_step == args.scale_vectors * 16 || args.units == 1;
     const bool offsets = args.offset_step == args.offset_vectors * 16 || args.units == 1;
-    if (!scales || !offsets) return false;
+    const bool table = table_bytes(m.code.decoder) > 0;  // which a step has no room for
+    if (!scales || !offsets || table) return false;
     StepCode& code = phase.code[i];
     code.table = args.table;
     code.unit = args.unit;
@@ -187,7 +189,13 @@ StepMemory StepProgram::Codes::memory() const {
 StepKernel StepProgram::Codes::kernel() const {
   if (several()) return step_kernel_of_several(wide());
   const auto& [decoder, flush] = *kinds.begin();
-  return with_decoder(decoder, [flush]<typename Decoder>() { return step_kernel<Decoder>(flush); });
+  return with_decoder(decoder, [flush]<typename Decoder>() -> StepKernel {
+    if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
+      throw Error(ErrorCode::internal, "step", "has no kernel for the code");
+    } else {
+      return step_kernel<Decoder>(flush);
+    }
+  });
 }
 
 // Signs of a rotation, of which a step has few.

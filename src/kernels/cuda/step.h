@@ -45,9 +45,10 @@ class StepProgram {
   static bool available();
 
   // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, a residual, a scale per row, a gate other than silu, an
-  // order in which blocks could overwrite what others read): then a program cannot be had. Products
-  // may have different codes; if all have the same, the kernel has fewer instructions.
+  // rotation above 256 columns, two planes, a residual, a scale per row, a product code, a gate
+  // other than silu, an order in which blocks could overwrite what others read): then a program
+  // cannot be had. Products may have different codes; if all have the same, the kernel has fewer
+  // instructions.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Product> products);
   // rope_and_store() and attend_rows() of one row, whose queries stay as they are. False for heads

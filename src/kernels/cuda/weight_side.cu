@@ -12,7 +12,8 @@ bool can_rotate_weights(std::span<const RowProduct> products) {
     for (int pass = 0; pass < 2 && product.pass[pass] != nullptr; ++pass) {
       const Rotation& rotation = product.rotation[pass];
       if (rotation.kind != RotationKind::hadamard || rotation.block > detail::kPieceColumns ||
-          product.pass[pass]->code.vectors() > detail::kWeightSideVectorsOfCodes)
+          product.pass[pass]->code.vectors() > detail::kWeightSideVectorsOfCodes ||
+          table_bytes(product.pass[pass]->code.decoder) > 0)
         return false;
     }
   }

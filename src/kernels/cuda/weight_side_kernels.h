@@ -16,7 +16,7 @@ struct WeightSideIo {
   bool add = false;
 };
 
-// Codes of more vectors have no kernel.
+// Codes of more vectors, and those with a table, have no kernel.
 inline constexpr int kWeightSideVectorsOfCodes = 4;
 void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
                         Stream stream);

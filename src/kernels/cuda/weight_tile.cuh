@@ -31,6 +31,8 @@ struct PassView {
   int groups = 0, group_shift = 0;    // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
   LevelTable level_low{}, level_high{};  // MatrixCode::low, high
+  float unit = 1;                        // MatrixCode::unit, where levels are integers
+  const void* table = nullptr;           // Matrix::table
   int cols = 0;       // padded columns: what the rotation's segments are cut from
   int full_cols = 0;  // of whole blocks
   int block = 0;      // of the rotation, 0: nothing to rotate back
@@ -164,7 +166,8 @@ __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) 
 template <typename Decoder>
 __device__ inline float scale_of(const TileStage<Decoder>& stage, const PassView& w, int c, int i,
                                  int lane, int half) {
-  return half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  const float scale = half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  return Decoder::kUnitLevels ? scale * w.unit : scale;
 }
 
 template <typename Decoder>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/product.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"
@@ -66,6 +67,11 @@ class CudaPlacement : public Placement {
       keep(stored.pass[pass].scales);
       if (code.has_offset) keep(stored.pass[pass].offsets);
       if (code.sub_group != 0) keep(stored.pass[pass].sub_scales);
+      if (stored.format->kind == CodeKind::product) {
+        const int8_t* codebook = product_codebook(stored);
+        check_codebook(stored.format->product, codebook);
+        keep({reinterpret_cast<const std::byte*>(codebook), size_t{kCodebookBytes}});
+      }
     }
     embedding_data_ = stored.data.data();
     embedding_ = embedding;

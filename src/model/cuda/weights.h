@@ -24,7 +24,8 @@ struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
-  std::vector<cuda::Buffer> arrays;  // in the order of array_specs
+  // In the order of array_specs; a product code always with a codebook.
+  std::vector<cuda::Buffer> arrays;
 
   uint64_t bytes() const override;
 };

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "arch/plan.h"
+#include "formats/codec.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
 #include "quantize/open.h"
@@ -39,7 +40,7 @@ constexpr auto kParamName = [](const auto& info) {
 std::vector<std::string> formats_of_the_gpu() {
   std::vector<std::string> names;
   for (const Format& format : all_formats())
-    if (format.dense || format.kind == CodeKind::scalar) names.emplace_back(format.name);
+    if (why_not(Device{true, 0}, format).empty()) names.emplace_back(format.name);
   return names;
 }
 
@@ -93,7 +94,8 @@ TEST_P(CudaModelEnds, AHeadMayBeCodedWhereLayersAreNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ends, CudaModelEnds,
-                         testing::Values("q8_0", "q4_0", "tq3", "itq3_s8", "tq4+2", "f32", "bf16"),
+                         testing::Values("q8_0", "q4_0", "tq3", "itq3_s8", "tq4+2", "pq3",
+                                         "pq3:layer", "f32", "bf16"),
                          kParamName);
 
 class CudaModelParts : public CudaModel, public testing::WithParamInterface<int> {};
@@ -140,7 +142,7 @@ TEST_P(CudaModelMixes, OfFormatsAreCloseToTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaModelMixes,
                          testing::Values("tq2,tq3,tq4", "tq4,tq2", "itq3_s,tq4", "itq3_s8,tq2,q8_0",
-                                         "tq3,tq4+4,f16"),
+                                         "tq3,tq4+4,f16", "pq3,tq3"),
                          kParamName);
 
 class CudaModelRotatedBack : public CudaModel, public testing::WithParamInterface<std::string> {};
