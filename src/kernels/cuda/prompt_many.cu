@@ -60,6 +60,21 @@ TileInput tile_input(const Product& product, int pass, int64_t m) {
   return p;
 }
 
+template <typename Decoder>
+TileLauncher tile_launch(bool fine) {
+  return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
+}
+// Product codes have none.
+template <>
+TileLauncher tile_launch<ProductDecoder>(bool) {
+  return nullptr;
+}
+// Scales of 8-bit codes always change within 128 columns, or are treated as if.
+template <>
+TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
+  return launch_tile<ScalarDecoder<8>, true>;
+}
+
 TileLauncher kernel_for(const Product& product, int pass) {
   const Matrix& w = *product.pass[pass];
   const bool fine = std::min<int64_t>(w.group, product.input[pass]->group) < kChunk;

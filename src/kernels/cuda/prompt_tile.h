@@ -47,21 +47,6 @@ using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
 
-template <typename Decoder>
-TileLauncher tile_launch(bool fine) {
-  return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
-}
-// Product codes have none.
-template <>
-inline TileLauncher tile_launch<ProductDecoder>(bool) {
-  return nullptr;
-}
-// Scales of 8-bit codes always change within 128 columns, or are treated as if.
-template <>
-inline TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
-  return launch_tile<ScalarDecoder<8>, true>;
-}
-
 // Products of any number of vectors by the kernels of decoding, up to 16 at a time.
 void multiply_slices(std::span<const Product> products, int64_t m, Stream stream);
 
