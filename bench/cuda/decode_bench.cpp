@@ -103,10 +103,10 @@ struct Bench {
   Buffer words = random_words(uint64_t{16} << 20, ~0u, 0);
   Buffer halves = random_words(uint64_t{1} << 20, 0x03ff03ffu, 0x20002000u);  // about 0.01
 
-  Matrix matrix(const ScalarCode& code, Shape shape) const {
+  Matrix matrix(const Format& format, Shape shape) const {
     Buffer zeros(static_cast<uint64_t>(shape.rows * shape.cols), true);
-    Matrix m = pack_matrix(code, shape.rows, shape.cols,
-                           {zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
+    Matrix m = pack_matrix(format, 0, shape.rows, shape.cols,
+                           {zeros.as(), zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
     fill(m);
     return m;
   }
@@ -128,7 +128,7 @@ struct Bench {
   }
 
   void coded(const Format& format, Shape shape, const std::vector<int64_t>& ms) const {
-    std::vector<Matrix> weights{matrix(format.code[0], shape)};
+    std::vector<Matrix> weights{matrix(format, shape)};
     const uint64_t bytes = weights[0].bytes();
     const int count = static_cast<int>(std::max<uint64_t>(2, kRotatingBytes / bytes));
     while (static_cast<int>(weights.size()) < count)
@@ -176,7 +176,7 @@ struct Bench {
     const int64_t widths[] = {shape.cols, shape.rows};
     const size_t steps = weights.size() / 2;
     std::vector<Matrix> back;
-    const Matrix transposed = matrix(format.code[0], {shape.cols, shape.rows});
+    const Matrix transposed = matrix(format, {shape.cols, shape.rows});
     while (shape.rows != shape.cols && back.size() < steps)
       back.push_back(copy(transposed));
     const Buffer gain =

@@ -37,7 +37,7 @@ Buffer random_bytes(uint64_t bytes, uint64_t seed) {
 // A pass with random codes in the GPU layout.
 Matrix random_matrix(const ScalarCode& code, int64_t rows, int64_t cols, uint64_t seed) {
   Matrix m;
-  m.code = &code;
+  m.code = matrix_code(code);
   m.rows = rows;
   m.cols = cols;
   m.group = code.sub_group != 0 ? code.sub_group : code.group != 0 ? code.group : cols;

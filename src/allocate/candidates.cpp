@@ -86,9 +86,7 @@ class AssignedSource : public WeightSource {
   }
   void release(const std::string&) override {}
   bool folded() const override { return first().folded(); }
-  Rotation output_rotation(const std::string& name) const override {
-    return owner(name).output_rotation(name);
-  }
+  StoredForm form_of(const std::string& name) const override { return owner(name).form_of(name); }
 
  private:
   const Compressor& first() const { return candidates_.compressor(0); }
@@ -236,7 +234,7 @@ Tensor Candidates::decoded(size_t tensor, int candidate) {
       for (size_t c = 0; c < scales.size(); ++c)
         out[c] /= scales[c];
   });
-  invert_outputs(compressor(candidate).output_rotation(t.name), t.rows, t.cols, pool_,
+  invert_outputs(compressor(candidate).form_of(t.name).output, t.rows, t.cols, pool_,
                  buffer->data());
   const std::vector<float> factors = row_factors(compressor(candidate), t);
   for (size_t r = 0; r < factors.size(); ++r) {
@@ -280,6 +278,13 @@ Recipe Candidates::recipe(const Assignment& assignment) const {
 const Format& SubstitutedSource::format_of(const std::string& name) const {
   const auto it = replaced_.find(name);
   return it == replaced_.end() ? base_.format_of(name) : *it->second.format;
+}
+
+StoredForm SubstitutedSource::form_of(const std::string& name) const {
+  const auto it = replaced_.find(name);
+  if (it == replaced_.end()) return base_.form_of(name);
+  const Tensor& tensor = it->second;
+  return {tensor.format, {tensor.rotation[0], tensor.rotation[1]}, base_.form_of(name).output};
 }
 
 Tensor SubstitutedSource::load(const std::string& name) {

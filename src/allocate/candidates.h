@@ -106,9 +106,7 @@ class SubstitutedSource : public WeightSource {
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override { base_.release(name); }
   bool folded() const override { return base_.folded(); }
-  Rotation output_rotation(const std::string& name) const override {
-    return base_.output_rotation(name);
-  }
+  StoredForm form_of(const std::string& name) const override;
 
  private:
   WeightSource& base_;

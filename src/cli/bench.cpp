@@ -35,7 +35,8 @@ struct Options {
   ModelOptions model;
   std::vector<int64_t> prompts = {512}, generations = {128}, parallel = {1}, depths = {0};
   std::vector<int> threads;
-  std::string synthetic, type = "tq3", end_type, output = "md";
+  std::string synthetic, end_type, output = "md";
+  std::vector<std::string> type = {"tq3"};
   int repetitions = 5;
   bool kernels = false, formats = false, count = false;
   std::vector<std::string> types, shapes = {"2048x5632", "4096x14336"};
@@ -203,9 +204,12 @@ uint64_t all_weights(const Model& model) {
 
 std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
   if (options.synthetic.empty()) return options.model.open(pool);
-  const Format& type = get_format(options.type);
-  const Format& ends = options.end_type.empty() ? type : get_format(options.end_type);
-  return std::make_unique<SyntheticSource>(options.synthetic, SyntheticTypes{&type, &ends, &ends});
+  SyntheticTypes types{.type = &get_format(options.type.front())};
+  types.head_type = options.end_type.empty() ? types.type : &get_format(options.end_type);
+  types.embed_type = types.head_type;
+  for (size_t i = 1; i < options.type.size(); ++i)
+    types.others.push_back(&get_format(options.type[i]));
+  return std::make_unique<SyntheticSource>(options.synthetic, types);
 }
 
 // What the model's device can do at most.
@@ -359,12 +363,17 @@ Action add_bench(CLI::App& command) {
       .add_option("--synthetic", options->synthetic,
                   "A random model of this shape: 1b, 2b, 8b, 70b, tiny")
       ->type_name("SHAPE");
-  command.add_option("--type", options->type, "Format of the synthetic model")
+  command
+      .add_option(
+          "--type", options->type,
+          "Format of the synthetic model; several, by comma: its matrices take them in turn")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->capture_default_str()
       ->type_name("TYPE");
   command
       .add_option("--end-type", options->end_type,
-                  "Format of its embedding and head (default: as --type)")
+                  "Format of its embedding and head (default: the first of --type)")
       ->type_name("TYPE");
   command.add_flag("--count", options->count,
                    "Multiplications, additions, look-ups and rotations per token of each layer "

@@ -116,6 +116,7 @@ template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   LoadOptions options = load_options(chosen_device(), parse_activation_mode(activations), use);
   options.may_use_cpu = device == "auto";
+  options.rotate_weights = recipe.rotates_weights();
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
     print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");

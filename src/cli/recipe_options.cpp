@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "api/convert.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
@@ -47,9 +49,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
                        ->allow_extra_args(false);
   add("--rotation", rotation_, "hadamard, qr (random orthogonal) or none")
       ->check(CLI::IsMember({"hadamard", "qr", "none"}));
-  add("--rotate", rotate_,
-      "input: at run time; residual: folded into the weights; both: outputs too, at run time")
-      ->check(CLI::IsMember({"input", "residual", "both"}));
+  add_rotate(command, group);
   add("--block", block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
   refinements_.push_back(
       command.add_flag("--no-signs", no_signs_, "Leave out the random signs, to show their worth")
@@ -65,6 +65,25 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       ->check(CLI::IsMember({"search", "shape-gain"}));
 }
 
+// What is computed with a model may also rotate weights back, which no file tells.
+void RecipeOptions::add_rotate(CLI::App& command, const std::string& group) {
+  const bool runs = type_flag_ != "--type";
+  std::string text =
+      "input: at run time; residual: folded into the weights; both: outputs too, at run time";
+  std::set<std::string> names = {"input", "residual", "both"};
+  if (runs) {
+    text += "; weights: of any model, back while a GPU loads them, instead of inputs";
+    names.insert(kRotateWeights);
+  }
+  rotate_option_ =
+      command.add_option("--rotate", rotate_, text)->check(CLI::IsMember(names))->group(group);
+  refinements_.push_back(rotate_option_);
+}
+
+bool RecipeOptions::is_refinement(const CLI::Option* option) const {
+  return option->count() > 0 && !(option == rotate_option_ && rotates_weights());
+}
+
 std::vector<TensorRule> RecipeOptions::rules() const {
   std::vector<TensorRule> rules;
   size_t next_override = 0, next_ignore = 0;
@@ -78,7 +97,7 @@ std::vector<TensorRule> RecipeOptions::rules() const {
 void RecipeOptions::refuse_without_type() const {
   if (given()) return;
   for (const CLI::Option* option : refinements_) {
-    if (option->count() > 0) {
+    if (is_refinement(option)) {
       throw Error(ErrorCode::usage, option->get_name(), "has no meaning without " + type_flag_);
     }
   }
@@ -90,7 +109,7 @@ Recipe RecipeOptions::recipe_from_file() const {
   };
   if (!type_.empty()) refuse(type_flag_);
   for (const CLI::Option* option : refinements_)
-    if (option->count() > 0) refuse(option->get_name());
+    if (is_refinement(option)) refuse(option->get_name());
   return parse_recipe(read_text_input(file_, kMaxRecipeBytes), file_);
 }
 
@@ -107,7 +126,7 @@ Recipe RecipeOptions::recipe_of(const std::string& type) const {
   options.embed_type = embed_type_;
   options.head_type = head_type_;
   options.rotation = rotation_;
-  options.rotate = rotate_;
+  options.rotate = rotates_weights() ? "input" : rotate_;
   options.block = block_;
   options.signs = !no_signs_;
   options.seed = seed_;

@@ -25,14 +25,21 @@ class RecipeOptions {
   Recipe recipe_of(const std::string& type) const;
   // Throws usage if a refinement was given although the type was not.
   void refuse_without_type() const;
+  // --rotate weights, which is no refinement: a way to run any model that is rotated.
+  bool rotates_weights() const { return rotate_ == kRotateWeights; }
 
  private:
+  static constexpr const char* kRotateWeights = "weights";
+
+  void add_rotate(CLI::App& command, const std::string& group);
+  bool is_refinement(const CLI::Option* option) const;  // that was given
   std::vector<TensorRule> rules() const;
   Recipe recipe_from_file() const;
 
   const CLI::App* command_ = nullptr;
   const CLI::Option* override_option_ = nullptr;
   const CLI::Option* ignore_option_ = nullptr;
+  CLI::Option* rotate_option_ = nullptr;
   std::vector<const CLI::Option*> refinements_;  // meaningless without a type
   std::string type_, file_, type_flag_, group_, codebook_, levels_, embed_type_, head_type_;
   std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";

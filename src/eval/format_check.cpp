@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "formats/format.h"
+#include "formats/codec.h"
 #include "quantize/encode_tensor.h"
 
 namespace walsh {
@@ -55,7 +55,7 @@ Matrix outlier_matrix() {
 
 // Encodes, then decodes from the stored arrays alone.
 double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
-  const bool slow = format.kind == CodeKind::trellis || format.kind == CodeKind::product;
+  const bool slow = !format.dense && codec_of(format).slow_to_encode;
   const int64_t rows = slow ? kSlowRows : kRows;
   Rotation rotation[2];
   for (int pass = 0; pass < 2; ++pass) {

@@ -3,8 +3,7 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "formats/product.h"
-#include "formats/trellis.h"
+#include "formats/codec.h"
 
 namespace walsh {
 namespace {
@@ -18,51 +17,13 @@ void check_shape(int64_t rows, int64_t cols) {
   }
 }
 
-uint64_t bytes_of(int64_t count, uint64_t element) {
-  return checked_mul(static_cast<uint64_t>(count), element, "shape");
-}
-
-std::vector<PassField> scalar_fields(const ScalarCode& code, int64_t rows, int64_t padded) {
-  const uint64_t groups = bytes_of(groups_per_row(code, padded), 2);
-  std::vector<PassField> fields = {
-      {"codes", &PassArrays::codes, rows, bytes_of(code_bytes_per_row(code, padded), 1)},
-      {"scales", &PassArrays::scales, rows, groups}};
-  if (code.has_offset) fields.push_back({"offsets", &PassArrays::offsets, rows, groups});
-  if (code.sub_group != 0) {
-    fields.push_back({"sub_scales", &PassArrays::sub_scales, rows,
-                      bytes_of(sub_groups_per_row(code, padded), 2)});
-  }
-  return fields;
-}
-
-std::vector<PassField> trellis_fields(const TrellisCode& code, int64_t rows, int64_t padded) {
-  const int64_t blocks = column_blocks(padded);
-  std::vector<PassField> fields = {
-      {"codes", &PassArrays::codes, tile_rows(rows),
-       bytes_of(padded / kTileCols, static_cast<uint64_t>(tile_bytes(code)))},
-      {"scales", &PassArrays::scales, rows, bytes_of(code.block_scales ? blocks : 1, 2)}};
-  if (!code.block_scales) {
-    fields.push_back({"col_scales", &PassArrays::col_scales, 1, bytes_of(blocks, 2)});
-  }
-  return fields;
-}
-
-std::vector<PassField> product_fields(const ProductCode& code, int64_t rows, int64_t padded) {
-  std::vector<PassField> fields = {
-      {"codes", &PassArrays::codes, rows, bytes_of(product_row_bytes(padded), 1)},
-      {"scales", &PassArrays::scales, rows, bytes_of(product_groups(code, padded), 2)}};
-  if (code.own_codebook) fields.push_back({"codebook", &PassArrays::codebook, 1, kCodebookBytes});
-  return fields;
-}
+using detail::bytes_of;
 
 }  // namespace
 
 std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols) {
   check_shape(rows, cols);
-  const int64_t padded = padded_cols(format, cols);
-  if (format.kind == CodeKind::trellis) return trellis_fields(format.trellis, rows, padded);
-  if (format.kind == CodeKind::product) return product_fields(format.product, rows, padded);
-  return scalar_fields(format.code[pass], rows, padded);
+  return codec_of(format).fields(format, pass, rows, padded_cols(format, cols));
 }
 
 std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t cols) {

@@ -14,6 +14,14 @@ namespace walsh {
 // What is stored for something that is not rotated.
 inline constexpr Rotation kNoRotation = {RotationKind::none, 32, 0, false};
 
+// How a tensor is stored, known without reading it.
+struct StoredForm {
+  const Format* format = nullptr;
+  Rotation rotation[2] = {kNoRotation, kNoRotation};  // per pass
+  Rotation output = kNoRotation;  // of the rows of a coded matrix: its product has to be rotated
+                                  // back
+};
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -32,6 +40,8 @@ class WeightSource {
   virtual std::vector<std::string> names() const = 0;
   // The format that load() will give, without loading. Throws bad_input for a missing tensor.
   virtual const Format& format_of(const std::string& name) const = 0;
+  // The same with the rotations; a source that rotates nothing has only formats.
+  virtual StoredForm form_of(const std::string& name) const { return {.format = &format_of(name)}; }
   // Throws bad_input naming file and tensor if it is missing or its content is not usable.
   virtual Tensor load(const std::string& name) = 0;
   // Coded matrices of the layers and the head may from now on be given in the memory of `device`,
@@ -42,8 +52,6 @@ class WeightSource {
   // True if a rotation is folded into the residual stream (quantize/fold.h): an input that a coded
   // matrix does not rotate stands in a rotated basis already.
   virtual bool folded() const { return false; }
-  // How the rows of a coded matrix are rotated: its product is R y and has to be rotated back.
-  virtual Rotation output_rotation(const std::string&) const { return kNoRotation; }
 };
 
 }  // namespace walsh

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "model/placement.h"
 #include "model/positions.h"
+#include "model/support.h"
 
 namespace walsh {
 
@@ -18,6 +19,7 @@ class ModelLoader {
     model_.config = config;
     model_.device = options.device;
     model_.activations = options.activations;
+    model_.rotate_weights = options.rotate_weights;
     model_.cache = options.cache;
     model_.pool_ = options.pool;
   }
@@ -139,41 +141,19 @@ class ModelLoader {
   }
 
   PreparedInput coded_form(const Tensor& stored, int pass) {
-    placement_->check(options_.activations);
-    placement_->check(stored.rotation[pass]);
     PreparedInput form;
     const int64_t padded = padded_cols(*stored.format, stored.cols);
     form.transform = {rotator(stored.rotation[pass], padded), stored.cols, padded};
-    switch (options_.activations) {
-      case ActivationMode::automatic:
-      case ActivationMode::lut:
-        form.planes = stored.format->activation_planes;
-        break;
-      case ActivationMode::i8:
-        form.planes = 1;
-        break;
-      case ActivationMode::i8x2:
-        form.planes = 2;
-        break;
-      case ActivationMode::f16:
-      case ActivationMode::f32:
-        break;
-    }
-    if (form.planes > 0) {
-      const bool rotated = form.transform.rotator != nullptr ||
-                           (source_.folded() && stored.format->rotation_block > 0);
-      form.group = rotated ? kActivationGroup : kPlainGroup;
-    }
+    const BufferShape shape =
+        prepared_shape({stored.format, {stored.rotation[0], stored.rotation[1]}, kNoRotation}, pass,
+                       stored.cols, source_.folded(), options_);
+    form.planes = shape.planes;
+    form.group = shape.group;
     return form;
   }
 
   const Rotator* output_rotator(const std::string& name, int64_t rows) {
-    const Rotation rotation = source_.output_rotation(name);
-    if (rotation.kind != RotationKind::none && options_.device.cuda) {
-      throw Error(ErrorCode::usage, "device " + options_.device.name(),
-                  "rotated outputs (--rotate both) exist on the CPU only: use --device cpu");
-    }
-    return rotator(rotation, rows);
+    return rotator(source_.form_of(name).output, rows);
   }
 
   // The one rotator for equal rotations of equal length; null for none.
@@ -218,6 +198,20 @@ class ModelLoader {
   size_t done_ = 0, total_ = 0;
 };
 
+namespace {
+
+bool is_supported(const WeightSource& source, const ModelConfig& config,
+                  const LoadOptions& options) {
+  try {
+    refuse_unsupported(source, config, options);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOptions& options) {
   if (options.pool == nullptr) {
     throw Error(ErrorCode::internal, source.path(), "Model::load needs a thread pool");
@@ -227,11 +221,13 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
   cpu.device = {};
   std::string note;
   try {
+    refuse_unsupported(source, config, options);
     loader = std::make_unique<ModelLoader>(source, config, options);
     loader->prepare();
   } catch (const Error& e) {
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
     if (!refused || !options.device.cuda || !options.may_use_cpu) throw;
+    if (!is_supported(source, config, cpu)) throw;
     note = options.device.name() + " is not used, but the CPU: " + e.what();
     loader = std::make_unique<ModelLoader>(source, config, cpu);
     loader->prepare();

@@ -96,6 +96,9 @@ struct LoadOptions {
   SessionOptions use = {};
   uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
   uint64_t device_spare = 0;  // that of a model beside which this one is loaded
+  // Rotates weights back while they are loaded into a kernel instead of rotating activations (GPU):
+  // for comparison, see docs/gpu.md.
+  bool rotate_weights = false;
 };
 
 class Model {
@@ -126,7 +129,8 @@ class Model {
   std::string device_note;    // why it is not the one that was asked for; usually empty
   uint64_t device_spare = 0;  // of the GPU's free memory: is left free
   ActivationMode activations = ActivationMode::automatic;
-  CacheTypes cache;  // of its sessions
+  bool rotate_weights = false;  // LoadOptions
+  CacheTypes cache;             // of its sessions
   std::vector<Layer> layers;
   Tensor embedding;
   std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU

@@ -8,12 +8,6 @@ namespace {
 
 class CpuPlacement : public Placement {
  public:
-  void check(ActivationMode activations) const override {
-    if (activations != ActivationMode::f16) return;
-    throw Error(ErrorCode::usage, "device cpu",
-                "activations f16 exist on the GPU only: use auto, i8, i8x2, f32 or lut");
-  }
-
   void place(Linear& linear, Tensor stored) override {
     if (stored.format->dense) {
       linear.dense = std::move(stored);

@@ -14,9 +14,6 @@ class Placement {
   // Before the first tensor: throws limit with the numbers if the model will not fit. Returns
   // Model::device_spare.
   virtual uint64_t plan(const WeightSource&, const ModelConfig&, const LoadOptions&) { return 0; }
-  // Refuses what the device cannot multiply coded weights with.
-  virtual void check(ActivationMode activations) const = 0;
-  virtual void check(const Rotation&) const {}
   // Fills in what the device multiplies with: Linear::dense, passes or device_weights. format,
   // rows, cols and bias are set.
   virtual void place(Linear& linear, Tensor stored) = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -10,8 +11,8 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "base/stop.h"
+#include "formats/codec.h"
 #include "formats/product.h"
-#include "formats/trellis.h"
 
 namespace walsh {
 namespace {
@@ -112,38 +113,6 @@ void fill_halves(std::byte* out, uint64_t bytes, double center, Random& random) 
   draw(out, bytes / sizeof(uint16_t), table, random);
 }
 
-// Root mean square of the levels, all codes being equally frequent.
-double level_rms(const TrellisCode& code) {
-  const int states = 1 << code.state_bits;
-  double sum = 0;
-  for (int s = 0; s < states; ++s)
-    sum += std::pow(trellis_level(code, static_cast<uint32_t>(s), 0), 2);
-  return std::sqrt(sum / states);
-}
-double level_rms(const ScalarCode& code) {
-  const int count = 1 << code.bits;
-  double sum = 0;
-  for (int i = 0; i < count; ++i) {
-    const double level = code.levels != nullptr ? code.levels[i] : i - count / 2;
-    sum += level * level;
-  }
-  return std::sqrt(sum / count);
-}
-
-double level_rms(const ProductCode& code) {
-  double sum = 0;
-  for (int i = 0; i < kCodebookBytes; ++i) {
-    for (const int sign : {-1, 1})
-      sum += std::pow(code.unit * static_cast<float>(code.codebook[i] + sign * code.residual), 2);
-  }
-  return std::sqrt(sum / (2 * kCodebookBytes));
-}
-double level_rms(const Format& format, int pass) {
-  if (format.kind == CodeKind::trellis) return level_rms(format.trellis);
-  if (format.kind == CodeKind::product) return level_rms(format.product);
-  return level_rms(format.code[pass]);
-}
-
 void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, double sigma,
                 Random& random) {
   const int pass = spec.suffix.ends_with('2') ? 1 : 0;
@@ -155,7 +124,7 @@ void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, dou
     for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric
       if (out[i] == std::byte{0x80}) out[i] = std::byte{0};
   } else if (spec.suffix.starts_with("scales")) {
-    const double rms = level_rms(format, pass);
+    const double rms = codec_of(format).level_rms(format, pass);
     fill_halves(out, spec.bytes, sigma / rms * (pass == 0 ? 1.0 : 0.1), random);
   } else if (spec.suffix.starts_with("sub_scales") || spec.suffix.starts_with("col_scales")) {
     fill_halves(out, spec.bytes, 1.0, random);
@@ -172,6 +141,7 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
   for (const Site& site : plan.sites)
     for (const std::string& name : site.matrices)
       activations[name] = site.name;
+  size_t matrices = 0;  // of the layers
   for (const TensorShape& tensor : model_tensors(config)) {
     const auto activation = activations.find(tensor.name);
     const Format* format = &dense_format(DType::f32);
@@ -180,7 +150,8 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
     } else if (tensor.name == plan.head) {
       format = types.head_type;
     } else if (activation != activations.end()) {
-      format = types.type;
+      const size_t turn = matrices++ % (types.others.size() + 1);
+      format = turn == 0 ? types.type : types.others[turn - 1];
     }
     if (format == nullptr) throw Error(ErrorCode::usage, path(), "no type given for a tensor");
     tensors_[tensor.name] = {tensor, format,
@@ -202,6 +173,19 @@ const SyntheticSource::Entry& SyntheticSource::find(const std::string& name) con
 
 const Format& SyntheticSource::format_of(const std::string& name) const {
   return *find(name).format;
+}
+
+StoredForm SyntheticSource::form_of(const std::string& name) const {
+  const Entry& entry = find(name);
+  StoredForm form{.format = entry.format};
+  const Format& format = *entry.format;
+  for (int pass = 0; pass < format.passes; ++pass) {
+    Rotation& rotation = form.rotation[pass];
+    rotation = {.kind = format.rotation_block > 0 ? RotationKind::hadamard : RotationKind::none};
+    if (format.rotation_block > 0) rotation.block = format.rotation_block;
+    rotation.seed = rotation_seed(seed_, entry.activation, pass);
+  }
+  return form;
 }
 
 Tensor SyntheticSource::load(const std::string& name) {
@@ -238,12 +222,8 @@ Tensor SyntheticSource::load(const std::string& name) {
   }
   bind_arrays(tensor, spans);
   tensor.owner = memory;
-  for (int pass = 0; pass < format.passes; ++pass) {
-    Rotation& rotation = tensor.rotation[pass];
-    rotation.kind = format.rotation_block > 0 ? RotationKind::hadamard : RotationKind::none;
-    if (format.rotation_block > 0) rotation.block = format.rotation_block;
-    rotation.seed = rotation_seed(seed_, entry.activation, pass);
-  }
+  const StoredForm form = form_of(name);
+  std::copy_n(form.rotation, 2, tensor.rotation);
   return tensor;
 }
 

@@ -15,6 +15,7 @@ struct SyntheticTypes {
   const Format* type = nullptr;  // of the layers' matrices
   const Format* embed_type = nullptr;
   const Format* head_type = nullptr;
+  std::vector<const Format*> others = {};  // the layers' matrices take `type` and these in turn
 };
 
 // Random codes with scales that keep activations of order one. Tensors are made when they are
@@ -34,6 +35,7 @@ class SyntheticSource : public WeightSource {
   bool contains(const std::string& name) const override { return tensors_.contains(name); }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
+  StoredForm form_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
   void release(const std::string&) override {}
 

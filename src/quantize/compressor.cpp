@@ -4,6 +4,7 @@
 
 #include "base/aligned.h"
 #include "quantize/balance.h"
+#include "quantize/codec_encoder.h"
 #include "quantize/encode_source.h"
 #include "quantize/encode_tensor.h"
 #include "quantize/scale_range.h"
@@ -95,9 +96,10 @@ Tensor Compressor::read(const std::string& name) {
   }
 }
 
-Rotation Compressor::output_rotation(const std::string& name) const {
-  const auto it = index_.find(name);
-  return it == index_.end() ? kNoRotation : tensors_[it->second].output_rotation;
+StoredForm Compressor::form_of(const std::string& name) const {
+  const Format& format = format_of(name);  // refuses a tensor that is not there
+  const TensorPlan& plan = tensors_[index_.at(name)];
+  return {&format, {plan.rotation[0], plan.rotation[1]}, plan.output_rotation};
 }
 
 // What a tensor is stored as that keeps its source type. Folding gives float32 values: those of
@@ -320,9 +322,8 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
 // What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
 bool Compressor::fed_back(const TensorPlan& plan) const {
   const auto embedding = static_cast<int>(sites_.size()) - 1;
-  const CodeKind kind = plan.format->kind;
   return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
-         (kind == CodeKind::scalar || kind == CodeKind::trellis);
+         detail::encoder_of(*plan.format).encode_with_feedback != nullptr;
 }
 
 int Compressor::measured_site(const TensorPlan& plan) const {

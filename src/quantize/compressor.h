@@ -95,7 +95,7 @@ class Compressor : public WeightSource {
   void encode_on(const Device& device) override;
   void release(const std::string& name) override { source_.release(origin(name)); }
   bool folded() const override { return fold_ != nullptr; }
-  Rotation output_rotation(const std::string& name) const override;
+  StoredForm form_of(const std::string& name) const override;
 
  private:
   void add(const std::string& name, const Format* wanted, int site, bool linear);

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "formats/product.h"
-#include "formats/trellis.h"
+#include "formats/codec.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -48,10 +47,9 @@ double rounding_loss(uint16_t half) {
 class LastScales {
  public:
   explicit LastScales(const Tensor& tensor)
-      : format_(*tensor.format),
-        pass_(format_.passes - 1),
-        arrays_(tensor.pass[pass_]),
-        padded_(padded_cols(format_, tensor.cols)) {}
+      : tensor_(tensor),
+        pass_(tensor.format->passes - 1),
+        padded_(padded_cols(*tensor.format, tensor.cols)) {}
 
   int pass() const { return pass_; }
   int64_t padded() const { return padded_; }
@@ -70,38 +68,16 @@ class LastScales {
 
  private:
   double loss_at(int64_t row, int64_t col) const {
-    switch (format_.kind) {
-      case CodeKind::trellis:
-        return trellis_loss(row, col);
-      case CodeKind::product:
-        return scale_loss(row * product_groups(format_.product, padded_) +
-                          col / format_.product.group);
-      default:
-        return scalar_loss(row, col);
-    }
+    uint16_t halves[2];
+    const int count = codec_of(*tensor_.format).scales(tensor_, pass_, row, col, halves);
+    double loss = 0;
+    for (int i = 0; i < count; ++i)
+      loss += rounding_loss(halves[i]);
+    return loss;
   }
 
-  double scale_loss(int64_t index) const { return rounding_loss(half_at(arrays_.scales, index)); }
-
-  double scalar_loss(int64_t row, int64_t col) const {
-    const ScalarCode& code = format_.code[pass_];
-    if (code.sub_group != 0) {  // whose scales are powers of two
-      return rounding_loss(half_at(arrays_.sub_scales,
-                                   row * sub_groups_per_row(code, padded_) + col / code.sub_group));
-    }
-    return scale_loss(row * groups_per_row(code, padded_) +
-                      (code.group == 0 ? 0 : col / code.group));
-  }
-
-  double trellis_loss(int64_t row, int64_t col) const {
-    const int64_t block = column_block(col, padded_);
-    if (format_.trellis.block_scales) return scale_loss(row * column_blocks(padded_) + block);
-    return scale_loss(row) + rounding_loss(half_at(arrays_.col_scales, block));
-  }
-
-  const Format& format_;
+  const Tensor& tensor_;
   int pass_;
-  const PassArrays& arrays_;
   int64_t padded_;
 };
 

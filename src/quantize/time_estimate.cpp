@@ -2,18 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
+
+#include "quantize/codec_encoder.h"
 
 namespace walsh {
 namespace {
-
-double scalar_cost(const ScalarCode& code, const EncodeOptions& options) {
-  if (code.fit == ScaleFit::absmax) return 11;
-  if (code.fit == ScaleFit::sigma) return 8;
-  const bool searched = options.effort == Effort::full && options.scale_rule == ScaleRule::search;
-  const double search = searched ? 14 + 2 * std::ldexp(1.0, code.bits) : 8;
-  return code.sub_group == 0 ? search : 1.8 * search;
-}
 
 std::string format_of(const std::string& kind) {
   return kind.substr(0, kind.find(' '));
@@ -64,23 +57,8 @@ std::string step_kind(std::string_view tensor, const Format& format) {
 }
 
 double encoding_cost(const Format& format, const EncodeOptions& options, bool converted) {
-  switch (format.kind) {
-    case CodeKind::none:
-      return converted ? 2 : 0.5;
-    case CodeKind::product:
-      return (format.product.own_codebook ? 900 : 570) * (options.effort == Effort::full ? 1 : 0.3);
-    case CodeKind::trellis: {
-      const TrellisCode& code = format.trellis;
-      const double search = 40 + 0.14 * std::ldexp(1.0, code.state_bits) / code.values;
-      return options.effort == Effort::full ? search : 0.7 * search;
-    }
-    case CodeKind::scalar:
-      break;
-  }
-  double cost = 0;
-  for (int pass = 0; pass < format.passes; ++pass)
-    cost += scalar_cost(format.code[pass], options);
-  return cost;
+  if (format.dense && !converted) return 0.5;
+  return detail::encoder_of(format).cost(format, options);
 }
 
 }  // namespace walsh

@@ -90,7 +90,7 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
                 "its shape differs from the checkpoint's");
   }
   original = scaled_original(std::move(original), file, plan, tensor, pool);
-  const Rotation outputs = file.output_rotation(tensor);
+  const Rotation outputs = file.form_of(tensor).output;
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
   const std::string scaled_norm = folded ? "" : feeding_norm(plan, tensor);
   const std::vector<float> scales =

@@ -189,9 +189,9 @@ std::span<const float> WalshFile::column_scales(const std::string& name) const {
   return it == scales_.end() ? std::span<const float>() : std::span<const float>(it->second);
 }
 
-Rotation WalshFile::output_rotation(const std::string& name) const {
-  const StoredTensor* stored = find(name);
-  return stored ? stored->output_rotation : kNoRotation;
+StoredForm WalshFile::form_of(const std::string& name) const {
+  const StoredTensor& stored = require(name);
+  return {stored.format, {stored.rotation[0], stored.rotation[1]}, stored.output_rotation};
 }
 
 void WalshFile::bind(const GgufContent& content, StoredTensor& tensor) const {

@@ -96,7 +96,7 @@ class WalshFile : public WeightSource {
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
   bool folded() const override { return fold_.has_value(); }
-  Rotation output_rotation(const std::string& name) const override;
+  StoredForm form_of(const std::string& name) const override;
 
  private:
   WalshFile() = default;

@@ -55,6 +55,21 @@ TEST_F(RotateCommand, RefusesWhatMakesNoSense) {
                       "--rotation", "none"}),
                2, "--rotate residual");
   expect_error(walsh({"eval", model(), "--text", text(), "--rotate", "residual"}), 2, "--rotate");
+  expect_error(walsh({"quantize", model(), file("x"), "--type", "tq3", "--rotate", "weights"}), 2,
+               "--rotate");
+}
+
+// A way to run a model, with or without --quantize, that the CPU does not have.
+TEST_F(RotateCommand, WeightsAreNotRotatedOnTheCpu) {
+  const std::vector<std::string> cases[] = {
+      {"eval", model(), "--text", text(), "--quantize", "tq3"},
+      {"eval", quantize("plain.walsh", "tq3"), "--text", text()},
+      {"run", model(), "--prompt", "a"},
+      {"bench", "--synthetic", "tiny"}};
+  for (std::vector<std::string> arguments : cases) {
+    arguments.insert(arguments.end(), {"--rotate", "weights", "--device", "cpu"});
+    expect_error(walsh(arguments), 2, "--rotate weights exists on the GPU only");
+  }
 }
 
 }  // namespace

@@ -311,12 +311,12 @@ TEST_F(FoldTest, TwoSidedCodesHoldRotatedRows) {
   r.balance = false;
   r.rules = {parse_ignore("up")};
   auto source = compressor(r);
-  EXPECT_EQ(source->output_rotation("up").kind, RotationKind::none) << "dense";
-  EXPECT_EQ(source->output_rotation("v").kind, RotationKind::none) << "48 rows";
-  EXPECT_EQ(source->output_rotation("head").kind, RotationKind::none) << "not a linear layer";
-  const Rotation rotation = source->output_rotation("gate");
+  EXPECT_EQ(source->form_of("up").output.kind, RotationKind::none) << "dense";
+  EXPECT_EQ(source->form_of("v").output.kind, RotationKind::none) << "48 rows";
+  EXPECT_EQ(source->form_of("head").output.kind, RotationKind::none) << "not a linear layer";
+  const Rotation rotation = source->form_of("gate").output;
   EXPECT_EQ(rotation.kind, RotationKind::hadamard);
-  EXPECT_NE(rotation, source->output_rotation("down")) << "another site";
+  EXPECT_NE(rotation, source->form_of("down").output) << "another site";
   EXPECT_EQ(source->load("gate").rotation[0].kind, RotationKind::hadamard) << "inputs as well";
   EXPECT_EQ(source->config_json(),
             CheckpointSource(Checkpoint::open(tiny_.path()), {}).config_json());
@@ -347,7 +347,7 @@ TEST_F(FoldTest, TheFileTellsWhichOutputsAreRotated) {
   EXPECT_FALSE(file->folded());
   CheckpointSource checkpoint(Checkpoint::open(tiny_.path()), {});
   for (const char* name : {"q", "v", "gate", "down", "embed"})
-    EXPECT_EQ(file->output_rotation(name), source->output_rotation(name)) << name;
+    EXPECT_EQ(file->form_of(name).output, source->form_of(name).output) << name;
   for (const char* name : {"o", "gate", "down"}) {
     const double stored = file->find(name)->nmse;
     EXPECT_GT(stored, 0);

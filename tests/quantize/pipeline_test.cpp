@@ -63,6 +63,32 @@ TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
   }
 }
 
+void expect_forms(WeightSource& source) {
+  for (const std::string& name : source.names()) {
+    const StoredForm form = source.form_of(name);
+    const Tensor tensor = source.load(name);
+    EXPECT_EQ(form.format, tensor.format) << name;
+    for (int pass = 0; pass < tensor.format->passes; ++pass)
+      EXPECT_EQ(form.rotation[pass], tensor.rotation[pass]) << name;
+  }
+}
+
+// So that what nothing computes with is refused before anything is read.
+TEST_F(PipelineTest, RotationsAreToldBeforeATensorIsRead) {
+  for (const char* type : {"tq3", "q4_0", "tq4+2", "f16"}) {
+    for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr, RotationKind::none}) {
+      Recipe recipe = recipe_of(type);
+      recipe.rotation = kind;
+      recipe.head_type = &get_format("tq2");
+      expect_forms(*compressor(recipe));
+      quantize(recipe);
+      const auto file = WalshFile::open(tiny_.file("out.gguf"));
+      expect_forms(*file);
+      EXPECT_THROW(file->form_of("none"), Error);
+    }
+  }
+}
+
 TEST_F(PipelineTest, BytesDoNotDependOnTheThreads) {
   std::string first;
   for (int threads : {1, 2, 5}) {

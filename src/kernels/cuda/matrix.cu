@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "formats/product.h"
 #include "kernels/cuda/matrix.h"
 #include "walsh/error.h"
 
@@ -81,6 +82,42 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
   }
 }
 
+// The same of product codes (formats/product.h), whose 32 columns are three words.
+__global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
+  constexpr int kWords = 3;
+  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int lane = static_cast<int>(index % 32), half = static_cast<int>(index / 32 % 2);
+  const int64_t chunk = index / 64 % shape.chunks, tile = index / 64 / shape.chunks;
+  if (tile >= shape.tiles) return;
+  const int t = lane % 4;
+  const int64_t row = tile * kTileRows + lane / 4 + 8 * half;
+  uint32_t words[kWords] = {};
+  for (int i = 0; i < 4; ++i) {
+    const int64_t unit = chunk * 4 + i;
+    if (row >= shape.rows || unit >= shape.stored_units) continue;
+    const uint32_t* in = stored + (row * shape.stored_units + unit) * kWords;
+    if (i / 2 == t % 2) words[i % 2] = in[t / 2];
+    for (int r = 0; r < 8; ++r) {
+      const uint32_t negative = in[2] >> (8 * (r % 4) + 2 * t + r / 4) & 1u;
+      words[2] |= (negative ^ 1u) << (16 * (r / 4) + 4 * (r % 4) + i);
+    }
+  }
+  const int64_t piece = tile * (shape.chunks / 2) + chunk / 2;
+  for (int i = 0; i < kWords; ++i) {
+    const int number = (static_cast<int>(chunk % 2) * 2 + half) * kWords + i;
+    out[((piece * kWords + number / 4) * 32 + lane) * 4 + number % 4] = words[i];
+  }
+}
+
+// [256][4] entries to Matrix::table.
+__global__ void pack_codebook(const int8_t* codebook, uint16_t* out, int residual) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= 2 * kProductEntries) return;
+  const int8_t* entry = codebook + i % kProductEntries * kProductValues + i / kProductEntries * 2;
+  const auto byte = [&](int v) { return static_cast<unsigned>(entry[v] - residual + 128) & 255u; };
+  out[i] = static_cast<uint16_t>(byte(0) | byte(1) << 8);
+}
+
 struct GroupShape {
   int64_t rows, tiles, groups;
   int64_t stored_groups;  // of a row of `in`
@@ -119,12 +156,11 @@ int64_t padded_columns(int64_t cols) {
 }
 
 void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
-  const bool known_bits = code.bits == 2 || code.bits == 3 || code.bits == 4 || code.bits == 8;
   const auto known_group = [](int group) {
     return group == 0 || group == 32 || group == 128 || group == 256;
   };
-  if (known_bits && known_group(code.group) && (code.sub_group == 0 || code.sub_group == 32) &&
-      rows > 0 && cols > 0) {
+  if (known_group(code.group) && (code.sub_group == 0 || code.sub_group == 32) && rows > 0 &&
+      cols > 0) {
     return;
   }
   throw Error(ErrorCode::internal, "GPU weights",
@@ -133,11 +169,20 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
                   std::to_string(code.sub_group ? code.sub_group : code.group));
 }
 
+// A pass as far as its scales and offsets go.
+ScalarCode grouping(const Format& format, int pass) {
+  if (format.kind != CodeKind::product) return format.code[pass];
+  ScalarCode code;
+  code.group = format.product.group;
+  return code;
+}
+
 // The shape of a packed pass; memory is not there yet.
-Matrix describe(const ScalarCode& code, int64_t rows, int64_t cols) {
-  check_code(code, rows, cols);
+Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
-  matrix.code = &code;
+  matrix.code = matrix_code(format, pass);
+  const ScalarCode code = grouping(format, pass);
+  check_code(code, rows, cols);
   matrix.rows = rows;
   matrix.cols = padded_columns(cols);
   const int64_t stored_group = code.group ? code.group : matrix.cols;
@@ -148,7 +193,7 @@ Matrix describe(const ScalarCode& code, int64_t rows, int64_t cols) {
 
 uint64_t code_bytes(const Matrix& m) {
   const auto rows = static_cast<uint64_t>(m.tiles() * kTileRows);
-  return checked_mul(rows, static_cast<uint64_t>(m.cols) * static_cast<uint64_t>(m.code->bits),
+  return checked_mul(rows, static_cast<uint64_t>(m.cols) * static_cast<uint64_t>(m.code.vectors()),
                      "GPU weights") /
          8;
 }
@@ -163,25 +208,28 @@ void launch_codes(const Matrix& m, const StoredPass& stored, int64_t stored_cols
   const unsigned blocks = blocks_for(shape.tiles * shape.chunks * 64);
   const auto* in = static_cast<const uint32_t*>(stored.codes);
   auto* out = m.codes.as<uint32_t>();
-  switch (m.code->bits) {
-    case 2:
+  switch (m.code.decoder) {
+    case DecoderKind::scalar2:
       pack_codes<2><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    case 3:
+    case DecoderKind::scalar3:
       pack_codes<3><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    case 4:
+    case DecoderKind::scalar4:
       pack_codes<4><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    default:
+    case DecoderKind::scalar8:
       pack_codes<8><<<blocks, kThreads, 0, stream>>>(in, out, shape);
+      break;
+    case DecoderKind::product:
+      pack_product_codes<<<blocks, kThreads, 0, stream>>>(in, out, shape);
+      break;
   }
   check_launch("weight packing");
 }
 
-void launch_groups(const Matrix& m, int64_t group, const void* in, const void* factors,
-                   int64_t stored_cols, const Buffer& out, Stream stream) {
-  const ScalarCode& code = *m.code;
+void launch_groups(const Matrix& m, const ScalarCode& code, int64_t group, const void* in,
+                   const void* factors, int64_t stored_cols, const Buffer& out, Stream stream) {
   const int64_t stored_group = code.group ? code.group : m.cols;
   const GroupShape shape{m.rows,
                          m.tiles(),
@@ -206,50 +254,65 @@ void require_bytes(std::span<const std::byte> array, int64_t elements, uint64_t 
               "has " + std::to_string(array.size()) + " bytes, expected " + std::to_string(needed));
 }
 
-// The arrays of a pass are as large as the packing reads.
-void check_arrays(const ScalarCode& code, int64_t rows, int64_t cols, const PassArrays& arrays) {
-  const int64_t stored = ceil_div(cols, kUnit) * kUnit;
-  const int64_t groups = rows * groups_per_row(code, stored);
-  require_bytes(arrays.codes, rows * code_bytes_per_row(code, stored), 1, "codes");
-  require_bytes(arrays.scales, groups, 2, "scales");
-  if (code.has_offset) require_bytes(arrays.offsets, groups, 2, "offsets");
-  if (code.sub_group)
-    require_bytes(arrays.sub_scales, rows * sub_groups_per_row(code, stored), 2, "sub_scales");
+// The entries of a product code, which may be the tensor's own.
+std::span<const std::byte> codebook_of(const Tensor& tensor) {
+  if (tensor.format->kind != CodeKind::product) return {};
+  return {reinterpret_cast<const std::byte*>(product_codebook(tensor)), size_t{kCodebookBytes}};
+}
+
+// The arrays of a pass are as large as the packing reads, and values are those that kernels add up.
+void check_arrays(const Tensor& tensor, int pass) {
+  const PassArrays& arrays = tensor.pass[pass];
+  for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
+    require_bytes(arrays.*field.array, field.rows, field.row_bytes, field.suffix);
+  if (tensor.format->kind == CodeKind::product)
+    check_codebook(tensor.format->product, product_codebook(tensor));
 }
 
 }  // namespace
 
-uint64_t matrix_bytes(const ScalarCode& code, int64_t rows, int64_t cols) {
-  const Matrix m = describe(code, rows, cols);
+uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols) {
+  const Matrix m = describe(format, pass, rows, cols);
   return code_bytes(m) + group_bytes(m, m.group) +
-         (m.offset_group ? group_bytes(m, m.offset_group) : 0);
+         (m.offset_group ? group_bytes(m, m.offset_group) : 0) +
+         static_cast<uint64_t>(table_bytes(m.code.decoder));
 }
 
-Matrix pack_matrix(const ScalarCode& code, int64_t rows, int64_t cols, const StoredPass& stored,
-                   Stream stream) {
-  Matrix m = describe(code, rows, cols);
+Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
+                   const StoredPass& stored, Stream stream) {
+  Matrix m = describe(format, pass, rows, cols);
+  const ScalarCode code = grouping(format, pass);
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
   m.codes = Buffer(code_bytes(m));
   m.scales = Buffer(group_bytes(m, m.group));
   launch_codes(m, stored, stored_cols, stream);
-  launch_groups(m, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
+  launch_groups(m, code, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
   if (m.offset_group) {
     m.offsets = Buffer(group_bytes(m, m.offset_group));
-    launch_groups(m, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
+    launch_groups(m, code, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
+  }
+  if (const int bytes = table_bytes(m.code.decoder); bytes > 0) {
+    if (stored.codebook == nullptr)
+      throw Error(ErrorCode::internal, "GPU weights", "a product code without its codebook");
+    m.table = Buffer(static_cast<uint64_t>(bytes));
+    pack_codebook<<<2 * kProductEntries / kThreads, kThreads, 0, stream>>>(
+        static_cast<const int8_t*>(stored.codebook), m.table.as<uint16_t>(),
+        format.product.residual);
+    check_launch("codebook packing");
   }
   return m;
 }
 
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging) {
   const PassArrays& arrays = tensor.pass[pass];
-  const ScalarCode& code = tensor.format->code[pass];
-  check_code(code, tensor.rows, tensor.cols);
-  check_arrays(code, tensor.rows, tensor.cols, arrays);
+  describe(*tensor.format, pass, tensor.rows, tensor.cols);  // refuses what is not packed
+  check_arrays(tensor, pass);
   const std::span<const std::byte> spans[] = {arrays.codes, arrays.scales, arrays.offsets,
-                                              arrays.sub_scales};
-  const void* sent[4] = {};
+                                              arrays.sub_scales, codebook_of(tensor)};
+  constexpr int kArrays = 5;
+  const void* sent[kArrays] = {};
   if (tensor.on_gpu) {
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kArrays; ++i)
       sent[i] = spans[i].data();
   } else {
     uint64_t total = 0;
@@ -260,15 +323,15 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
       staging = Buffer(total);
     }
     uint64_t begin = 0;
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kArrays; ++i) {
       if (spans[i].empty()) continue;
       sent[i] = staging.as<std::byte>() + begin;
       uploader.copy(staging.as<std::byte>() + begin, spans[i].data(), spans[i].size());
       begin += round_256(spans[i].size());
     }
   }
-  return pack_matrix(code, tensor.rows, tensor.cols, {sent[0], sent[1], sent[2], sent[3]},
-                     uploader.stream());
+  return pack_matrix(*tensor.format, pass, tensor.rows, tensor.cols,
+                     {sent[0], sent[1], sent[2], sent[3], sent[4]}, uploader.stream());
 }
 
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {

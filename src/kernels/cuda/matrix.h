@@ -11,6 +11,12 @@
 // those of row g, then those of row g + 8.
 //   codes:   uint4 [tile][piece][vector][lane]; a piece is 128 columns, 256 for 3 bits (whose words
 //            of two chunks, first chunk first, fill three vectors); vectors = 1, 3, 2, 4
+//   product codes: the pointers of 16 columns belong to two lanes, t = 2 h and 2 h + 1, which share
+//            them: words 0 and 1 of the even lane are those of blocks i = 0 and 1, of the odd lane
+//            of 2 and 3; a byte is a pointer (formats/product.h). Bit 16 (r / 4) + 4 (r % 4) + i of
+//            word 2 is set where the residual is added. Pieces are as those of 3 bits.
+//   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
+//            3, less the residual and plus 128
 //   scales, offsets: fp16 [tile][group][g][2], rows g and g + 8 side by side; sub-scales are
 //            multiplied into the scales (rounded to fp16), the group then being the sub-group
 // Rows are padded to 16 with scale and offset 0, columns to a whole piece with code 0: inputs are 0
@@ -23,6 +29,7 @@
 #include "base/cuda/device.h"
 #include "base/dtype.h"
 #include "formats/tensor.h"
+#include "kernels/cuda/matrix_code.h"
 
 namespace walsh::cuda {
 
@@ -32,16 +39,19 @@ inline constexpr int kPaddedColumns = 256;  // inputs are padded to a multiple o
 
 // One pass of a coded tensor.
 struct Matrix {
-  const ScalarCode* code = nullptr;
+  MatrixCode code;
   int64_t rows = 0;          // logical
   int64_t cols = 0;          // a multiple of 256
   int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one per row)
   int64_t offset_group = 0;  // columns per offset, 0 without
   Buffer codes, scales, offsets;
+  Buffer table;  // of decoders that have one (table_bytes)
 
   int64_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int64_t groups() const { return (cols + group - 1) / group; }
-  uint64_t bytes() const { return codes.bytes() + scales.bytes() + offsets.bytes(); }
+  uint64_t bytes() const {
+    return codes.bytes() + scales.bytes() + offsets.bytes() + table.bytes();
+  }
 };
 
 // A plain matrix, row-major as in the file.
@@ -57,13 +67,14 @@ struct StoredPass {
   const void* scales = nullptr;
   const void* offsets = nullptr;     // null: none
   const void* sub_scales = nullptr;  // null: none
+  const void* codebook = nullptr;    // null: the format's
 };
 
 // Bytes of device memory that pack_matrix allocates.
-uint64_t matrix_bytes(const ScalarCode& code, int64_t rows, int64_t cols);
+uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols);
 // Repacks one pass of a [rows, cols] tensor whose stored arrays are already on the device.
-Matrix pack_matrix(const ScalarCode& code, int64_t rows, int64_t cols, const StoredPass& stored,
-                   Stream stream);
+Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
+                   const StoredPass& stored, Stream stream);
 // Sends pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
 // repacks it there. `staging` is device memory for the stored arrays, grown when it is too small.
 // Ordered on the uploader's stream.

@@ -6,13 +6,14 @@
 
 namespace walsh::cuda {
 
-template <int Bits, int Flush, int Tiles8>
+template <typename Decoder, int Flush, int Tiles8>
 struct Matvec {
-  static constexpr MatvecMemory kMemory = matvec_memory(Bits, Flush, Tiles8, kMatvecArchitecture);
+  static constexpr MatvecMemory kMemory =
+      matvec_memory(Decoder::kKind, Flush, Tiles8, kMatvecArchitecture);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
-  using Unit = UnitProduct<Bits, Flush, Tiles8>;
+  using Unit = UnitProduct<Decoder, Flush, Tiles8>;
 
   const MatvecArgs& args;
   const int lane, warp;
@@ -174,25 +175,26 @@ struct Matvec {
 };
 
 // Registers for a block that prepares the next input beside it.
-template <int Bits, int Flush, int Tiles8>
-__global__ void __maxnreg__(Bits == 8 ? 128 : 96)
+template <typename Decoder, int Flush, int Tiles8>
+__global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     matvec_kernel_of(const __grid_constant__ MatvecArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
   allow_next_kernel();
-  Matvec<Bits, Flush, Tiles8>(args, shared).run();
+  if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
+  Matvec<Decoder, Flush, Tiles8>(args, shared).run();
 }
 
-template <int Bits, int Flush>
+template <typename Decoder, int Flush>
 MatvecKernel select_kernel(const MatvecKind& kind) {
   switch (kind.tiles8) {
     case 0:
-      return matvec_kernel_of<Bits, Flush, 0>;
+      return matvec_kernel_of<Decoder, Flush, 0>;
     case 1:
-      return matvec_kernel_of<Bits, Flush, 1>;
+      return matvec_kernel_of<Decoder, Flush, 1>;
     case 2:
-      return matvec_kernel_of<Bits, Flush, 2>;
+      return matvec_kernel_of<Decoder, Flush, 2>;
     default:
-      return matvec_kernel_of<Bits, Flush, 4>;
+      return matvec_kernel_of<Decoder, Flush, 4>;
   }
 }
 

@@ -17,11 +17,6 @@
 
 namespace walsh::cuda {
 
-// Levels by code as int8, four per word; tables of 4 and 8 entries use the first words.
-struct LevelTable {
-  uint32_t words[4];
-};
-
 struct TileSet {  // one product
   const uint4* codes = nullptr;
   const std::byte* scales = nullptr;
@@ -45,6 +40,7 @@ struct MatvecArgs {
   int planes = 1;
   float unit = 1;
   LevelTable table{};
+  const void* codebook = nullptr;  // Matrix::table
 
   int scale_vectors = 0;  // 16-byte vectors of scales that a unit has
   int scale_tile = 0;     // bytes from tile to tile
@@ -65,7 +61,7 @@ struct MatvecArgs {
 
 // Which kernel: `tiles8` tiles of 8 vectors, 0 for one vector.
 struct MatvecKind {
-  int bits = 0;
+  DecoderKind decoder = DecoderKind::scalar2;
   int flush = 128;  // columns between two additions to the float sums: 32 or 128
   int tiles8 = 0;
 };
@@ -82,8 +78,13 @@ inline constexpr int kMatvecArchitecture = 90;  // where host code only names de
 inline constexpr int kRoundTiles = 7;
 
 // Few registers are left for 16 warps; 8-bit codes take more of them.
-constexpr int matvec_warps(int bits) {
-  return bits == 8 ? 8 : 16;
+constexpr int matvec_warps(int code_vectors) {
+  return code_vectors == 8 ? 8 : 16;
+}
+
+// A unit in shared memory: codes, then scales and offsets.
+constexpr int unit_bytes(int code_vectors, int flush) {
+  return code_vectors * 512 + (flush == 32 ? 288 : 128);
 }
 
 // Memory of a block.
@@ -94,13 +95,16 @@ struct MatvecMemory {
 };
 
 // Up to 8 vectors leave room for deeper rings than the most there can be. Still deeper ones are
-// slower (docs/gpu.md).
-constexpr MatvecMemory matvec_memory(int bits, int flush, int tiles8, int architecture) {
-  const int warps = matvec_warps(bits);
-  const int stage = bits * 512 + (flush == 32 ? 288 : 128);
+// slower (docs/gpu.md). Where a table lies beside them, fewer fit a device of 99 KB that runs code
+// for 8.0.
+constexpr MatvecMemory matvec_memory(DecoderKind decoder, int flush, int tiles8, int architecture) {
+  const int vectors = code_vectors(decoder), warps = matvec_warps(vectors);
+  const int stage = unit_bytes(vectors, flush);
   const bool large = architecture == 80 || architecture == 90;  // 163 and 227 KB, others have 99
-  const int deep = bits == 2 ? 4 : bits == 3 || (bits == 8 && architecture == 90) ? 3 : 2;
-  const int shallow = bits == 2 ? 3 : bits == 8 ? 1 : 2;
+  const bool three =
+      (vectors == 3 && table_bytes(decoder) == 0) || (vectors == 8 && architecture == 90);
+  const int deep = vectors == 2 ? 4 : three ? 3 : 2;
+  const int shallow = vectors == 2 ? 3 : vectors == 8 ? 1 : 2;
   const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
   return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
@@ -113,7 +117,7 @@ constexpr int input_bytes(int vectors, int tiles8, int x_group) {
 }
 
 using MatvecKernel = void (*)(MatvecArgs);
-template <int Bits>
-MatvecKernel matvec_kernel(const MatvecKind& kind);  // one file per number of bits
+template <typename Decoder>
+MatvecKernel matvec_kernel(const MatvecKind& kind);  // one file per decoder
 
 }  // namespace walsh::cuda

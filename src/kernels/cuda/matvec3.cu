@@ -3,8 +3,9 @@
 namespace walsh::cuda {
 
 template <>
-MatvecKernel matvec_kernel<3>(const MatvecKind& kind) {
-  return kind.flush == 32 ? select_kernel<3, 32>(kind) : select_kernel<3, 128>(kind);
+MatvecKernel matvec_kernel<ScalarDecoder<3>>(const MatvecKind& kind) {
+  return kind.flush == 32 ? select_kernel<ScalarDecoder<3>, 32>(kind)
+                          : select_kernel<ScalarDecoder<3>, 128>(kind);
 }
 
 }  // namespace walsh::cuda

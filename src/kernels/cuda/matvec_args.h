@@ -27,9 +27,15 @@ bool same_launch(const PassProduct& a, const PassProduct& b);
 // together, until it says false, and says so.
 bool for_launches(std::span<const Product> products, int pass,
                   FunctionRef<bool(std::span<const PassProduct>)> body);
+// The same for products of one input and as many columns, whatever their codes.
+bool for_inputs(std::span<const Product> products, int pass,
+                FunctionRef<bool(std::span<const PassProduct>)> body);
 
 // Columns between two additions to the float sums.
 int flush_columns(const Matrix& m, const Activations& x);
+
+// What kernels are told of a matrix's code.
+void describe_matrix(const Matrix& m, MatvecArgs& args);
 
 // Matrices, results and kind of input of products that can be in one launch.
 void describe_group(std::span<const PassProduct> group, MatvecArgs& args);

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matvec_args.h"
+#include "kernels/cuda/prompt_tile.h"
 
 namespace walsh::cuda {
 namespace {
@@ -14,16 +15,8 @@ using detail::flush_columns;
 using detail::PassProduct;
 
 MatvecKernel kernel_for(const MatvecKind& kind) {
-  switch (kind.bits) {
-    case 2:
-      return matvec_kernel<2>(kind);
-    case 3:
-      return matvec_kernel<3>(kind);
-    case 4:
-      return matvec_kernel<4>(kind);
-    default:
-      return matvec_kernel<8>(kind);
-  }
+  return with_decoder(kind.decoder,
+                      [&]<typename Decoder>() { return matvec_kernel<Decoder>(kind); });
 }
 
 void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
@@ -34,9 +27,10 @@ void launch_matvec(const MatvecKind& kind, MatvecArgs args, Stream stream) {
   const int64_t used = detail::matvec_bytes(kind, args, device.code);
   // More than half: two blocks of one product must not meet on a multiprocessor.
   const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
-                          dim3(static_cast<unsigned>(matvec_warps(kind.bits) * 32)),
-                          static_cast<size_t>(std::max(used, half))};
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(blocks)),
+      dim3(static_cast<unsigned>(matvec_warps(code_vectors(kind.decoder)) * 32)),
+      static_cast<size_t>(std::max(used, half))};
   launch("matrix-vector product", kernel_for(kind), shape, stream, args);
 }
 
@@ -45,7 +39,7 @@ MatvecKind describe(std::span<const PassProduct> group, MatvecArgs& args, int& m
   const Activations& x = *group.front().input;
   detail::describe_group(group, args);
   MatvecKind kind;
-  kind.bits = m.code->bits;
+  kind.decoder = m.code.decoder;
   kind.flush = flush_columns(m, x);
   const DeviceInfo& device = current_device();
   most_tokens =
@@ -84,9 +78,7 @@ void check_product(const Product& p) {
 
 }  // namespace
 
-void multiply(std::span<const Product> products, int64_t m, Stream stream) {
-  if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
-  if (m == 0) return;
+void detail::multiply_slices(std::span<const Product> products, int64_t m, Stream stream) {
   for (const Product& p : products)
     if (p.pass[0] || p.pass[1]) check_product(p);
   for (int pass = 0; pass < 2; ++pass) {
@@ -95,6 +87,11 @@ void multiply(std::span<const Product> products, int64_t m, Stream stream) {
       return true;
     });
   }
+}
+
+void multiply(std::span<const Product> products, int64_t m, Stream stream) {
+  if (m < 0 || m > kMaxVectors) detail::refuse_product(fmt::format("{} vectors at once", m));
+  if (m > 0) detail::multiply_slices(products, m, stream);
 }
 
 }  // namespace walsh::cuda

@@ -1,7 +1,6 @@
 // multiply_many: which tile kernel makes which product.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <string>
 
 #include "kernels/cuda/prompt.h"
@@ -11,8 +10,6 @@
 namespace walsh::cuda {
 namespace detail {
 namespace {
-
-using Launch = bool (*)(TileShape, TileLaunch&, Stream);
 
 constexpr int kChunk = 128;
 
@@ -39,9 +36,8 @@ TileInput tile_input(const Product& product, int pass, int64_t m) {
   TileInput p;
   p.codes = w.codes.as<const uint4>();
   p.scales = w.scales.as<const uint32_t>();
-  if (w.code->levels_i8 != nullptr)
-    std::memcpy(p.levels, w.code->levels_i8, size_t{1} << w.code->bits);
-  p.unit = w.code->unit;
+  p.levels = w.code.levels;
+  p.unit = w.code.unit;
   p.rows = static_cast<int>(w.rows);
   p.tiles = static_cast<int>(w.tiles());
   p.cols = static_cast<int>(w.cols);
@@ -64,20 +60,26 @@ TileInput tile_input(const Product& product, int pass, int64_t m) {
   return p;
 }
 
-Launch kernel_for(const Product& product, int pass) {
-  const ScalarCode& code = *product.pass[pass]->code;
-  const bool fine =
-      std::min<int64_t>(product.pass[pass]->group, product.input[pass]->group) < kChunk;
-  switch (code.bits) {
-    case 2:
-      return fine ? launch_tile_2_fine : launch_tile_2;
-    case 3:
-      return fine ? launch_tile_3_fine : launch_tile_3;
-    case 4:
-      return fine ? launch_tile_4_fine : launch_tile_4;
-    default:
-      return launch_tile_8_fine;
-  }
+template <typename Decoder>
+TileLauncher tile_launch(bool fine) {
+  return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
+}
+// Product codes have none.
+template <>
+TileLauncher tile_launch<ProductDecoder>(bool) {
+  return nullptr;
+}
+// Scales of 8-bit codes always change within 128 columns, or are treated as if.
+template <>
+TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
+  return launch_tile<ScalarDecoder<8>, true>;
+}
+
+TileLauncher kernel_for(const Product& product, int pass) {
+  const Matrix& w = *product.pass[pass];
+  const bool fine = std::min<int64_t>(w.group, product.input[pass]->group) < kChunk;
+  return with_decoder(w.code.decoder,
+                      [&]<typename Decoder>() { return tile_launch<Decoder>(fine); });
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shap
       end = begin + 1;
       if (products[begin].pass[pass] == nullptr) continue;
       // Neighbours with the same kernel share its launch.
-      const Launch kernel = kernel_for(products[begin], pass);
+      const TileLauncher kernel = kernel_for(products[begin], pass);
       TileLaunch work;
       work.m = static_cast<int>(m);
       work.input[work.count++] = tile_input(products[begin], pass, m);
@@ -108,6 +110,11 @@ void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shap
 void multiply_many(std::span<const Product> products, int64_t m, Stream stream) {
   if (m <= 0) return;
   if (m <= kMaxVectors) return multiply(products, m, stream);
+  const auto has_tiles = [](const Product& p) {
+    return detail::kernel_for(p, 0) != nullptr && (!p.pass[1] || detail::kernel_for(p, 1));
+  };
+  if (!std::all_of(products.begin(), products.end(), has_tiles))
+    return detail::multiply_slices(products, m, stream);
   int64_t rows = 0;
   for (const Product& product : products)
     rows += product.pass[0]->rows;

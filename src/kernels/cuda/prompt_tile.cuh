@@ -39,8 +39,9 @@ __device__ __forceinline__ void copy_or_zero(void* shared, const void* global, b
   }
 }
 
-template <int Bits, bool Fine, int WM, int WK, int NT>
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
 struct TileKernel {
+  static constexpr int kVectors = Decoder::kVectors;  // of codes
   static constexpr int kThreads = WM * WK * 32;
   static constexpr int kGroupThreads = WM * 32;  // those that share stages
   static constexpr int kRows = WM * 32, kTiles = WM * 2, kTokens = NT * 8;
@@ -48,7 +49,7 @@ struct TileKernel {
 
   // One step of a group of warps.
   struct Stage {
-    uint4 codes[kTiles][Bits][32];
+    uint4 codes[kTiles][kVectors][32];
     uint4 q[kTokens][16];  // 16-byte units permuted: unit u of vector v is at u ^ (v & 1)
     uint32_t scales[kTiles][kSteps][8];
     uint32_t offsets[kTiles][8];
@@ -66,11 +67,11 @@ struct TileKernel {
     const int thread = threadIdx.x % kGroupThreads;
     const int pieces = p.cols / kPiece;
 #pragma unroll
-    for (int k = thread; k < kTiles * Bits * 32; k += kGroupThreads) {
-      const int tile = min(first_tile + k / (Bits * 32), p.tiles - 1);
-      copy_async(
-          shared_address(&stage.codes[0][0][0] + k),
-          p.codes + (static_cast<int64_t>(tile) * pieces + piece) * (Bits * 32) + k % (Bits * 32));
+    for (int k = thread; k < kTiles * kVectors * 32; k += kGroupThreads) {
+      const int tile = min(first_tile + k / (kVectors * 32), p.tiles - 1);
+      copy_async(shared_address(&stage.codes[0][0][0] + k),
+                 p.codes + (static_cast<int64_t>(tile) * pieces + piece) * (kVectors * 32) +
+                     k % (kVectors * 32));
     }
     for (int k = thread; k < kTiles * kSteps * 2; k += kGroupThreads) {
       const int tile = min(first_tile + k / (kSteps * 2), p.tiles - 1), s = k / 2 % kSteps;
@@ -153,19 +154,20 @@ struct TileKernel {
 
   static __device__ void decode(const Stage& stage, const LevelTable& table, int tile, int c,
                                 int lane, uint32_t (&a)[4][4]) {
-    constexpr int kFirst[2] = {0, 2 * Bits / 4};  // vectors that hold the words of chunk c
-    constexpr int kVectors = Bits == 3 ? 2 : Bits / 2;
-    uint32_t words[4 * kVectors];
+    // A row of a chunk has kVectors words; those of chunk c lie in these vectors.
+    constexpr int kFirst[2] = {0, 2 * kVectors / 4};
+    constexpr int kCount = (2 * kVectors + 3) / 4;
+    uint32_t words[4 * kCount];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kCount; ++v) {
       const uint4 x = stage.codes[tile][kFirst[c] + v][lane];
       words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
     }
-    const int skip = Bits == 3 && c == 1 ? 2 : 0;
+    const int skip = c == 1 ? 2 * kVectors % 4 : 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      CodeDecoder<Bits>::decode(words + skip, i, table, a[i][0], a[i][2]);
-      CodeDecoder<Bits>::decode(words + skip + Bits, i, table, a[i][1], a[i][3]);
+      Decoder::decode(words + skip, i, table, a[i][0], a[i][2]);
+      Decoder::decode(words + skip + kVectors, i, table, a[i][1], a[i][3]);
     }
   }
 
@@ -278,7 +280,7 @@ struct TileKernel {
                                                         int tile, int lane, int used,
                                                         float (&y)[2][NT][4]) {
     const int g = lane / 4, t = lane % 4;
-    const LevelTable table{{p.levels[0], p.levels[1], p.levels[2], p.levels[3]}};
+    const LevelTable table = p.levels;
     uint32_t a[2][4][4];
     Scales scale;
 #pragma unroll
@@ -405,18 +407,18 @@ struct TileKernel {
   }
 };
 
-template <int Bits, bool Fine, int WM, int WK, int NT>
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
 __global__ void __launch_bounds__(WM* WK * 32)
     prompt_tile_kernel(const __grid_constant__ TileLaunch launch, int stages) {
   extern __shared__ __align__(16) unsigned char tile_shared[];
   wait_previous_kernel();
-  TileKernel<Bits, Fine, WM, WK, NT>::run(launch, stages, tile_shared);
+  TileKernel<Decoder, Fine, WM, WK, NT>::run(launch, stages, tile_shared);
 }
 
 // False if a block does not fit the device's shared memory.
-template <int Bits, bool Fine, int WM, int WK, int NT>
-bool launch_tile(TileLaunch& work, Stream stream) {
-  using Kernel = TileKernel<Bits, Fine, WM, WK, NT>;
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
+bool launch_blocks(TileLaunch& work, Stream stream) {
+  using Kernel = TileKernel<Decoder, Fine, WM, WK, NT>;
   constexpr int kMostStages = 3;
   const size_t limit = current_device().shared_bytes;
   int stages = kMostStages;
@@ -429,7 +431,7 @@ bool launch_tile(TileLaunch& work, Stream stream) {
     blocks += (work.input[k].rows + Kernel::kRows - 1) / Kernel::kRows;
   }
   work.token_blocks = (work.m + Kernel::kTokens - 1) / Kernel::kTokens;
-  cuda::launch("prompt tile", prompt_tile_kernel<Bits, Fine, WM, WK, NT>,
+  cuda::launch("prompt tile", prompt_tile_kernel<Decoder, Fine, WM, WK, NT>,
                {dim3(static_cast<unsigned>(blocks * work.token_blocks)), dim3(Kernel::kThreads),
                 Kernel::shared_bytes(stages)},
                stream, work, stages);
@@ -437,15 +439,15 @@ bool launch_tile(TileLaunch& work, Stream stream) {
 }
 
 // The block shapes that are compiled.
-template <int Bits, bool Fine>
-bool launch_shape(TileShape shape, TileLaunch& work, Stream stream) {
+template <typename Decoder, bool Fine>
+bool launch_tile(TileShape shape, TileLaunch& work, Stream stream) {
   switch (shape) {
     case TileShape::large:
-      return launch_tile<Bits, Fine, 8, 1, 16>(work, stream);
+      return launch_blocks<Decoder, Fine, 8, 1, 16>(work, stream);
     case TileShape::medium:
-      return launch_tile<Bits, Fine, 2, 4, 8>(work, stream);
+      return launch_blocks<Decoder, Fine, 2, 4, 8>(work, stream);
     case TileShape::small:
-      return launch_tile<Bits, Fine, 2, 1, 8>(work, stream);
+      return launch_blocks<Decoder, Fine, 2, 1, 8>(work, stream);
   }
   return false;
 }

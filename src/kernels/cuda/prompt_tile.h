@@ -15,7 +15,7 @@ struct TileInput {
   const uint4* codes = nullptr;
   const uint32_t* scales = nullptr;   // fp16 pairs
   const uint32_t* offsets = nullptr;  // or null
-  uint32_t levels[4] = {};            // int8 by code
+  LevelTable levels{};
   float unit = 1;
   int rows = 0, tiles = 0, cols = 0;
   int groups = 0, group_shift = 0;  // group of a column = column >> shift
@@ -41,15 +41,14 @@ struct TileLaunch {
 // Rows and vectors per block: 256 x 128; 64 x 64 with the columns split four ways; 64 x 64.
 enum class TileShape { large, medium, small };
 
-// One per translation unit; false if the device lacks the shared memory. `fine`: scales change
-// within 128 columns.
-bool launch_tile_2(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_3(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_4(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_2_fine(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_3_fine(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_4_fine(TileShape shape, TileLaunch& work, Stream stream);
-bool launch_tile_8_fine(TileShape shape, TileLaunch& work, Stream stream);
+// False if the device lacks the shared memory.
+using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
+// In files of their own. `Fine`: scales change within 128 columns.
+template <typename Decoder, bool Fine>
+bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
+
+// Products of any number of vectors by the kernels of decoding, up to 16 at a time.
+void multiply_slices(std::span<const Product> products, int64_t m, Stream stream);
 
 // multiply_many by tiles of one shape (or a smaller one where the device lacks the room).
 void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shape, Stream stream);

@@ -2,8 +2,6 @@
 
 namespace walsh::cuda::detail {
 
-bool launch_tile_2_fine(TileShape shape, TileLaunch& work, Stream stream) {
-  return launch_shape<2, true>(shape, work, stream);
-}
+template bool launch_tile<ScalarDecoder<2>, true>(TileShape, TileLaunch&, Stream);
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,6 @@
 
 namespace walsh::cuda::detail {
 
-bool launch_tile_3_fine(TileShape shape, TileLaunch& work, Stream stream) {
-  return launch_shape<3, true>(shape, work, stream);
-}
+template bool launch_tile<ScalarDecoder<3>, true>(TileShape, TileLaunch&, Stream);
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,6 @@
 
 namespace walsh::cuda::detail {
 
-bool launch_tile_8_fine(TileShape shape, TileLaunch& work, Stream stream) {
-  return launch_shape<8, true>(shape, work, stream);
-}
+template bool launch_tile<ScalarDecoder<8>, true>(TileShape, TileLaunch&, Stream);
 
 }  // namespace walsh::cuda::detail

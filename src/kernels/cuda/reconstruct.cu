@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
-#include "base/half.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pass_view.h"
 #include "walsh/error.h"
@@ -66,12 +66,12 @@ struct PieceState {
 };
 
 // The row `half` of every lane in the basis of the output, without signs.
-template <int Bits>
-__device__ void row_values(const PassView& w, const TileStage<Bits>& stage, int half,
+template <typename Decoder>
+__device__ void row_values(const PassView& w, const TileStage<Decoder>& stage, int half,
                            const PieceShape& shape, int lane, float* shared,
                            float (&value)[2][4][8]) {
   uint32_t levels[2][4][4];
-  decode_levels<Bits>(w, stage, lane, half, levels);
+  decode_levels<Decoder>(w, stage, lane, half, levels);
   if (w.block == 0) {
     plain_values(levels, stage, w, half, lane, value);
     return;
@@ -110,28 +110,33 @@ __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)
   }
 }
 
-// The stages of a warp; a residual format has a second pass in each.
-template <int Bits, int Bits2>
-struct Stage {
-  TileStage<Bits> first;
-  TileStage<Bits2> second;
+// In place of the decoder of a second pass: there is none.
+struct NoPass {
+  static constexpr int kVectors = 0;
 };
-template <int Bits>
-struct Stage<Bits, 0> {
-  TileStage<Bits> first;
-};
-template <int Bits, int Bits2>
-constexpr int kStages = Bits + Bits2 > 4 ? 2 : 3;
 
-// Bits2 = 0: one pass.
-template <int Bits, int Bits2>
-__global__ void __launch_bounds__(kWarps * 32, Bits2 ? 2 : 3)
+// The stages of a warp; a residual format has a second pass in each.
+template <typename First, typename Second>
+struct Stage {
+  TileStage<First> first;
+  TileStage<Second> second;
+};
+template <typename First>
+struct Stage<First, NoPass> {
+  TileStage<First> first;
+};
+template <typename First, typename Second>
+constexpr int kStages = First::kVectors + Second::kVectors > 4 ? 2 : 3;
+
+template <typename First, typename Second>
+__global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
     reconstruct_kernel(const __grid_constant__ PassView first,
                        const __grid_constant__ PassView second,
                        const __grid_constant__ Target target) {
   extern __shared__ float shared[];
-  constexpr int kRing = kStages<Bits, Bits2>;
-  __shared__ Stage<Bits, Bits2> stages[kWarps][kRing];
+  constexpr bool kResidual = Second::kVectors > 0;
+  constexpr int kRing = kStages<First, Second>;
+  __shared__ Stage<First, Second> stages[kWarps][kRing];
   auto& ring = stages[threadIdx.x / 32];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   // A warp beyond the last piece repeats it without storing, since blocks synchronize.
@@ -142,14 +147,18 @@ __global__ void __launch_bounds__(kWarps * 32, Bits2 ? 2 : 3)
     const int tile = begin + k * static_cast<int>(gridDim.y);
     if (tile < end) {
       load_stage(ring[k % kRing].first, first, tile, piece, lane);
-      if constexpr (Bits2 != 0) load_stage(ring[k % kRing].second, second, tile, piece, lane);
+      if constexpr (kResidual) load_stage(ring[k % kRing].second, second, tile, piece, lane);
     }
     copy_commit();
   };
   for (int k = 0; k < kRing - 1; ++k)
     load(k);
+  if constexpr (First::kTable) {
+    First::load_table(first.table);
+    __syncthreads();
+  }
   const PieceState state(first, piece, lane);
-  const PieceState state2(Bits2 ? second : PassView(), piece, lane);
+  const PieceState state2(kResidual ? second : PassView(), piece, lane);
   for (int k = 0, tile = begin; tile < end; ++k, tile += gridDim.y) {
     copy_wait<kRing - 2>();
     __syncwarp();
@@ -158,13 +167,13 @@ __global__ void __launch_bounds__(kWarps * 32, Bits2 ? 2 : 3)
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       float value[2][4][8];
-      row_values<Bits>(first, stage.first, half, state.shape, lane, shared, value);
+      row_values<First>(first, stage.first, half, state.shape, lane, shared, value);
       const int row = wanted == piece ? tile * 16 + g + 8 * half : target.row_end;
-      if constexpr (Bits2 == 0) {
+      if constexpr (!kResidual) {
         store_row(value, state.signs, target, row, piece, t);
       } else {
         float residual[2][4][8];
-        row_values<Bits2>(second, stage.second, half, state2.shape, lane, shared, residual);
+        row_values<Second>(second, stage.second, half, state2.shape, lane, shared, residual);
         flip_signs(state.signs, t, value);
         flip_signs(state2.signs, t, residual);
 #pragma unroll
@@ -178,9 +187,9 @@ __global__ void __launch_bounds__(kWarps * 32, Bits2 ? 2 : 3)
   }
 }
 
-template <int Bits, int Bits2>
+template <typename First, typename Second>
 void launch(const PassView& first, const PassView& second, const Target& target, Stream stream) {
-  const int resident = current_device().multiprocessors * (Bits2 ? 2 : 3);
+  const int resident = current_device().multiprocessors * (Second::kVectors ? 2 : 3);
   const int windows = (first.pieces + kWarps - 1) / kWarps;
   const int tiles = (target.row_end + 15) / 16 - target.row_begin / 16;
   const int rows = std::max(1, resident / windows), rounds = (tiles + rows - 1) / rows;
@@ -188,7 +197,7 @@ void launch(const PassView& first, const PassView& second, const Target& target,
                   static_cast<unsigned>((tiles + rounds - 1) / rounds));
   const bool wide = std::max(first.block, second.block) > kPieceColumns;
   const int shared = wide ? 64 * kWarps * 32 * static_cast<int>(sizeof(float)) : 0;
-  const auto kernel = reconstruct_kernel<Bits, Bits2>;
+  const auto kernel = reconstruct_kernel<First, Second>;
   allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "reconstruct");
   kernel<<<grid, kWarps * 32, static_cast<size_t>(shared), stream>>>(first, second, target);
   check_launch("reconstruct");
@@ -222,11 +231,10 @@ PassView pass_view(const RowProduct& product, int pass, bool keep_rotated) {
     view.offset_groups = static_cast<int>((m.cols + m.offset_group - 1) / m.offset_group);
     view.offset_shift = shift_of(m.offset_group, m.cols);
   }
-  for (int code = 0; m.code->bits < 8 && code < 1 << m.code->bits; ++code) {
-    const uint32_t level = f32_to_f16(m.code->levels[code]);
-    view.level_low[code / 4] |= (level & 0xffu) << 8 * (code % 4);
-    view.level_high[code / 4] |= (level >> 8) << 8 * (code % 4);
-  }
+  view.level_low = m.code.low;
+  view.level_high = m.code.high;
+  view.unit = m.code.unit;
+  view.table = m.table.as();
   view.cols = static_cast<int>(product.cols);
   if (rotated) {
     view.block = rotation.block;
@@ -253,25 +261,21 @@ void reconstruct(const RowProduct& product, Basis basis, DType type, int64_t row
   const PassView second = residual ? pass_view(product, 1, keep) : PassView();
   const Target target{static_cast<uint16_t*>(out), static_cast<int>(row_begin),
                       static_cast<int>(row_end), first.cols, type == DType::bf16};
-  const int bits = product.pass[0]->code->bits, bits2 = residual ? product.pass[1]->code->bits : 0;
-  switch (bits * 10 + bits2) {
-    case 20:
-      return launch<2, 0>(first, second, target, stream);
-    case 30:
-      return launch<3, 0>(first, second, target, stream);
-    case 40:
-      return launch<4, 0>(first, second, target, stream);
-    case 80:
-      return launch<8, 0>(first, second, target, stream);
-    case 32:
-      return launch<3, 2>(first, second, target, stream);
-    case 42:
-      return launch<4, 2>(first, second, target, stream);
-    case 44:
-      return launch<4, 4>(first, second, target, stream);
-    default:
-      throw Error(ErrorCode::internal, "reconstruct",
-                  "no kernel for " + std::to_string(bits) + "+" + std::to_string(bits2) + " bits");
+  const DecoderKind decoder = product.pass[0]->code.decoder;
+  if (!residual) {
+    return with_decoder(decoder, [&]<typename Decoder>() {
+      launch<Decoder, NoPass>(first, second, target, stream);
+    });
+  }
+  const auto pair = std::pair(decoder, product.pass[1]->code.decoder);
+  if (pair == std::pair(DecoderKind::scalar3, DecoderKind::scalar2)) {
+    launch<ScalarDecoder<3>, ScalarDecoder<2>>(first, second, target, stream);
+  } else if (pair == std::pair(DecoderKind::scalar4, DecoderKind::scalar2)) {
+    launch<ScalarDecoder<4>, ScalarDecoder<2>>(first, second, target, stream);
+  } else if (pair == std::pair(DecoderKind::scalar4, DecoderKind::scalar4)) {
+    launch<ScalarDecoder<4>, ScalarDecoder<4>>(first, second, target, stream);
+  } else {
+    throw Error(ErrorCode::internal, "reconstruct", "no kernel for these two passes");
   }
 }
 

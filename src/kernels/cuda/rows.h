@@ -50,6 +50,7 @@ struct StoredTable {
     const void* scales = nullptr;
     const void* offsets = nullptr;     // if has_offset
     const void* sub_scales = nullptr;  // if sub_group
+    const void* codebook = nullptr;    // of product codes
     Rotation rotation;
   };
   const Format* format = nullptr;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "formats/product.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
@@ -24,6 +25,9 @@ struct PassView {
   const __half* scales = nullptr;
   const __half* offsets = nullptr;
   const __half* sub_scales = nullptr;
+  const int8_t* codebook = nullptr;  // of product codes
+  int residual = 0;
+  float unit = 1;
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // columns per scale
   int sub_group = 0, sub_groups = 0;
@@ -59,7 +63,20 @@ __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
                           (words[2] >> bit & 1) << 2);
 }
 
+// The level of a product code (formats/product.h).
+__device__ float product_level(const PassView& w, const uint8_t* row, int column) {
+  const uint8_t* unit = row + column / 32 * 12;
+  const int pointer = unit[column % 32 / 16 * 4 + column % 4];
+  const int entry = w.codebook[pointer * 4 + column % 16 / 4];
+  const bool negative = (unit[8 + column % 4] >> (column % 32 / 4) & 1) != 0;
+  return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
+}
+
 __device__ float decode(const PassView& w, int64_t row, int column) {
+  if (w.codebook) {
+    return __half2float(w.scales[row * w.groups + column / w.group]) *
+           product_level(w, w.codes + row * w.row_bytes, column);
+  }
   const int code = stored_code(w, w.codes + row * w.row_bytes, column);
   const int64_t group = row * w.groups + column / w.group;
   float scale = __half2float(w.scales[group]);
@@ -158,10 +175,18 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__
   }
 }
 
-PassView pass_view(const ScalarCode& code, const StoredTable::Pass& stored, int64_t padded) {
-  PassView w;
-  w.codes = static_cast<const uint8_t*>(stored.codes);
-  w.scales = static_cast<const __half*>(stored.scales);
+void describe(const ProductCode& code, const StoredTable::Pass& stored, int64_t padded,
+              PassView& w) {
+  w.codebook = static_cast<const int8_t*>(stored.codebook);
+  w.residual = code.residual;
+  w.unit = code.unit;
+  w.row_bytes = static_cast<int>(product_row_bytes(padded));
+  w.group = code.group;
+  w.groups = static_cast<int>(product_groups(code, padded));
+}
+
+void describe(const ScalarCode& code, const StoredTable::Pass& stored, int64_t padded,
+              PassView& w) {
   w.offsets = code.has_offset ? static_cast<const __half*>(stored.offsets) : nullptr;
   w.sub_scales = static_cast<const __half*>(stored.sub_scales);
   w.bits = code.bits;
@@ -171,6 +196,18 @@ PassView pass_view(const ScalarCode& code, const StoredTable::Pass& stored, int6
   w.sub_group = code.sub_group;
   w.sub_groups = static_cast<int>(sub_groups_per_row(code, padded));
   if (code.bits < 8) std::copy_n(code.levels, 1 << code.bits, w.levels);
+}
+
+PassView pass_view(const Format& format, int pass, const StoredTable::Pass& stored,
+                   int64_t padded) {
+  PassView w;
+  w.codes = static_cast<const uint8_t*>(stored.codes);
+  w.scales = static_cast<const __half*>(stored.scales);
+  if (format.kind == CodeKind::product) {
+    describe(format.product, stored, padded, w);
+  } else {
+    describe(format.code[pass], stored, padded, w);
+  }
   const Rotation& rotation = stored.rotation;
   if (rotation.kind == RotationKind::none) return w;
   if (rotation.kind != RotationKind::hadamard) {
@@ -188,7 +225,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
            float scale, Stream stream) {
   if (m == 0) return;
   const Format& format = *table.format;
-  if (m > 65535 || (!format.dense && format.kind != CodeKind::scalar)) {
+  if (m > 65535 || format.kind == CodeKind::trellis) {
     throw Error(ErrorCode::internal, "GPU embedding",
                 std::to_string(m) + " rows, format " + std::string(format.name));
   }
@@ -204,7 +241,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
   args.ldx = ldx;
   args.scale = scale;
   for (int pass = 0; pass < format.passes; ++pass)
-    args.pass[pass] = pass_view(format.code[pass], table.pass[pass], args.padded);
+    args.pass[pass] = pass_view(format, pass, table.pass[pass], args.padded);
   const LaunchShape shape{dim3(static_cast<unsigned>((args.padded + kColumns - 1) / kColumns),
                                static_cast<unsigned>(m)),
                           dim3(kThreads)};

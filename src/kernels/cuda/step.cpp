@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matvec_args.h"
 #include "kernels/cuda/step_phase.h"
+#include "kernels/cuda/step_share.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
 
@@ -19,19 +21,13 @@ using detail::PassProduct;
 
 // Inputs of more units are made by all blocks together, of others a unit by every warp of a pair.
 constexpr int kOwnUnits = 2 * kStepWarps;
+constexpr int kMostTiles = 65535;
 constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
 
-StepKernel kernel_for(int bits, int flush) {
-  switch (bits) {
-    case 2:
-      return step_kernel<2>(flush);
-    case 3:
-      return step_kernel<3>(flush);
-    case 4:
-      return step_kernel<4>(flush);
-    default:
-      return step_kernel<8>(flush);
-  }
+// What a tile costs: in long phases those of 2, 3 and 4 bits take times like 28, 38 and 48
+// (docs/gpu.md).
+int tile_weight(const StepCode& code) {
+  return 10 * code.vectors + 8;
 }
 
 int64_t aligned(int64_t bytes) {
@@ -73,7 +69,7 @@ bool StepProgram::multiply(const InputSource& source, std::span<const InputForm>
                            std::span<const Product> products) {
   for (const Product& p : products)
     if (p.pass[1]) return false;
-  return detail::for_launches(products, 0, [&](std::span<const PassProduct> group) {
+  return detail::for_inputs(products, 0, [&](std::span<const PassProduct> group) {
     const auto form = std::find_if(forms.begin(), forms.end(), [&](const InputForm& f) {
       return f.out == group.front().input;
     });
@@ -106,10 +102,6 @@ bool StepProgram::add_phase(StepPhase phase, StepOrder::Work work, const Arrays&
 bool StepProgram::add_product(const InputSource& source, const InputForm& form,
                               std::span<const PassProduct> group) {
   const Activations& x = *form.out;
-  const int bits = group[0].matrix->code->bits, flush = detail::flush_columns(*group[0].matrix, x);
-  if (bits_ != 0 && (bits != bits_ || flush != flush_)) return false;
-  bits_ = bits;
-  flush_ = flush;
   StepPhase phase;
   MatvecArgs& args = phase.matvec;
   detail::describe_group(group, args);
@@ -117,8 +109,7 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
     args.scale_step = args.scale_tile;
     args.offset_step = args.offset_tile;
   }
-  // Units must lie one after the other: a scale per row has none of its own in each.
-  if (args.scale_step == 0 || (args.offset_vectors > 0 && args.offset_step == 0)) return false;
+  if (!describe_codes(group, phase)) return false;
   args.m = args.vectors = 1;
   args.in = input_view(source);
   args.form = form_view(source, form, 1);
@@ -158,6 +149,55 @@ bool StepProgram::add_product(const InputSource& source, const InputForm& form,
   return results_of(phase, arrays) && add_phase(phase, StepOrder::Work::product, arrays);
 }
 
+// False for a scale per row, of which units have none of their own: they must lie one after the
+// other.
+bool StepProgram::describe_codes(std::span<const PassProduct> group, StepPhase& phase) {
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Matrix& m = *group[i].matrix;
+    MatvecArgs args;
+    detail::describe_matrix(m, args);
+    const bool scales = args.scale_step == args.scale_vectors * 16 || args.units == 1;
+    const bool offsets = args.offset_step == args.offset_vectors * 16 || args.units == 1;
+    const bool table = table_bytes(m.code.decoder) > 0;  // which a step has no room for
+    if (!scales || !offsets || table) return false;
+    StepCode& code = phase.code[i];
+    code.table = args.table;
+    code.unit = args.unit;
+    code.decoder = m.code.decoder;
+    code.flush = static_cast<uint8_t>(detail::flush_columns(m, *group[i].input));
+    code.vectors = static_cast<uint8_t>(m.code.vectors());
+    code.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+    code.scale_shift = static_cast<uint8_t>(args.scale_shift);
+    code.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+    codes_.kinds.insert({code.decoder, code.flush});
+    codes_.apart |= !detail::same_launch(group[0], group[i]);
+  }
+  return true;
+}
+
+bool StepProgram::Codes::wide() const {
+  return std::any_of(kinds.begin(), kinds.end(), [](const auto& kind) {
+    return kind.first == DecoderKind::scalar8 || kind.second == 32;
+  });
+}
+
+StepMemory StepProgram::Codes::memory() const {
+  if (several()) return step_memory_of_several(wide());
+  return step_memory(code_vectors(kinds.begin()->first), kinds.begin()->second);
+}
+
+StepKernel StepProgram::Codes::kernel() const {
+  if (several()) return step_kernel_of_several(wide());
+  const auto& [decoder, flush] = *kinds.begin();
+  return with_decoder(decoder, [flush]<typename Decoder>() -> StepKernel {
+    if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
+      throw Error(ErrorCode::internal, "step", "has no kernel for the code");
+    } else {
+      return step_kernel<Decoder>(flush);
+    }
+  });
+}
+
 // Signs of a rotation, of which a step has few.
 const uint8_t* StepProgram::signs_of(const FormView& form) {
   if (form.block == 0 || !form.signs) return nullptr;
@@ -195,21 +235,26 @@ StepArray* StepProgram::add_inputs(const StepPhase& product, const Arrays& sourc
 // Where the results of a product go. What is added to must have been written by the same threads.
 bool StepProgram::results_of(StepPhase& phase, Arrays& arrays) {
   MatvecArgs& args = phase.matvec;
+  bool uneven = false;
+  for (size_t i = 1; i < arrays.out.size(); ++i)
+    uneven |= args.set[i].y != nullptr && phase.code[i].vectors != phase.code[0].vectors;
   for (size_t i = 0; i < arrays.out.size(); ++i) {
     TileSet& set = args.set[i];
     if (set.y == nullptr) continue;
     StepArray* out = arrays.out[i] = array(set.y);
-    const bool same = out->first_tile == set.first_tile && out->tiles == args.tiles;
+    const bool same =
+        out->first_tile == set.first_tile && out->tiles == args.tiles && !out->uneven && !uneven;
     if (!make_exchange(*out, set.rows) || (set.add && out->written >= 0 && !same)) return false;
     out->first_tile = set.first_tile;
     out->tiles = args.tiles;
+    out->uneven = uneven;
     set.exchange = out->exchange.as<float>();
   }
   return true;
 }
 
 int64_t StepProgram::shared_bytes() const {
-  return step_memory(bits_, flush_).ring_bytes() + 2 * aligned(own_bytes_) + aligned(input_bytes_) +
+  return codes_.memory().ring_bytes() + 2 * aligned(own_bytes_) + aligned(input_bytes_) +
          aligned(sum_bytes_) + kKnownPhases * int64_t{sizeof(StepPhase) + kWorkBytes};
 }
 
@@ -263,6 +308,8 @@ void StepProgram::share_work() {
   for (const StepPhase& phase : phases_)
     if (phase.kind != StepKind::attention) blocks_ = std::min(blocks_, phase.matvec.tiles);
   blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
+  const auto stride = static_cast<size_t>(blocks_) + 1;
+  shares_.assign(phases_.size() * stride, 0);
   for (size_t i = 0; i < phases_.size(); ++i) {
     StepPhase& phase = phases_[i];
     for (size_t j = 0; j < kStepArrays; ++j) {
@@ -280,10 +327,29 @@ void StepProgram::share_work() {
     MatvecArgs& args = phase.matvec;
     args.tiles_per_block = args.tiles / blocks_;
     args.blocks_with_more = args.tiles % blocks_;
-    longest_run_ = std::max(longest_run_, (args.tiles_per_block + 1) * args.units / kStepWarps + 1);
-    const int pieces = args.tiles_per_block + 1 + kStepWarps;
-    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{pieces} * kTileRows * 4);
+    const int most = share_tiles_of(phase, std::span(shares_).subspan(i * stride, stride));
+    longest_run_ = std::max(longest_run_, most * args.units / kStepWarps + 1);
+    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kStepWarps} * kTileRows * 4);
   }
+}
+
+// The first tile of each block, and the most that one has.
+int StepProgram::share_tiles_of(StepPhase& phase, std::span<uint16_t> first) const {
+  const MatvecArgs& args = phase.matvec;
+  std::vector<TileRun> runs;
+  for (size_t i = 0; i < kMaxProducts; ++i) {
+    const TileSet& set = args.set[i];
+    if (set.codes == nullptr) continue;
+    const int tiles = (set.rows + kTileRows - 1) / kTileRows;
+    runs.push_back({tiles, tile_weight(phase.code[i])});
+  }
+  const std::vector<int> shares = share_tiles(runs, blocks_);
+  int most = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    first[i] = static_cast<uint16_t>(shares[i]);
+    if (i > 0) most = std::max(most, shares[i] - shares[i - 1]);
+  }
+  return most;
 }
 
 // Products bring the phases behind them into shared memory, over those before the last product;
@@ -307,23 +373,30 @@ bool StepProgram::schedule() {
 }
 
 bool StepProgram::finish() {
-  if (phases_.empty() || bits_ == 0) throw Error(ErrorCode::internal, "step", "has no products");
+  if (phases_.empty() || codes_.kinds.empty())
+    throw Error(ErrorCode::internal, "step", "has no products");
   if (!schedule()) return false;
   share_work();
-  if (longest_run_ > kLongestPiece) return false;
+  const bool many = std::any_of(phases_.begin(), phases_.end(), [](const StepPhase& phase) {
+    return phase.kind != StepKind::attention && phase.matvec.tiles > kMostTiles;
+  });
+  if (longest_run_ > kLongestPiece || many) return false;
   if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
   pair_ = 2;
   if (blocks_ == 1 || one_unit_ ||
-      2 * most_clusters("decoding step", kernel_for(bits_, flush_), shape()) < blocks_)
+      2 * most_clusters("decoding step", codes_.kernel(), shape()) < blocks_)
     pair_ = 1;
   if (pair_ * kStepWarps < most_own_units_) return false;
   device_phases_ = Buffer(phases_.size() * sizeof(StepPhase));
+  device_shares_ = Buffer(shares_.size() * sizeof(uint16_t));
+  copy_to_device(device_shares_.as(), shares_.data(), device_shares_.bytes(), nullptr);
   left_ = Buffer(2 * sizeof(uint32_t), true);
   copy_to_device(device_phases_.as(), phases_.data(), device_phases_.bytes(), nullptr);
   synchronize(nullptr);
   count_ = static_cast<int>(phases_.size());
   phases_ = {};
   links_ = {};
+  shares_ = {};
   return true;
 }
 
@@ -341,11 +414,12 @@ void StepProgram::launch(Stream stream) const {
   args.input_bytes = static_cast<int>(aligned(input_bytes_));
   args.sum_bytes = static_cast<int>(aligned(sum_bytes_));
   args.left = left_.as<uint32_t>();
+  args.shares = device_shares_.as<uint16_t>();
   args.position = row_.places.positions;
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
-  cuda::launch("decoding step", kernel_for(bits_, flush_), shape(), stream, args);
+  cuda::launch("decoding step", codes_.kernel(), shape(), stream, args);
 }
 
 }  // namespace walsh::cuda

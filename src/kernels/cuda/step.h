@@ -11,7 +11,9 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention.h"
@@ -23,7 +25,10 @@ namespace walsh::cuda {
 
 struct FormView;
 struct LaunchShape;
+struct StepMemory;
 struct StepPhase;
+struct StepArgs;
+using StepKernel = void (*)(StepArgs);
 namespace detail {
 struct PassProduct;
 }
@@ -40,9 +45,10 @@ class StepProgram {
   static bool available();
 
   // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, a residual, a gate other than silu, other bits than
-  // before, an order in which blocks could overwrite what others read): then a program cannot be
-  // had.
+  // rotation above 256 columns, two planes, a residual, a scale per row, a product code, a gate
+  // other than silu, an order in which blocks could overwrite what others read): then a program
+  // cannot be had. Products may have different codes; if all have the same, the kernel has fewer
+  // instructions.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Product> products);
   // rope_and_store() and attend_rows() of one row, whose queries stay as they are. False for heads
@@ -75,16 +81,29 @@ class StepProgram {
     std::array<StepArray*, kStepArrays> in{}, out{};
   };
 
+  // The codes of the products, as far as they decide about the kernel.
+  struct Codes {
+    std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
+    bool apart = false;                           // within a phase
+
+    bool several() const { return kinds.size() > 1 || apart; }
+    bool wide() const;
+    StepMemory memory() const;
+    StepKernel kernel() const;
+  };
+
   static std::vector<StepArray*> present(const std::array<StepArray*, kStepArrays>& arrays);
   StepArray* array(const void* place) { return &arrays_[place]; }
   bool add_phase(StepPhase phase, StepOrder::Work work, const Arrays& arrays);
   bool add_product(const InputSource& source, const InputForm& form,
                    std::span<const detail::PassProduct> group);
   StepArray* add_inputs(const StepPhase& product, const Arrays& sources);
+  bool describe_codes(std::span<const detail::PassProduct> group, StepPhase& phase);
   bool results_of(StepPhase& phase, Arrays& arrays);
   const uint8_t* signs_of(const FormView& form);
   bool schedule();
   void share_work();
+  int share_tiles_of(StepPhase& phase, std::span<uint16_t> first) const;
   int64_t shared_bytes() const;
   LaunchShape shape() const;
 
@@ -95,14 +114,15 @@ class StepProgram {
   std::vector<Signs> signs_;
   StepOrder order_;
   int count_ = 0, blocks_ = 0;
-  int bits_ = 0, flush_ = 0;                                 // of all products
+  Codes codes_;
   int pair_ = 1;                                             // blocks that make inputs together
   int most_own_units_ = 0;                                   // of an input that they make
   bool one_unit_ = false;                                    // is all that such an input has
   int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // StepArgs
   int longest_run_ = 0;                                      // units of a warp in a phase
   Row row_;
-  Buffer device_phases_, left_;
+  std::vector<uint16_t> shares_;  // StepArgs
+  Buffer device_phases_, device_shares_, left_;
 };
 
 }  // namespace walsh::cuda

@@ -3,8 +3,9 @@
 namespace walsh::cuda {
 
 template <>
-StepKernel step_kernel<3>(int flush) {
-  return flush == 32 ? step_kernel_of<3, 32> : step_kernel_of<3, 128>;
+StepKernel step_kernel<ScalarDecoder<3>>(int flush) {
+  return flush == 32 ? step_kernel_of<OneCode<ScalarDecoder<3>, 32>>
+                     : step_kernel_of<OneCode<ScalarDecoder<3>, 128>>;
 }
 
 }  // namespace walsh::cuda

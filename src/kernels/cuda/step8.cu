@@ -3,8 +3,9 @@
 namespace walsh::cuda {
 
 template <>
-StepKernel step_kernel<8>(int flush) {
-  return flush == 32 ? step_kernel_of<8, 32> : step_kernel_of<8, 128>;
+StepKernel step_kernel<ScalarDecoder<8>>(int flush) {
+  return flush == 32 ? step_kernel_of<OneCode<ScalarDecoder<8>, 32>>
+                     : step_kernel_of<OneCode<ScalarDecoder<8>, 128>>;
 }
 
 }  // namespace walsh::cuda

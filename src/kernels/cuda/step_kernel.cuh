@@ -19,11 +19,11 @@ __device__ __noinline__ void attend_phase(const StepAttention& args, std::byte* 
 extern __shared__ __align__(128) std::byte step_shared[];
 __shared__ uint32_t step_epoch;
 
-template <int Bits, int Flush>
+template <typename Codes>
 class Step {
  public:
-  using Unit = UnitProduct<Bits, Flush, 0>;
-  using Stream = WeightStream<Bits, Flush>;
+  using Unit = typename Codes::Unit;
+  using Stream = WeightStream<Codes>;
 
   // The number of the warp comes by a shuffle, so that the compiler keeps it: reading it again
   // takes 30 cycles.
@@ -94,15 +94,28 @@ class Step {
   }
   __device__ __forceinline__ void copy_phase(int phase) const {
     if (phase < 0) return;
+    int first = 0, next = 0;
+    if constexpr (Codes::kSeveral) {
+      const uint16_t* share = args_.shares + phase * (gridDim.x + 1) + blockIdx.x;
+      first = share[0];
+      next = share[1];
+    }
     const auto* from = reinterpret_cast<const uint4*>(args_.phases + phase);
     auto* to = reinterpret_cast<uint4*>(&phases()[phase]);
     for (int i = lane_; i < static_cast<int>(sizeof(StepPhase) / sizeof(uint4)); i += 32)
       to[i] = from[i];
     __syncwarp();
+    if constexpr (Codes::kSeveral) {
+      if (lane_ == 0) {
+        phases()[phase].first_tile = first;
+        phases()[phase].tiles = next - first;
+      }
+      __syncwarp();
+    }
   }
   __device__ __forceinline__ void find_work_of(int phase) const {
     if (phase < 0 || lane_ >= kStepWarps) return;
-    find_work<Bits>(phases()[phase], lane_, phases().work(phase));
+    find_work<Codes>(phases()[phase], lane_, phases().work(phase));
   }
 
   __device__ __forceinline__ PairInputs own_inputs(const StepPhase& phase) const {
@@ -139,13 +152,14 @@ class Step {
     LevelTable table;
   };
 
-  __device__ __forceinline__ Run run_of(const StepPhase& phase) const {
-    const MatvecArgs& args = phase.matvec;
-    Run run{args.unit, args.scale_shift, args.x_shift, args.offset_vectors};
-    run.side = kept(Unit::scales_from_codes(lane_));
-    run.second_scale = (4 >> args.scale_shift) * 32;
+  // `Code`: MatvecArgs, or StepCode of one of several.
+  template <typename UnitOf, typename Code>
+  __device__ __forceinline__ Run run_of(const StepPhase& phase, const Code& code) const {
+    Run run{code.unit, code.scale_shift, phase.matvec.x_shift, code.offset_vectors};
+    run.side = kept(UnitOf::scales_from_codes(lane_));
+    run.second_scale = (4 >> code.scale_shift) * 32;
     run.unit_step = phase.unit_bytes;
-    run.table = Unit::levels(args.table);
+    run.table = UnitOf::levels(code.table);
     return run;
   }
 
@@ -162,10 +176,9 @@ class Step {
       meanwhile();
       read_shared_inputs(phase, step_epoch, inputs(), squares_of(phase));
     }
-    multiply_run(run_of(phase), phases().work(phase_).run[warp_], args.units,
-                 shared_address(inputs_of(phase)));
+    multiply_run(phase, phases().work(phase_).run[warp_], shared_address(inputs_of(phase)));
     Unit::write_tiles(
-        args, sums(), tiles_of_block(args), kStepWarps, warp_, lane_, false,
+        args, sums(), tiles_of_block<Codes::kSeveral>(phase), kStepWarps, warp_, lane_, false,
         [&] { return args.in.gain ? norm_factor(args, squares_of(phase), lane_) : 1.0f; },
         [&](const TileSet& set, int64_t row) {
           float* const to = set.exchange + exchange_place(static_cast<int>(row));
@@ -174,42 +187,68 @@ class Step {
         });
   }
 
-  __device__ __forceinline__ void multiply_run(const Run& run, const StepRun& work, int units,
+  __device__ __forceinline__ void multiply_run(const StepPhase& phase, const StepRun& work,
                                                uint32_t inputs) {
+    const int units = phase.matvec.units;
     const typename Unit::Places places = Unit::places(lane_, 1);
-    int tile = work.tile, unit = work.unit;
+    if constexpr (Codes::kSeveral) {
+      int tile = work.tile, unit = work.unit;
 #pragma unroll 1
-    for (int left = work.count; left > 0; unit = 0, ++tile) {
-      float y[1][4] = {};
-      uint32_t x = inputs + unit * run.unit_step;
-      int count = min(units - unit, left);
-      left -= count;
-#pragma unroll 1
-      while (count > 0) {
-        bool replaces;
-        int now = stream_.piece(phases(), count, replaces);
-        count -= now;
-        const auto multiply_unit = [&](uint32_t codes, const auto& refill) {
-          Unit::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
-                         refill);
-          x += run.unit_step;
-        };
-        // Of two bits two at a time, since the loop itself takes many instructions. With more bits
-        // the second one is longer in coming than that takes.
-        constexpr int kAtOnce = Bits == 2 ? 2 : 1;
-#pragma unroll 1
-        for (; now >= kAtOnce; now -= kAtOnce) {
-          uint32_t codes = stream_.template oldest<kAtOnce>();
-          for (int i = 1; i < kAtOnce; ++i, codes = stream_.next(codes))
-            multiply_unit(codes, [] {});
-          multiply_unit(codes, [&] { stream_.template replace_oldest<kAtOnce>(replaces); });
-        }
-        if (now > 0) {
-          multiply_unit(stream_.template oldest<1>(),
-                        [&] { stream_.template replace_oldest<1>(replaces); });
-        }
+      for (int left = work.count; left > 0; unit = 0, ++tile) {
+        float y[1][4] = {};
+        const int count = min(units - unit, left);
+        const TileSet& set = set_of(phase.matvec, phase.first_tile + tile);
+        const StepCode& code = phase.code[&set - phase.matvec.set];
+        left -= count;
+        Codes::with_unit(code, [&]<typename UnitOf>() {
+          const Run run = run_of<UnitOf>(phase, code);
+          multiply_tile<UnitOf>(run, inputs + unit * run.unit_step, count, places, y);
+        });
+        Unit::store_sums(sums(), warp_ + tile, 1, lane_, y);
       }
-      Unit::store_sums(sums(), warp_ + tile, 1, lane_, y);
+    } else {
+      const Run run = run_of<Unit>(phase, phase.matvec);
+      int tile = work.tile, unit = work.unit;
+#pragma unroll 1
+      for (int left = work.count; left > 0; unit = 0, ++tile) {
+        float y[1][4] = {};
+        const int count = min(units - unit, left);
+        left -= count;
+        multiply_tile<Unit>(run, inputs + unit * run.unit_step, count, places, y);
+        Unit::store_sums(sums(), warp_ + tile, 1, lane_, y);
+      }
+    }
+  }
+
+  // The next `count` units of the stream, which are of one tile, times the inputs from x on.
+  template <typename UnitOf>
+  __device__ __forceinline__ void multiply_tile(const Run& run, uint32_t x, int count,
+                                                const typename Unit::Places& places,
+                                                float (&y)[1][4]) {
+#pragma unroll 1
+    while (count > 0) {
+      bool replaces;
+      int now = stream_.piece(phases(), count, replaces);
+      count -= now;
+      const auto multiply_unit = [&](uint32_t codes, const auto& refill) {
+        UnitOf::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
+                         refill);
+        x += run.unit_step;
+      };
+      // Of two bits two at a time, since the loop itself takes many instructions. With more bits
+      // the second one is longer in coming than that takes.
+      constexpr int kAtOnce = UnitOf::kVectors == 2 ? 2 : 1;
+#pragma unroll 1
+      for (; now >= kAtOnce; now -= kAtOnce) {
+        uint32_t codes = stream_.template oldest<kAtOnce>();
+        for (int i = 1; i < kAtOnce; ++i, codes = stream_.next(codes))
+          multiply_unit(codes, [] {});
+        multiply_unit(codes, [&] { stream_.template replace_oldest<kAtOnce>(replaces); });
+      }
+      if (now > 0) {
+        multiply_unit(stream_.template oldest<1>(),
+                      [&] { stream_.template replace_oldest<1>(replaces); });
+      }
     }
   }
 
@@ -232,11 +271,11 @@ class Step {
   int known_ = 0;  // phases up to this one have been in shared memory
 };
 
-template <int Bits, int Flush>
+template <typename Codes>
 __global__ void __launch_bounds__(kStepWarps * 32, 1)
     step_kernel_of(const __grid_constant__ StepArgs args) {
 #if __CUDA_ARCH__ >= 900
-  Step<Bits, Flush>(args).run();
+  Step<Codes>(args).run();
 #endif
 }
 

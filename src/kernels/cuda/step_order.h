@@ -21,10 +21,12 @@ inline constexpr size_t kStepArrays = 3;  // that a phase reads or writes at mos
 struct StepArray {
   Buffer exchange;  // step_exchange.cuh
   int64_t count = 0;
-  int writes = 0;                 // of a program
-  int written = -1;               // phase that wrote it last
-  int read = -1;                  // phase that read it last
-  int first_tile = 0, tiles = 0;  // of the product that wrote it last: which block has what
+  int writes = 0;    // of a program
+  int written = -1;  // phase that wrote it last
+  int read = -1;     // phase that read it last
+  // Of the product that wrote it last, which say what block has what.
+  int first_tile = 0, tiles = 0;
+  bool uneven = false;  // its tiles differ in weight
 };
 
 class StepOrder {

@@ -46,6 +46,18 @@ struct StepAttention {
   int most_splits = 1;  // of a sequence, over blocks
 };
 
+// How a product of a phase is coded, in programs of several codes.
+struct alignas(16) StepCode {
+  LevelTable table{};
+  float unit = 1;
+  DecoderKind decoder = DecoderKind::scalar2;
+  uint8_t flush = 128;        // as MatvecKind
+  uint8_t vectors = 0;        // of codes of a lane and unit
+  uint8_t scale_vectors = 0;  // as MatvecArgs
+  uint8_t scale_shift = 0;
+  uint8_t offset_vectors = 0;
+};
+
 struct alignas(16) StepPhase {
   StepKind kind = StepKind::product;
   bool prepares = true;            // product: makes its inputs itself
@@ -58,6 +70,10 @@ struct alignas(16) StepPhase {
   StepTag in[kStepArrays];         // product: x, up; attention: q, k, v
   StepTag out[kStepArrays];        // product: results; inputs: packets; attention: out
   uint4* packets = nullptr;        // of shared inputs
+  // Of programs of several codes: those of the products, and the tiles of a block, which it fills
+  // in itself (StepArgs::shares).
+  StepCode code[kMaxProducts];
+  int first_tile = 0, tiles = 0;
   union {
     MatvecArgs matvec;  // its `in` may be exchanged values
     StepAttention attention;
@@ -75,6 +91,7 @@ struct StepArgs {
   int input_bytes = 0;  // of shared inputs, also room of the attention
   int sum_bytes = 0;
   uint32_t* left = nullptr;  // blocks that have left, zero before and after a launch; then epoch
+  const uint16_t* shares = nullptr;  // of several codes: [phase][block + 1] first tiles
   // Of the row.
   const int32_t* position = nullptr;
   const int32_t* sequence = nullptr;
@@ -109,12 +126,13 @@ struct StepMemory {
   int stage_bytes, stages;
 
   constexpr int ring_bytes() const { return kStepWarps * stages * stage_bytes; }
+  bool operator==(const StepMemory&) const = default;
 };
 
 // Rings of some 130 KB: what comes in while a phase waits for the one before.
-constexpr StepMemory step_memory(int bits, int flush) {
-  const int stage = bits * 512 + (flush == 32 ? 288 : 128);
-  return {stage, bits == 2 ? 7 : bits == 3 ? 5 : bits == 4 ? 4 : 2};
+constexpr StepMemory step_memory(int code_vectors, int flush) {
+  const int stages = code_vectors == 2 ? 7 : code_vectors == 3 ? 5 : code_vectors == 4 ? 4 : 2;
+  return {unit_bytes(code_vectors, flush), stages};
 }
 
 // What attention needs of the inputs' room: sums of the warps, their state.
@@ -129,7 +147,13 @@ __device__ __forceinline__ int last_first() {
 #endif
 
 using StepKernel = void (*)(StepArgs);
-template <int Bits>
-StepKernel step_kernel(int flush);  // one file per number of bits
+// One file per decoder, and one for several: of 2, 3 and 4 bits with scales that hold for 128
+// columns at least, or of all (`wide`).
+template <typename Decoder>
+StepKernel step_kernel(int flush);
+StepKernel step_kernel_of_several(bool wide);
+constexpr StepMemory step_memory_of_several(bool wide) {
+  return wide ? step_memory(8, 32) : step_memory(4, 128);
+}
 
 }  // namespace walsh::cuda

@@ -1,8 +1,7 @@
 // The weights of a step's products as one stream per warp.
 #pragma once
 
-#include "kernels/cuda/step_phase.h"
-#include "kernels/cuda/unit_product.cuh"
+#include "kernels/cuda/step_codes.cuh"
 
 namespace walsh::cuda {
 
@@ -15,6 +14,7 @@ struct StepPiece {
   uint16_t count;
   uint8_t last;  // of the phase
   uint8_t scale_vectors, offset_vectors;
+  uint8_t code_vectors;  // of a lane and unit
 };
 
 // The units of a warp in a phase.
@@ -31,7 +31,16 @@ struct StepWork {
 static_assert(sizeof(StepWork) == kWorkBytes);
 
 // The tiles of this block.
-__device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args) {
+template <bool Several>
+__device__ __forceinline__ TileRound tiles_of_block(const StepPhase& phase) {
+  const MatvecArgs& args = phase.matvec;
+  if constexpr (Several) {
+    TileRound r{};
+    r.first = phase.first_tile;
+    r.tiles = phase.tiles;
+    r.units = args.units;
+    return r;
+  }
   const int block = static_cast<int>(blockIdx.x);
   TileRound r{};
   r.first = block * args.tiles_per_block + min(block, args.blocks_with_more);
@@ -41,7 +50,7 @@ __device__ __forceinline__ TileRound tiles_of_block(const MatvecArgs& args) {
 }
 
 // The work of a warp.
-template <int Bits>
+template <typename Codes>
 __device__ __forceinline__ void find_work(const StepPhase& phase, int warp, StepWork& work) {
   StepPiece* const pieces = work.piece[warp];
   if (phase.kind != StepKind::product) {
@@ -50,7 +59,7 @@ __device__ __forceinline__ void find_work(const StepPhase& phase, int warp, Step
     return;
   }
   const MatvecArgs& args = phase.matvec;
-  TileRound r = tiles_of_block(args);
+  TileRound r = tiles_of_block<Codes::kSeveral>(phase);
   r.share(warp, kStepWarps);
   const int tile = divide(r.begin, r.units);
   work.run[warp] = {tile, r.begin - tile * r.units, r.end - r.begin};
@@ -64,13 +73,23 @@ __device__ __forceinline__ void find_work(const StepPhase& phase, int warp, Step
     if (from >= to) continue;
     const int64_t unit = from - first;
     StepPiece& piece = pieces[count++];
-    piece.codes = set.codes + unit * (Bits * 32);
-    piece.scales = set.scales + unit * args.scale_step;
-    piece.offsets = set.offsets + unit * args.offset_step;
     piece.count = static_cast<uint16_t>(to - from);
     piece.last = 0;
-    piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
-    piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+    if constexpr (Codes::kSeveral) {
+      const StepCode& code = phase.code[s];
+      piece.codes = set.codes + unit * (code.vectors * 32);
+      piece.scales = set.scales + unit * (code.scale_vectors * 16);
+      piece.offsets = set.offsets + unit * (code.offset_vectors * 16);
+      piece.scale_vectors = code.scale_vectors;
+      piece.offset_vectors = code.offset_vectors;
+      piece.code_vectors = code.vectors;
+    } else {
+      piece.codes = set.codes + unit * (Codes::Unit::kVectors * 32);
+      piece.scales = set.scales + unit * args.scale_step;
+      piece.offsets = set.offsets + unit * args.offset_step;
+      piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+      piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+    }
   }
   if (count == 0) pieces[count++].count = 0;
   pieces[count - 1].last = 1;
@@ -98,11 +117,11 @@ struct ParkedStream {
 
 // Units of all products in the order in which this warp needs them, in a ring that is filled as far
 // ahead as phases are known.
-template <int Bits, int Flush>
+template <typename Codes>
 class WeightStream {
  public:
-  using Unit = UnitProduct<Bits, Flush, 0>;
-  static constexpr StepMemory kMemory = step_memory(Bits, Flush);
+  using Unit = typename Codes::Unit;
+  static constexpr StepMemory kMemory = Codes::kMemory;
   static constexpr int kStages = kMemory.stages;
   static constexpr uint32_t kRingBytes = kStages * kMemory.stage_bytes;
 
@@ -125,7 +144,7 @@ class WeightStream {
     left_ = 0;
     codes_ = nullptr;  // so that nothing of these lives on through the other phase
     side_ = nullptr;
-    side_place_ = side_step_ = 0;
+    side_place_ = side_step_ = code_vectors_ = 0;
     if (from.left > 0) begin_piece(phases, from.left);
   }
 
@@ -182,10 +201,18 @@ class WeightStream {
 
  private:
   __device__ __forceinline__ void fetch(uint32_t slot) {
-    Unit::copy_unit(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
+    if constexpr (Codes::kSeveral) {
+#pragma unroll
+      for (int v = 0; v < Codes::kVectors; ++v)
+        if (v < 2 || v < code_vectors_) copy_async(slot + v * 512, codes_ + v * 32);
+      if (side_place_ >= 0) copy_async(slot + side_place_, side_);
+      codes_ += code_vectors_ * 32;
+    } else {
+      Unit::copy_unit(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
+      codes_ += Unit::kVectors * 32;
+    }
     copy_commit();
     side_ += side_step_;
-    codes_ += Unit::kVectors * 32;
   }
 
   __device__ __forceinline__ bool has_piece(const PhaseQueue& phases) {
@@ -210,7 +237,12 @@ class WeightStream {
     const int done = piece.count - left, offset_lane = lane_ - piece.scale_vectors;
     const bool scale = offset_lane < 0;
     left_ = left;
-    codes_ = piece.codes + done * (Unit::kVectors * 32) + lane_;
+    if constexpr (Codes::kSeveral) {
+      code_vectors_ = piece.code_vectors;
+      codes_ = piece.codes + done * (code_vectors_ * 32) + lane_;
+    } else {
+      codes_ = piece.codes + done * (Unit::kVectors * 32) + lane_;
+    }
     side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
     side_ =
         (scale ? piece.scales + lane_ * 16 : piece.offsets + offset_lane * 16) + done * side_step_;
@@ -227,8 +259,9 @@ class WeightStream {
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  int side_place_ = 0;  // from the lane's codes, < 0: this lane has none
-  int side_step_ = 0;   // bytes from unit to unit
+  int side_place_ = 0;    // from the lane's codes, < 0: this lane has none
+  int side_step_ = 0;     // bytes from unit to unit
+  int code_vectors_ = 0;  // of several codes: of the piece
 };
 
 }  // namespace walsh::cuda

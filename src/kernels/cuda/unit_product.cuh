@@ -38,19 +38,38 @@ struct TileRound {
   }
 };
 
+// Where a lane reads operand b of a chunk from, relative to the unit's inputs: its vector of each
+// n-tile; the other 16 bytes are at the place xor 16.
+template <int NTiles>
+struct InputPlaces {
+  uint32_t b[NTiles];
+  uint32_t chunk;   // from chunk to chunk
+  uint32_t scales;  // of the inputs
+};
+
+// Where the parts of a unit stand in shared memory; a ring of units of several codes has the places
+// of the largest.
+template <int CodeVectors, int Flush>
+struct UnitPlaces {
+  static constexpr int kScales = CodeVectors * 512;
+  static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
+  static constexpr int kBytes = unit_bytes(CodeVectors, Flush);
+};
+
 // Tiles8 tiles of 8 vectors, 0 for one vector. `Args` is what a kernel knows of its product:
 // MatvecArgs or the members of it that are read here.
-template <int Bits, int Flush, int Tiles8>
+template <typename Decoder, int Flush, int Tiles8,
+          typename Stage = UnitPlaces<Decoder::kVectors, Flush>>
 struct UnitProduct {
-  static constexpr int kVectors = Bits;       // 16-byte vectors of a lane and unit
-  static constexpr int kScales = Bits * 512;  // where a stage's scales begin
-  static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
+  static constexpr int kVectors = Decoder::kVectors;  // 16-byte vectors of a lane and unit
+  static constexpr int kScales = Stage::kScales;
+  static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
   static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and unit
-  // 16 levels as two products (CodeDecoder), which tensor cores have time for with few vectors.
-  static constexpr bool kSplit = Bits == 4 && Tiles8 == 0;
+  // Levels as two products, which tensor cores have time for with few vectors.
+  static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
   // The table that multiply() expects.
   static __device__ __forceinline__ LevelTable levels(const LevelTable& table) {
@@ -147,13 +166,7 @@ struct UnitProduct {
     sum[2] -= below[2];
   }
 
-  // Where a lane reads operand b of a chunk from, relative to the unit's inputs: its vector of each
-  // n-tile; the other 16 bytes are at the place xor 16.
-  struct Places {
-    uint32_t b[kNTiles];
-    uint32_t chunk;   // from chunk to chunk
-    uint32_t scales;  // of the inputs
-  };
+  using Places = InputPlaces<kNTiles>;
 
   static __device__ Places places(int lane, int count) {
     const int g = lane / 4, t = lane % 4;
@@ -181,7 +194,6 @@ struct UnitProduct {
                                                   int second_scale, uint32_t codes, uint32_t side,
                                                   uint32_t x, const Places& p,
                                                   float (&y)[kNTiles][4], const Refill& refill) {
-    using Decoder = CodeDecoder<Bits>;
     uint32_t words[kVectors * 4], scales[kScaleWords];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -197,8 +209,8 @@ struct UnitProduct {
     refill();
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
-      const uint32_t* upper = words + chunk * 2 * Decoder::kWords;
-      const uint32_t* lower = upper + Decoder::kWords;
+      const uint32_t* upper = words + chunk * 2 * kVectors;
+      const uint32_t* lower = upper + kVectors;
       const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
       int sum[kNTiles][4], below[4];  // of negated levels
 #pragma unroll

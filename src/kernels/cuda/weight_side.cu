@@ -12,7 +12,8 @@ bool can_rotate_weights(std::span<const RowProduct> products) {
     for (int pass = 0; pass < 2 && product.pass[pass] != nullptr; ++pass) {
       const Rotation& rotation = product.rotation[pass];
       if (rotation.kind != RotationKind::hadamard || rotation.block > detail::kPieceColumns ||
-          product.pass[pass]->code->bits > 4)
+          product.pass[pass]->code.vectors() > detail::kWeightSideVectorsOfCodes ||
+          table_bytes(product.pass[pass]->code.decoder) > 0)
         return false;
     }
   }
@@ -40,11 +41,11 @@ void multiply_weight_side(std::span<const RowProduct> products, const Rows& x, i
       io.m = static_cast<int>(m);
       io.add = product.add || pass > 0;
       const detail::PassView view = detail::pass_view(product, pass, false);
-      const int bits = product.pass[pass]->code->bits;
+      const DecoderKind decoder = product.pass[pass]->code.decoder;
       if (vector) {
-        detail::weight_side_vector(bits, view, io, stream);
+        detail::weight_side_vector(decoder, view, io, stream);
       } else {
-        detail::weight_side_matrix(bits, view, io, stream);
+        detail::weight_side_matrix(decoder, view, io, stream);
       }
     }
   }

@@ -16,7 +16,11 @@ struct WeightSideIo {
   bool add = false;
 };
 
-void weight_side_vector(int bits, const PassView& w, const WeightSideIo& io, Stream stream);
-void weight_side_matrix(int bits, const PassView& w, const WeightSideIo& io, Stream stream);
+// Codes of more vectors, and those with a table, have no kernel.
+inline constexpr int kWeightSideVectorsOfCodes = 4;
+void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
+                        Stream stream);
+void weight_side_matrix(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
+                        Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -4,8 +4,6 @@
 // come through shared memory, one piece ahead.
 #include <cuda_bf16.h>
 
-#include <string>
-
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/weight_side_kernels.h"
@@ -47,8 +45,8 @@ __device__ void load_inputs(const PassView& w, const WeightSideIo& io, int piece
 
 // Fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9 stand for columns
 // 128 c + 32 i + 8 t + 4 s + (0..3).
-template <int Bits>
-__device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Bits>& stage,
+template <typename Decoder>
+__device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Decoder>& stage,
                                                int piece, int lane, uint32_t (&a)[2][4][2][4]) {
   const PieceShape shape = piece_shape(piece, w);
   uint32_t signs[8];
@@ -57,7 +55,7 @@ __device__ __forceinline__ void make_fragments(const PassView& w, const TileStag
   for (int half = 0; half < 2; ++half) {
     uint32_t levels[2][4][4];
     float value[2][4][8];
-    decode_levels<Bits>(w, stage, lane, half, levels);
+    decode_levels<Decoder>(w, stage, lane, half, levels);
     rotate_back(levels, stage, w, half, shape, lane, value);
 #pragma unroll
     for (int k = 0; k < 32; ++k) {
@@ -103,18 +101,18 @@ __device__ void store_tile(const WeightSideIo& io, int tile, int first, int lane
   }
 }
 
-template <int Bits, int Vectors>
+template <typename Decoder, int Vectors>
 struct Shared {
   InputPiece<Vectors> x[2];
-  TileStage<Bits> stages[kWarps][2];
+  TileStage<Decoder> stages[kWarps][2];
 };
 
-template <int Bits, int Vectors>
+template <typename Decoder, int Vectors>
 __global__ void __launch_bounds__(kWarps * 32)
     weight_matrix_kernel(const __grid_constant__ PassView w,
                          const __grid_constant__ WeightSideIo io) {
   extern __shared__ __align__(16) unsigned char weight_shared[];
-  auto& shared = *reinterpret_cast<Shared<Bits, Vectors>*>(weight_shared);
+  auto& shared = *reinterpret_cast<Shared<Decoder, Vectors>*>(weight_shared);
   wait_previous_kernel();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * Vectors;
   const int tile = blockIdx.y * kWarps + warp;
@@ -127,7 +125,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     copy_wait<1>();  // the codes: inputs come behind them
     __syncwarp();
     uint32_t a[2][4][2][4];
-    make_fragments<Bits>(w, shared.stages[warp][piece % 2], piece, lane, a);
+    make_fragments<Decoder>(w, shared.stages[warp][piece % 2], piece, lane, a);
     copy_wait<0>();
     __syncthreads();  // this piece is there, and everybody is done with the one before
     if (piece + 1 < w.pieces) {
@@ -140,37 +138,34 @@ __global__ void __launch_bounds__(kWarps * 32)
   store_tile(io, tile, first, lane, y);
 }
 
-template <int Bits, int Vectors>
+template <typename Decoder, int Vectors>
 void launch_vectors(const PassView& w, const WeightSideIo& io, Stream stream) {
   const dim3 grid(static_cast<unsigned>((io.m + Vectors - 1) / Vectors),
                   static_cast<unsigned>((io.rows + kWarps * 16 - 1) / (kWarps * 16)));
-  cuda::launch("weight-side product", weight_matrix_kernel<Bits, Vectors>,
-               {grid, dim3(kWarps * 32), sizeof(Shared<Bits, Vectors>)}, stream, w, io);
+  cuda::launch("weight-side product", weight_matrix_kernel<Decoder, Vectors>,
+               {grid, dim3(kWarps * 32), sizeof(Shared<Decoder, Vectors>)}, stream, w, io);
 }
 
-template <int Bits>
+template <typename Decoder>
 void launch_matrix(const PassView& w, const WeightSideIo& io, Stream stream) {
-  if (sizeof(Shared<Bits, 128>) <= current_device().shared_bytes) {
-    launch_vectors<Bits, 128>(w, io, stream);
+  if (sizeof(Shared<Decoder, 128>) <= current_device().shared_bytes) {
+    launch_vectors<Decoder, 128>(w, io, stream);
   } else {
-    launch_vectors<Bits, 32>(w, io, stream);
+    launch_vectors<Decoder, 32>(w, io, stream);
   }
 }
 
 }  // namespace
 
-void weight_side_matrix(int bits, const PassView& w, const WeightSideIo& io, Stream stream) {
-  switch (bits) {
-    case 2:
-      return launch_matrix<2>(w, io, stream);
-    case 3:
-      return launch_matrix<3>(w, io, stream);
-    case 4:
-      return launch_matrix<4>(w, io, stream);
-    default:
-      throw Error(ErrorCode::internal, "weight-side product",
-                  "no kernel for " + std::to_string(bits) + " bits");
-  }
+void weight_side_matrix(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
+                        Stream stream) {
+  with_decoder(decoder, [&]<typename Decoder>() {
+    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable) {
+      launch_matrix<Decoder>(w, io, stream);
+    } else {
+      throw Error(ErrorCode::internal, "weight-side product", "no kernel for this code");
+    }
+  });
 }
 
 }  // namespace walsh::cuda::detail

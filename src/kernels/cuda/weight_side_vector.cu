@@ -1,7 +1,6 @@
 // Seed 000's matrix-vector kernel: tiles of weights are rotated back in registers and multiplied
 // with the model's own activations. The sign flips go to the activations, which every tile shares.
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/weight_side.h"
 #include "kernels/cuda/weight_side_kernels.h"
@@ -72,13 +71,13 @@ __device__ void store_sums(const WeightSideIo& io, const float (*sum)[kTiles * 2
   }
 }
 
-template <int Bits, int M>
+template <typename Decoder, int M>
 __global__ void __launch_bounds__(kWarps * 32, 3)
     weight_vector_kernel(const __grid_constant__ PassView w,
                          const __grid_constant__ WeightSideIo io) {
   __shared__ float x[kWarps][M][kPieceColumns];
   __shared__ float sum[kWarps][kTiles * 2][M][32];
-  __shared__ TileStage<Bits> stages[kWarps][2];
+  __shared__ TileStage<Decoder> stages[kWarps][2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first = blockIdx.x * kTiles, tiles = min(kTiles, (io.rows + 15) / 16 - first);
   const int steps = (w.pieces - warp + kWarps - 1) / kWarps * tiles;  // pieces, then tiles
@@ -105,10 +104,10 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
     __syncwarp();
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
-      const TileStage<Bits>& stage = stages[warp][k % 2];
+      const TileStage<Decoder>& stage = stages[warp][k % 2];
       uint32_t levels[2][4][4];
       float value[2][4][8];
-      decode_levels<Bits>(w, stage, lane, half, levels);
+      decode_levels<Decoder>(w, stage, lane, half, levels);
       rotate_back(levels, stage, w, half, shape, lane, value);
       float(*to)[32] = sum[warp][k % tiles * 2 + half];
 #pragma unroll 1
@@ -123,17 +122,17 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
   store_sums<M>(io, sum);
 }
 
-template <int Bits>
+template <typename Decoder>
 void launch_vector(const PassView& w, WeightSideIo io, Stream stream) {
   const int blocks = (io.rows + kTiles * 16 - 1) / (kTiles * 16);
   if (io.m == 1) {
-    weight_vector_kernel<Bits, 1><<<blocks, kWarps * 32, 0, stream>>>(w, io);
+    weight_vector_kernel<Decoder, 1><<<blocks, kWarps * 32, 0, stream>>>(w, io);
     check_launch("weight-side product");
     return;
   }
   for (int left = io.m; left > 0; left -= kVectors) {
     io.m = std::min(left, kVectors);
-    weight_vector_kernel<Bits, kVectors><<<blocks, kWarps * 32, 0, stream>>>(w, io);
+    weight_vector_kernel<Decoder, kVectors><<<blocks, kWarps * 32, 0, stream>>>(w, io);
     check_launch("weight-side product");
     io.x = static_cast<const float*>(io.x) + kVectors * io.ldx;
     io.y += kVectors * io.ldy;
@@ -142,18 +141,15 @@ void launch_vector(const PassView& w, WeightSideIo io, Stream stream) {
 
 }  // namespace
 
-void weight_side_vector(int bits, const PassView& w, const WeightSideIo& io, Stream stream) {
-  switch (bits) {
-    case 2:
-      return launch_vector<2>(w, io, stream);
-    case 3:
-      return launch_vector<3>(w, io, stream);
-    case 4:
-      return launch_vector<4>(w, io, stream);
-    default:
-      throw Error(ErrorCode::internal, "weight-side product",
-                  "no kernel for " + std::to_string(bits) + " bits");
-  }
+void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
+                        Stream stream) {
+  with_decoder(decoder, [&]<typename Decoder>() {
+    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable) {
+      launch_vector<Decoder>(w, io, stream);
+    } else {
+      throw Error(ErrorCode::internal, "weight-side product", "no kernel for this code");
+    }
+  });
 }
 
 }  // namespace walsh::cuda::detail

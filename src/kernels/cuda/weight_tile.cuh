@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/async.cuh"
+#include "kernels/cuda/code_decoder.cuh"
 
 namespace walsh::cuda::detail {
 
@@ -23,14 +24,15 @@ inline constexpr int kPieceColumns = 256;
 
 // One pass of a coded matrix as kernels see it.
 struct PassView {
-  const uint4* codes = nullptr;       // [tile][piece][bits][lane]
+  const uint4* codes = nullptr;       // [tile][piece][vector][lane]
   const uint32_t* scales = nullptr;   // fp16 pairs [tile][group][g]
   const uint32_t* offsets = nullptr;  // the same per offset group, or null
   int pieces = 0;                     // of 256 columns
   int groups = 0, group_shift = 0;    // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
-  uint32_t level_low[4] = {};  // bytes of the f16 levels, four codes per word
-  uint32_t level_high[4] = {};
+  LevelTable level_low{}, level_high{};  // MatrixCode::low, high
+  float unit = 1;                        // MatrixCode::unit, where levels are integers
+  const void* table = nullptr;           // Matrix::table
   int cols = 0;       // padded columns: what the rotation's segments are cut from
   int full_cols = 0;  // of whole blocks
   int block = 0;      // of the rotation, 0: nothing to rotate back
@@ -103,21 +105,21 @@ __device__ inline void piece_signs(int piece, const PassView& w, int lane, uint3
 }
 
 // Codes and scales of one tile's piece in shared memory, for one warp.
-template <int Bits>
+template <typename Decoder>
 struct TileStage {
-  uint4 codes[Bits][32];
+  uint4 codes[Decoder::kVectors][32];
   uint32_t scales[8][8];   // fp16 pairs of rows g and g + 8: per 32 columns, or entries 0 and 4
   uint32_t offsets[2][8];  // per 128 columns
 };
 
 // Starts the copies of a stage; one commit per call belongs to it.
-template <int Bits>
-__device__ inline void load_stage(TileStage<Bits>& stage, const PassView& w, int tile, int piece,
+template <typename Decoder>
+__device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile, int piece,
                                   int lane) {
   const uint4* from =
-      w.codes + (static_cast<int64_t>(tile) * w.pieces + piece) * (Bits * 32) + lane;
+      w.codes + (static_cast<int64_t>(tile) * w.pieces + piece) * (Decoder::kVectors * 32) + lane;
 #pragma unroll
-  for (int v = 0; v < Bits; ++v)
+  for (int v = 0; v < Decoder::kVectors; ++v)
     copy_async(shared_address(&stage.codes[v][lane]), from + v * 32);
   const bool fine = w.group_shift < 7;
   const int entry = fine ? lane / 2 : lane / 2 * 4, half = lane % 2 * 4;
@@ -133,72 +135,26 @@ __device__ inline void load_stage(TileStage<Bits>& stage, const PassView& w, int
   }
 }
 
-// Selectors of the eight codes r of block i: one nibble each (not for 8 bits).
-template <int Bits>
-__device__ inline uint32_t selectors(const uint32_t* words, int i) {
-  if constexpr (Bits == 2) {
-    return (words[i / 2] >> (2 * (i % 2))) & 0x33333333u;
-  } else if constexpr (Bits == 3) {
-    if (i < 3) return words[i] & 0x77777777u;
-    return ((words[0] >> 3) & 0x11111111u) | ((words[1] >> 2) & 0x22222222u) |
-           ((words[2] >> 1) & 0x44444444u);
-  } else {
-    return words[i];
-  }
-}
-
-// Bytes of a table of 4, 8 or 16 for four selectors in the low half of `s`.
-template <int Bits>
-__device__ inline uint32_t look_up(const uint32_t (&table)[4], uint32_t s) {
-  if constexpr (Bits <= 3) {
-    return __byte_perm(table[0], table[1], s);
-  } else {
-    const uint32_t low = s & 0x7777u;
-    const uint32_t which = 0x3210u | ((s & 0x8888u) >> 1);  // nibble p: byte p of the 1st or 2nd
-    return __byte_perm(__byte_perm(table[0], table[1], low), __byte_perm(table[2], table[3], low),
-                       which);
-  }
-}
-
 // f16 pairs of the levels of a row: pair [c][i][p] is of columns r = 2 p and 2 p + 1.
-template <int Bits>
-__device__ inline void decode_levels(const PassView& w, const TileStage<Bits>& stage, int lane,
+template <typename Decoder>
+__device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                      int half, uint32_t (&levels)[2][4][4]) {
-  uint32_t words[4 * Bits];  // [c][half][Bits]
+  constexpr int kWords = Decoder::kVectors;
+  uint32_t words[4 * kWords];  // [c][half][kWords]
 #pragma unroll
-  for (int v = 0; v < Bits; ++v) {
+  for (int v = 0; v < kWords; ++v) {
     const uint4 x = stage.codes[v][lane];
     words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
   }
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    uint32_t row[Bits];  // a select, not an index: `half` is a loop variable
+    uint32_t row[kWords];  // a select, not an index: `half` is a loop variable
 #pragma unroll
-    for (int k = 0; k < Bits; ++k)
-      row[k] = half ? words[(2 * c + 1) * Bits + k] : words[2 * c * Bits + k];
+    for (int k = 0; k < kWords; ++k)
+      row[k] = half ? words[(2 * c + 1) * kWords + k] : words[2 * c * kWords + k];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (Bits == 8) {
-        const __half2 bias = __float2half2_rn(1152.0f);  // 0x6400 + u is 1024 + u
-#pragma unroll
-        for (int p = 0; p < 4; ++p) {
-          const uint32_t u = row[2 * i + p / 2] ^ 0x80808080u;
-          uint32_t pair = __byte_perm(u, 0x64646464u, p % 2 ? 0x4342 : 0x4140);
-          const __half2 value = __hsub2(*reinterpret_cast<__half2*>(&pair), bias);
-          levels[c][i][p] = *reinterpret_cast<const uint32_t*>(&value);
-        }
-      } else {
-        uint32_t s = selectors<Bits>(row, i);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const uint32_t low = look_up<Bits>(w.level_low, s);
-          const uint32_t high = look_up<Bits>(w.level_high, s);
-          levels[c][i][2 * h] = __byte_perm(low, high, 0x5140);
-          levels[c][i][2 * h + 1] = __byte_perm(low, high, 0x7362);
-          s >>= 16;
-        }
-      }
-    }
+    for (int i = 0; i < 4; ++i)
+      Decoder::decode_f16(row, i, w.level_low, w.level_high, levels[c][i]);
   }
 }
 
@@ -207,15 +163,16 @@ __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) 
   return __half2float(reinterpret_cast<const __half*>(pairs)[lane / 4 * 2 + half]);
 }
 
-template <int Bits>
-__device__ inline float scale_of(const TileStage<Bits>& stage, const PassView& w, int c, int i,
+template <typename Decoder>
+__device__ inline float scale_of(const TileStage<Decoder>& stage, const PassView& w, int c, int i,
                                  int lane, int half) {
-  return half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  const float scale = half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  return Decoder::kUnitLevels ? scale * w.unit : scale;
 }
 
-template <int Bits>
-__device__ inline float offset_of(const TileStage<Bits>& stage, const PassView& w, int c, int lane,
-                                  int half) {
+template <typename Decoder>
+__device__ inline float offset_of(const TileStage<Decoder>& stage, const PassView& w, int c,
+                                  int lane, int half) {
   return w.offsets != nullptr ? half_of(stage.offsets[c], lane, half) : 0.0f;
 }
 
@@ -242,10 +199,10 @@ __device__ inline void butterfly(float& a, float& b) {
 
 // value[c][i][r] = (scale * level + offset) rotated back without its signs; segments above 256
 // columns are left to the caller (the pieces of a segment are joined afterwards).
-template <int Bits>
-__device__ inline void rotate_back(const uint32_t (&levels)[2][4][4], const TileStage<Bits>& stage,
-                                   const PassView& w, int half, const PieceShape& shape, int lane,
-                                   float (&value)[2][4][8]) {
+template <typename Decoder>
+__device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
+                                   const TileStage<Decoder>& stage, const PassView& w, int half,
+                                   const PieceShape& shape, int lane, float (&value)[2][4][8]) {
   const uint32_t b = hadamard_fragment(lane), flipped = b ^ 0x80008000u;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -301,10 +258,10 @@ __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4], const Tile
 }
 
 // The same without a rotation: scale * level + offset.
-template <int Bits>
-__device__ inline void plain_values(const uint32_t (&levels)[2][4][4], const TileStage<Bits>& stage,
-                                    const PassView& w, int half, int lane,
-                                    float (&value)[2][4][8]) {
+template <typename Decoder>
+__device__ inline void plain_values(const uint32_t (&levels)[2][4][4],
+                                    const TileStage<Decoder>& stage, const PassView& w, int half,
+                                    int lane, float (&value)[2][4][8]) {
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     const float offset = offset_of(stage, w, c, lane, half);

@@ -13,6 +13,7 @@
 #include "model/cuda/coded_caches.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/sites.h"
+#include "model/support.h"
 
 namespace walsh {
 namespace {
@@ -23,35 +24,23 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-int planes_of(const Format& format, ActivationMode mode) {
-  switch (mode) {
-    case ActivationMode::automatic:
-      return format.activation_planes;
-    case ActivationMode::i8:
-      return 1;
-    case ActivationMode::i8x2:
-      return 2;
-    default:
-      return 0;
-  }
-}
-
 // The most prepared inputs of each shape that one site needs, as the loader will find them.
 class BufferCount {
  public:
-  explicit BufferCount(ActivationMode mode) : mode_(mode) {}
+  BufferCount(bool folded, const LoadOptions& options) : folded_(folded), options_(options) {}
 
   void start_site() {
     seen_.clear();
     here_.clear();
   }
-  void add(const Format& format, int64_t cols) {
-    for (int pass = 0; pass < format.passes; ++pass) {
-      if (!seen_.insert({format.rotation_block, pass, planes_of(format, mode_)}).second) continue;
-      const int planes = planes_of(format, mode_);
-      const bool rotated = format.rotation_block > 0;
-      const int group = planes == 0 ? 0 : rotated ? kActivationGroup : kPlainGroup;
-      const auto key = std::tuple(padded_cols(format, cols), planes, group);
+  void add(const StoredForm& form, int64_t cols) {
+    for (int pass = 0; pass < form.format->passes; ++pass) {
+      const BufferShape shape = prepared_shape(form, pass, cols, folded_, options_);
+      const Rotation& r = form.rotation[pass];
+      const bool none = r.kind == RotationKind::none;
+      const Rotated rotated = none ? Rotated() : Rotated(r.kind, r.block, r.seed, r.signs);
+      if (!seen_.insert({rotated, shape.cols, shape.planes}).second) continue;
+      const auto key = std::tuple(shape.cols, shape.planes, shape.group);
       most_[key] = std::max(most_[key], ++here_[key]);
     }
   }
@@ -64,10 +53,12 @@ class BufferCount {
   }
 
  private:
+  using Rotated = std::tuple<RotationKind, int, uint32_t, bool>;
   using Key = std::tuple<int64_t, int, int>;
 
-  ActivationMode mode_;
-  std::set<std::tuple<int, int, int>> seen_;
+  bool folded_;
+  const LoadOptions& options_;
+  std::set<std::tuple<Rotated, int64_t, int>> seen_;
   std::map<Key, int> here_, most_;
 };
 
@@ -75,15 +66,8 @@ uint64_t weight_bytes(const Format& format, int64_t rows, int64_t cols) {
   if (format.dense) return tensor_bytes(format, rows, cols);
   uint64_t sum = 0;
   for (int pass = 0; pass < format.passes; ++pass)
-    sum = checked_add(sum, cuda::matrix_bytes(format.code[pass], rows, cols), "GPU memory");
+    sum = checked_add(sum, cuda::matrix_bytes(format, pass, rows, cols), "GPU memory");
   return sum;
-}
-
-void refuse_without_kernels(const WeightSource& source, const std::string& name) {
-  const Format& format = source.format_of(name);
-  if (format.dense || format.kind == CodeKind::scalar) return;
-  throw Error(ErrorCode::usage, source.path() + ": tensor " + name,
-              fmt::format("there are no GPU kernels for {}: use --device cpu", format.name));
 }
 
 void check_cache(const CacheTypes& types, int64_t head_dim) {
@@ -97,16 +81,15 @@ void check_cache(const CacheTypes& types, int64_t head_dim) {
 
 CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options) {
-  const ActivationMode activations = options.activations;
   CudaShapes shapes;
-  shapes.activations = activations;
+  shapes.activations = options.activations;
   shapes.cache = options.cache;
-  BufferCount buffers(activations);
+  BufferCount buffers(source.folded(), options);
   const auto add = [&](const MatrixDesc& m, bool head) {
-    refuse_without_kernels(source, m.weight);
-    const Format& format = source.format_of(m.weight);
-    shapes.matrices.push_back({&format, m.rows, m.cols, head});
-    buffers.add(format, m.cols);
+    const StoredForm form = source.form_of(m.weight);
+    shapes.matrices.push_back(
+        {form.format, m.rows, m.cols, head, options.rotate_weights && is_rotated(form)});
+    buffers.add(form, m.cols);
   };
   for (const LayerDesc& layer : config.layers) {
     for (size_t input = 0; input < layer.activations.size(); ++input) {
@@ -153,12 +136,12 @@ int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, co
 
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available) {
+  refuse_unsupported(source, config, options);
   check_cache(options.cache, widest(config).head_dim);
   MemoryPlan plan;
   const CudaShapes shapes = planned_shapes(source, config, options);
   for (const CudaShapes::Matrix& m : shapes.matrices)
     plan.weights = checked_add(plan.weights, weight_bytes(*m.format, m.rows, m.cols), "GPU memory");
-  refuse_without_kernels(source, config.embedding);
   const Format& embedding = source.format_of(config.embedding);
   if (!config.tied_head || !embedding.dense)
     plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);

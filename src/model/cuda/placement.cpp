@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/product.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"
@@ -26,19 +27,6 @@ class CudaPlacement : public Placement {
       spare = std::max(spare, free - std::min(free, options.device_bytes));
     plan_cuda_memory(source, config, options, free - spare);
     return spare;
-  }
-
-  void check(const Rotation& rotation) const override {
-    if (rotation.kind != RotationKind::qr) return;
-    throw Error(ErrorCode::usage, "device " + device_.name(),
-                "rotation qr exists on the CPU only: use --device cpu");
-  }
-
-  void check(ActivationMode activations) const override {
-    if (activations == ActivationMode::f32 || activations == ActivationMode::lut) {
-      throw Error(ErrorCode::usage, "device " + device_.name(),
-                  "activations f32 and lut exist on the CPU only: use auto, i8, i8x2 or f16");
-    }
   }
 
   void place(Linear& linear, Tensor stored) override {
@@ -79,6 +67,11 @@ class CudaPlacement : public Placement {
       keep(stored.pass[pass].scales);
       if (code.has_offset) keep(stored.pass[pass].offsets);
       if (code.sub_group != 0) keep(stored.pass[pass].sub_scales);
+      if (stored.format->kind == CodeKind::product) {
+        const int8_t* codebook = product_codebook(stored);
+        check_codebook(stored.format->product, codebook);
+        keep({reinterpret_cast<const std::byte*>(codebook), size_t{kCodebookBytes}});
+      }
     }
     embedding_data_ = stored.data.data();
     embedding_ = embedding;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "kernels/cuda/weight_side.h"
 
 namespace walsh {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 using cuda::InputForm;
 using cuda::InputSource;
 using cuda::kMaxVectors;
+using cuda::kWeightSideVectors;
 
 constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
 // Plain weights times more vectors are faster by cuBLASLt, whose time hardly grows up to 64.
@@ -36,6 +38,23 @@ const float* bias_of(const CudaWeights& weights) {
   return weights.bias.empty() ? nullptr : weights.bias.as<float>();
 }
 
+// A product of rows, which are those of the model.
+cuda::RowProduct row_product(const CudaItem& item) {
+  const CudaWeights& weights = cuda_weights(*item.linear);
+  cuda::RowProduct product;
+  if (item.linear->is_dense()) product.dense = &weights.dense;
+  for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+    product.pass[pass] = &weights.pass[pass];
+    product.rotation[pass] = weights.rotation[pass];
+  }
+  product.cols = weights.padded;
+  product.bias = bias_of(weights);
+  product.y = item.y;
+  product.ldy = item.ldy;
+  product.add = item.add;
+  return product;
+}
+
 }  // namespace
 
 CudaShapes shapes_of(const Model& model) {
@@ -43,10 +62,14 @@ CudaShapes shapes_of(const Model& model) {
   shapes.buffers = model.buffers;
   shapes.activations = model.activations;
   shapes.cache = model.cache;
-  shapes.matrices.push_back({model.head.format, model.head.rows, model.head.cols, true});
+  const auto add = [&](const Linear& l, bool head) {
+    const bool rotated_back = model.rotate_weights && is_rotated(cuda_weights(l));
+    shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back});
+  };
+  add(model.head, true);
   for (const Layer& layer : model.layers)
     for (const Linear& l : layer.matrices)
-      shapes.matrices.push_back({l.format, l.rows, l.cols, false});
+      add(l, false);
   return shapes;
 }
 
@@ -64,6 +87,10 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
       if (matrix.format->dtype == DType::f32) extent.row_bytes = 4;
       continue;
     }
+    if (matrix.rotated_back) {
+      extent.rows = true;
+      continue;
+    }
     shortest = std::min(shortest, cuda::rows_from(*matrix.format));
     const int64_t rows = matrix.head ? std::min(matrix.rows, kHeadSlice) : matrix.rows;
     extent.scratch = std::max(extent.scratch, cuda::PromptProducts::scratch_for(rows, cols));
@@ -71,6 +98,7 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
   extent.scratch = std::min(extent.scratch, kMaxScratch);
   const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
   extent.prompts = exact || (library && long_prompts);
+  extent.rows |= extent.prompts;
   if (!extent.prompts) extent.scratch = 0;
   extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kMaxRowsFrom) : max_rows;
   if (exact) extent.quantized_rows = 0;
@@ -80,8 +108,8 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
 uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
   const Extent e = extent(shapes, max_rows);
   uint64_t sum = static_cast<uint64_t>(kMaxVectors * e.stride) * sizeof(float);
+  if (e.rows) sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
   if (e.prompts) {
-    sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
     sum += cuda::PromptProducts::device_bytes(e.scratch);
   }
   for (const BufferShape& shape : shapes.buffers) {
@@ -95,6 +123,8 @@ uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
 CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
     : extent_(extent(shapes, max_rows)),
       exact_(shapes.activations == ActivationMode::f16),
+      rotate_weights_(std::any_of(shapes.matrices.begin(), shapes.matrices.end(),
+                                  [](const auto& m) { return m.rotated_back; })),
       float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
   for (const BufferShape& shape : shapes.buffers) {
     cuda::Activations& buffer = quantized_.emplace_back();
@@ -102,15 +132,20 @@ CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
     buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),
                                shape.group, shape.planes);
   }
+  if (extent_.rows)
+    rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
   if (!extent_.prompts) return;
-  rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
   prompt_ = std::make_unique<cuda::PromptProducts>(extent_.scratch);
 }
 
 void CudaSites::multiply(const Input& input, const InputSource& source,
                          std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
-  std::vector<CudaItem> coded_items, dense_items, row_items;
+  std::vector<CudaItem> coded_items, dense_items, row_items, rotating_items;
   for (const CudaItem& item : items) {
+    if (rotate_weights_ && is_rotated(cuda_weights(*item.linear))) {
+      rotating_items.push_back(item);
+      continue;
+    }
     const bool is_dense = item.linear->is_dense();
     const bool many =
         is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
@@ -124,6 +159,7 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
     dense(from_row(source, row), slice, std::min(kMaxVectors, m - row), stream);
   }
   if (!row_items.empty()) rows(source, row_items, m, stream);
+  if (!rotating_items.empty()) weight_side(source, rotating_items, m, stream);
 }
 
 CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaItem> items) {
@@ -171,8 +207,10 @@ void CudaSites::coded(const Input& input, const InputSource& source,
 bool CudaSites::add_to(cuda::StepProgram& program, const Input& input, const InputSource& source,
                        std::span<const CudaItem> items) {
   if (exact_) return false;
-  for (const CudaItem& item : items)
-    if (item.linear->is_dense()) return false;
+  for (const CudaItem& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    if (item.linear->is_dense() || (rotate_weights_ && is_rotated(weights))) return false;
+  }
   const Coded coded = describe(input, items);
   return program.multiply(source, coded.forms, coded.products);
 }
@@ -217,22 +255,28 @@ void CudaSites::rows_of_type(DType type, const InputSource& source, std::span<co
   form.row_type = type;
   std::vector<cuda::RowProduct> products;
   for (const CudaItem& item : items) {
-    const CudaWeights& weights = cuda_weights(*item.linear);
-    cuda::RowProduct& product = products.emplace_back();
-    if (item.linear->is_dense()) product.dense = &weights.dense;
-    for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
-      product.pass[pass] = &weights.pass[pass];
-      product.rotation[pass] = weights.rotation[pass];
-    }
-    product.cols = weights.padded;
-    product.bias = bias_of(weights);
-    product.y = item.y;
-    product.ldy = item.ldy;
-    product.add = item.add;
-    form.padded = std::max(form.padded, weights.padded);
+    products.push_back(row_product(item));
+    form.padded = std::max(form.padded, products.back().cols);
   }
   cuda::prepare(source, {&form, 1}, m, stream);
   prompt_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
+}
+
+void CudaSites::weight_side(const InputSource& source, std::span<const CudaItem> items, int64_t m,
+                            cuda::Stream stream) {
+  const bool vectors = m <= kWeightSideVectors;
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.rows = vectors ? float_rows_.as() : rows_.as();
+  form.stride = extent_.stride;
+  form.row_type = vectors ? DType::f32 : DType::bf16;
+  std::vector<cuda::RowProduct> products;
+  for (const CudaItem& item : items) {
+    products.push_back(row_product(item));
+    form.padded = std::max(form.padded, products.back().cols);
+  }
+  cuda::prepare(source, {&form, 1}, m, stream);
+  cuda::multiply_weight_side(products, {form.rows, form.stride, form.row_type}, m, stream);
 }
 
 }  // namespace walsh

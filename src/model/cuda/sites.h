@@ -28,6 +28,7 @@ struct CudaShapes {
     const Format* format = nullptr;
     int64_t rows = 0, cols = 0;
     bool head = false;
+    bool rotated_back = false;  // as a weight, not its activation
   };
   std::vector<Matrix> matrices;
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
@@ -57,6 +58,7 @@ class CudaSites {
     int64_t row_bytes = 2;       // per value of rows for long prompts
     uint64_t scratch = 0;        // for reconstructed weights
     bool prompts = false;        // cuBLASLt is used
+    bool rows = false;           // that or products that rotate weights are
   };
   static Extent extent(const CudaShapes& shapes, int64_t max_rows);
 
@@ -73,14 +75,18 @@ class CudaSites {
              cuda::Stream stream);
   void rows(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
             cuda::Stream stream);
+  // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
+  void weight_side(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+                   cuda::Stream stream);
   void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaItem> items,
                     int64_t m, cuda::Stream stream);
 
   Extent extent_;
   bool exact_;                                // 16-bit rows for coded weights whatever m is
+  bool rotate_weights_;                       // where there are rotations
   std::vector<cuda::Activations> quantized_;  // as Model::buffers
   cuda::Buffer float_rows_;                   // [16][stride], for plain weights
-  cuda::Buffer rows_;                         // [max_rows][stride]
+  cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
   std::unique_ptr<cuda::PromptProducts> prompt_;
 };
 

@@ -24,10 +24,15 @@ struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
-  std::vector<cuda::Buffer> arrays;  // in the order of array_specs
+  // In the order of array_specs; a product code always with a codebook.
+  std::vector<cuda::Buffer> arrays;
 
   uint64_t bytes() const override;
 };
+
+inline bool is_rotated(const CudaWeights& weights) {
+  return !weights.pass.empty() && weights.rotation[0].kind != RotationKind::none;
+}
 
 inline const CudaWeights& cuda_weights(const Linear& linear) {
   return static_cast<const CudaWeights&>(*linear.device_weights);

@@ -24,8 +24,6 @@ using test::to_device;
 using test::to_host;
 using walsh::test::random_halves;
 
-inline constexpr int64_t kUnitOfCodes = 32;
-
 inline int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -41,21 +39,27 @@ struct RandomTensor {
     tensor.rows = rows;
     tensor.cols = cols;
     arrays.reserve(8);
-    const int64_t padded = divide_up(cols, kUnitOfCodes) * kUnitOfCodes;
     for (int pass = 0; pass < format.passes; ++pass) {
-      const ScalarCode& code = format.code[pass];
-      PassArrays& target = tensor.pass[pass];
-      auto& codes = arrays.emplace_back(static_cast<size_t>(rows * padded * code.bits / 8));
-      for (std::byte& b : codes)
-        b = static_cast<std::byte>(random.next() & 0xff);
-      target.codes = codes;
-      const int64_t groups = rows * divide_up(padded, code.group ? code.group : padded);
-      target.scales = arrays.emplace_back(random_halves(groups, random, 0.01, 0.1));
-      if (code.has_offset)
-        target.offsets = arrays.emplace_back(random_halves(groups, random, -0.01, 0.01));
-      if (code.sub_group) {
-        target.sub_scales = arrays.emplace_back(
-            random_halves(rows * divide_up(padded, code.sub_group), random, 0.5, 1.5));
+      for (const PassField& field : pass_fields(format, pass, rows, cols)) {
+        const auto bytes = static_cast<size_t>(field.rows) * field.row_bytes;
+        const auto halves = static_cast<int64_t>(bytes / 2);
+        const std::string name = field.suffix;
+        auto& array = arrays.emplace_back();
+        if (name == "codes") {
+          array.resize(bytes);
+          for (std::byte& b : array)
+            b = static_cast<std::byte>(random.next() & 0xff);
+        } else if (name == "scales") {
+          array = random_halves(halves, random, 0.01, 0.1);
+        } else if (name == "offsets") {
+          array = random_halves(halves, random, -0.01, 0.01);
+        } else if (name == "sub_scales") {
+          array = random_halves(halves, random, 0.5, 1.5);
+        } else {
+          const auto entries = std::as_bytes(std::span(format.product.codebook, bytes));
+          array.assign(entries.begin(), entries.end());
+        }
+        tensor.pass[pass].*field.array = array;
       }
     }
   }

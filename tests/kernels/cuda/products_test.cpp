@@ -76,7 +76,7 @@ std::vector<float> multiply_on_gpu(const Weights& w, const Inputs& x, int64_t m)
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
-    if (format.kind != CodeKind::scalar) continue;
+    if (format.dense || format.kind == CodeKind::trellis) continue;
     SCOPED_TRACE(std::string(format.name));
     body(format);
     if (testing::Test::HasFatalFailure()) return;

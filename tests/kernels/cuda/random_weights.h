@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,14 @@ namespace walsh::cuda::test {
 
 using walsh::test::random_halves;
 
-// Whether GPU products know the format.
+// Whether every GPU product knows the format.
 inline bool scalar_code(const Format& format) {
   return format.passes > 0 && format.code[0].bits > 0;
+}
+
+// The same with product codes, which have no tiles of int8 (multiply_many).
+inline bool gpu_code(const Format& format) {
+  return format.passes > 0 && format.kind != CodeKind::trellis;
 }
 
 // A tensor with random codes and scales, its memory, and its passes on the device.
@@ -36,23 +42,28 @@ struct RandomWeights {
     tensor.rows = rows;
     tensor.cols = cols;
     arrays.reserve(8);
-    const int64_t padded = padded_cols(format, cols);
     for (int p = 0; p < format.passes; ++p) {
-      const ScalarCode& code = format.code[p];
-      PassArrays& target = tensor.pass[p];
-      auto& codes =
-          arrays.emplace_back(static_cast<size_t>(rows * code_bytes_per_row(code, padded)));
-      for (std::byte& b : codes)
-        b = static_cast<std::byte>(random.next() & 0xff);
-      target.codes = codes;
-      const int64_t groups = rows * groups_per_row(code, padded);
       const double size = p == 0 ? 1.0 : 0.1;  // a residual is smaller
-      target.scales = arrays.emplace_back(random_halves(groups, random, 0.01 * size, 0.1 * size));
-      if (code.has_offset)
-        target.offsets = arrays.emplace_back(random_halves(groups, random, -0.01, 0.01));
-      if (code.sub_group != 0) {
-        target.sub_scales = arrays.emplace_back(
-            random_halves(rows * sub_groups_per_row(code, padded), random, 0.5, 1.5));
+      for (const PassField& field : pass_fields(format, p, rows, cols)) {
+        const auto bytes = static_cast<size_t>(field.rows) * field.row_bytes;
+        const auto halves = static_cast<int64_t>(bytes / 2);
+        const std::string name = field.suffix;
+        auto& array = arrays.emplace_back();
+        if (name == "codes") {
+          array.resize(bytes);
+          for (std::byte& b : array)
+            b = static_cast<std::byte>(random.next() & 0xff);
+        } else if (name == "scales") {
+          array = random_halves(halves, random, 0.01 * size, 0.1 * size);
+        } else if (name == "offsets") {
+          array = random_halves(halves, random, -0.01, 0.01);
+        } else if (name == "sub_scales") {
+          array = random_halves(halves, random, 0.5, 1.5);
+        } else {
+          const auto entries = std::as_bytes(std::span(format.product.codebook, bytes));
+          array.assign(entries.begin(), entries.end());
+        }
+        tensor.pass[p].*field.array = array;
       }
       tensor.rotation[p].kind =
           format.rotation_block != 0 ? RotationKind::hadamard : RotationKind::none;

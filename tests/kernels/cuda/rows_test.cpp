@@ -10,6 +10,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
+#include "formats/product.h"
 #include "kernels/cuda/random_weights.h"
 #include "kernels/ops.h"
 #include "walsh/error.h"
@@ -270,9 +271,9 @@ void expect_rows(const Tensor& tensor, const StoredTable& table) {
       << tensor.format->name << " with " << tensor.cols << " columns, scaled";
 }
 
-TEST_F(GpuRows, EmbedDecodesEveryScalarFormatWithTheBitsOfTheCpu) {
+TEST_F(GpuRows, EmbedDecodesEveryFormatWithTheBitsOfTheCpu) {
   for (const Format& format : all_formats()) {
-    if (!test::scalar_code(format)) continue;
+    if (!test::gpu_code(format)) continue;
     for (const int64_t cols : {32, 96, 896, 1000, 1376, 2080, 4096}) {
       test::RandomWeights random(format, 9, cols, static_cast<uint64_t>(cols));
       for (const int block : {32, 256, 1024, 0}) {
@@ -293,8 +294,17 @@ TEST_F(GpuRows, EmbedDecodesEveryScalarFormatWithTheBitsOfTheCpu) {
           rotation.block = block == 0 ? 128 : block;
           rotation.signs = pass == 0 || block != 256;
           const PassArrays& stored = tensor.pass[pass];
-          table.pass[pass] = {keep(stored.codes), keep(stored.scales), keep(stored.offsets),
-                              keep(stored.sub_scales), rotation};
+          table.pass[pass] = {keep(stored.codes),
+                              keep(stored.scales),
+                              keep(stored.offsets),
+                              keep(stored.sub_scales),
+                              nullptr,
+                              rotation};
+          if (format.kind == CodeKind::product) {
+            table.pass[pass].codebook =
+                keep({reinterpret_cast<const std::byte*>(product_codebook(tensor)),
+                      size_t{kCodebookBytes}});
+          }
         }
         expect_rows(tensor, table);
       }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -125,19 +127,81 @@ TEST(GpuStep, MultipliesAsSingleLaunchesInEveryFormat) {
   }
 }
 
-// Layers of a feed-forward of itself, against single launches.
-void expect_order(const char* name, int64_t width, int64_t inner) {
+// Products of one input in different formats, one with a bias, one added to what is there.
+void expect_products_of(std::span<const char* const> names, int64_t cols, bool norm) {
+  constexpr int64_t kRows[] = {2500, 33, 900};
+  const Buffer x = to_device(random_values(cols, 3)), up = to_device(random_values(cols, 4));
+  const Buffer gain = to_device(random_values(cols, 5)), bias = to_device(random_values(2500, 6));
+  InputSource source{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, cols, cols};
+  if (!norm) {
+    source.gain = nullptr;
+    source.up = up.as<float>();
+  }
+  const Forms forms(get_format("tq3"), cols);
+  std::vector<std::vector<Matrix>> weights;
+  for (size_t i = 0; i < names.size(); ++i)
+    weights.push_back(upload_passes(get_format(names[i]), kRows[i], cols, i + 1));
+  const auto run = [&](bool whole) {
+    std::vector<Buffer> y;
+    std::vector<Product> products;
+    for (size_t i = 0; i < names.size(); ++i) {
+      y.push_back(to_device(random_values(kRows[i], 7)));
+      products.push_back(forms.product(weights[i], y.back().as<float>()));
+    }
+    products[0].bias = bias.as<float>();
+    products[1].add = true;
+    if (whole) {
+      StepProgram program;
+      EXPECT_TRUE(program.multiply(source, forms.forms, products));
+      EXPECT_TRUE(program.finish());
+      program.launch(nullptr);
+    } else {
+      prepare(source, forms.forms, 1, nullptr);
+      multiply(products, 1, nullptr);
+    }
+    std::vector<float> all;
+    for (const Buffer& result : y) {
+      const auto part = to_host<float>(result);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  };
+  expect_close(run(true), run(false), 2e-5);
+}
+
+TEST(GpuStep, MultipliesProductsOfDifferentFormatsAsSingleLaunches) {
+  WALSH_NEED_STEPS();
+  const std::vector<const char*> mixes[] = {
+      {"tq2", "tq3", "tq4"},    {"tq4", "tq2", "tq2"},       {"tq3", "itq3_s"},  // of equal bits
+      {"itq3_s", "tq4", "tq2"}, {"itq3_s8", "q4_0", "q8_0"}, {"tq2", "q8_0", "itq3_s8"}};
+  for (const auto& names : mixes) {
+    for (const int64_t cols : {96, 1376, 4096, 8192, 14336}) {
+      for (const bool norm : {true, false}) {
+        SCOPED_TRACE(std::string(names[0]) + " " + names[1] + " " + std::to_string(cols) +
+                     (norm ? " norm" : " gate"));
+        expect_products_of(names, cols, norm);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Layers of a feed-forward of itself, against single launches. The formats are of gate and up, and
+// of down.
+void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner) {
   constexpr int kLayers = 9;
-  const Format& format = get_format(name);
+  const Format& format = get_format(names[0]);
   const auto in = upload_passes(format, inner, width, 11);
-  const auto out = upload_passes(format, width, inner, 12);
+  const auto second_in = upload_passes(get_format(names[1]), inner, width, 11);
+  const auto out = upload_passes(get_format(names[2]), width, inner, 12);
   const Forms narrow(format, width), wide(format, inner);
   const auto start = random_values(width, 13);
   const Buffer gain = to_device(random_values(width, 14));
   const Buffer x = to_device(start), gate(inner * 4), up(inner * 4);
   const InputSource first{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, width, width};
   const InputSource second{gate.as<float>(), up.as<float>(), nullptr, 0, inner, inner};
-  const Product ups[] = {narrow.product(in, gate.as<float>()), narrow.product(in, up.as<float>())};
+  const Product ups[] = {narrow.product(in, gate.as<float>()),
+                         narrow.product(second_in, up.as<float>())};
   Product down = wide.product(out, x.as<float>());
   down.add = true;
   StepProgram program;
@@ -172,9 +236,15 @@ TEST(GpuStep, ProductsThatReadEachOtherAreInOrderEveryTime) {
   const std::pair<int64_t, int64_t> shapes[] = {
       {1536, 640}, {1536, 7680}, {1536, 9216}, {200, 2560}};
   for (const auto& [width, inner] : shapes) {
-    for (const char* name : {"itq3_s", "q4_0"}) {
-      SCOPED_TRACE(std::string(name) + " " + std::to_string(width) + " " + std::to_string(inner));
-      expect_order(name, width, inner);
+    const std::array<const char*, 3> mixes[] = {{"itq3_s", "itq3_s", "itq3_s"},
+                                                {"q4_0", "q4_0", "q4_0"},
+                                                {"tq3", "tq3", "tq4"},
+                                                {"tq2", "tq4", "tq3"},
+                                                {"itq3_s8", "tq2", "q4_0"}};
+    for (const auto& names : mixes) {
+      SCOPED_TRACE(std::string(names[0]) + " " + names[1] + " " + names[2] + " " +
+                   std::to_string(width) + " " + std::to_string(inner));
+      expect_order(names, width, inner);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -321,16 +391,11 @@ TEST(GpuStep, SaysNoToWhatNoStepCanDo) {
   WALSH_NEED_STEPS();
   const Format& format = get_format("tq3");
   const auto weights = upload_passes(format, 32, 512, 31);
-  const auto others = upload_passes(get_format("tq4"), 32, 512, 32);
   const Buffer x = to_device(random_values(512, 33));
   Buffer y(32 * 4);
   const InputSource source{x.as<float>(), nullptr, nullptr, 0, 512, 512};
   Forms forms(format, 512);
   const Product product = forms.product(weights, y.as<float>());
-  const Product other = forms.product(others, y.as<float>());
-  StepProgram bits;
-  EXPECT_TRUE(bits.multiply(source, forms.forms, {&product, 1}));
-  EXPECT_FALSE(bits.multiply(source, forms.forms, {&other, 1}));  // one number of bits
   const Format& full = get_format("tq3:full");
   const auto rows = upload_passes(full, 32, 512, 34);
   const Product per_row = forms.product(rows, y.as<float>());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,8 +22,10 @@ class GpuTest : public testing::Test {
   }
 
   Model load(WeightSource& source, const Device& device,
-             ActivationMode activations = ActivationMode::automatic, const CacheTypes& cache = {}) {
+             ActivationMode activations = ActivationMode::automatic, const CacheTypes& cache = {},
+             bool rotate_weights = false) {
     LoadOptions options;
+    options.rotate_weights = rotate_weights;
     options.pool = &pool_;
     options.activations = activations;
     options.device = device;
@@ -50,6 +53,14 @@ inline Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
 
 inline SyntheticSource synthetic(std::string_view type, std::string_view ends) {
   return SyntheticSource("tiny", {&get_format(type), &get_format(ends), &get_format(ends)});
+}
+
+// Whose matrices take the types in turn.
+inline SyntheticSource synthetic_mix(const std::vector<std::string>& types) {
+  SyntheticTypes all{&get_format(types[0]), &get_format("f16"), &get_format("f16"), {}};
+  for (size_t i = 1; i < types.size(); ++i)
+    all.others.push_back(&get_format(types[i]));
+  return SyntheticSource("tiny", all);
 }
 
 }  // namespace walsh::test

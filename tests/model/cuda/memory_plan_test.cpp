@@ -5,35 +5,43 @@
 #include <gtest/gtest.h>
 
 #include "arch/plan.h"
+#include "formats/codec.h"
+#include "kernels/cuda/matrix.h"
 #include "model/synthetic.h"
 
 namespace walsh {
 namespace {
 
-void expect_refused(const SyntheticSource& source, const std::string& tensor,
-                    const Format& format) {
-  try {
-    plan_cuda_memory(source, parse_config(source.config_json(), source.path()), {},
-                     uint64_t{32} << 30);
-    ADD_FAILURE() << "accepted: " << tensor << " in " << format.name;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_EQ(e.where(), source.path() + ": tensor " + tensor);
-    EXPECT_EQ(e.reason(),
-              "there are no GPU kernels for " + std::string(format.name) + ": use --device cpu");
+constexpr Device kGpu{true, 0};
+
+// What is said to have kernels has a decoder and a layout, and nothing else has.
+TEST(GpuSupport, IsWhatKernelsDecode) {
+  for (const Format& format : all_formats()) {
+    if (format.dense) continue;
+    const bool said = why_not(kGpu, format).empty();
+    for (int pass = 0; pass < format.passes; ++pass) {
+      bool packs = true;
+      try {
+        packs = cuda::matrix_bytes(format, pass, 48, 352) > 0;
+      } catch (const Error&) {
+        packs = false;
+      }
+      EXPECT_EQ(packs, said) << format.name << " pass " << pass;
+    }
   }
 }
 
-TEST(MemoryPlan, TrellisAndProductFormatsAreRefusedByTensorAndName) {
-  const Format& dense = get_format("f16");
-  const ModelConfig config =
-      parse_config(SyntheticSource("tiny", {&dense, &dense, &dense}).config_json(), "tiny");
-  for (const Format& format : all_formats()) {
-    if (format.kind != CodeKind::trellis && format.kind != CodeKind::product) continue;
-    expect_refused(SyntheticSource("tiny", {&format, &dense, &dense}),
-                   config.layers[0].matrices[0].weight, format);
-    expect_refused(SyntheticSource("tiny", {&dense, &format, &dense}), config.embedding, format);
-    expect_refused(SyntheticSource("tiny", {&dense, &dense, &format}), config.head.weight, format);
+TEST(MemoryPlan, AsksWhetherThereAreKernelsBeforeItCounts) {
+  const Format &dense = get_format("f16"), &trellis = get_format("tc3");
+  SyntheticSource source("tiny", {&dense, &dense, &trellis});
+  LoadOptions options;
+  options.device = kGpu;
+  try {
+    plan_cuda_memory(source, parse_config(source.config_json(), source.path()), options, 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.reason(), testing::HasSubstr("tc3"));
   }
 }
 

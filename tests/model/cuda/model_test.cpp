@@ -6,9 +6,11 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "arch/plan.h"
+#include "formats/codec.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
 #include "quantize/open.h"
@@ -38,7 +40,7 @@ constexpr auto kParamName = [](const auto& info) {
 std::vector<std::string> formats_of_the_gpu() {
   std::vector<std::string> names;
   for (const Format& format : all_formats())
-    if (format.dense || format.kind == CodeKind::scalar) names.emplace_back(format.name);
+    if (why_not(Device{true, 0}, format).empty()) names.emplace_back(format.name);
   return names;
 }
 
@@ -92,7 +94,8 @@ TEST_P(CudaModelEnds, AHeadMayBeCodedWhereLayersAreNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ends, CudaModelEnds,
-                         testing::Values("q8_0", "q4_0", "tq3", "itq3_s8", "tq4+2", "f32", "bf16"),
+                         testing::Values("q8_0", "q4_0", "tq3", "itq3_s8", "tq4+2", "pq3",
+                                         "pq3:layer", "f32", "bf16"),
                          kParamName);
 
 class CudaModelParts : public CudaModel, public testing::WithParamInterface<int> {};
@@ -116,6 +119,72 @@ TEST_P(CudaModelParts, OfAPromptDoNotMatter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CudaModelParts, testing::Values(1, 5, 16, 40, 600));
+
+class CudaModelMixes : public CudaModel, public testing::WithParamInterface<const char*> {};
+
+// Tokens one by one are one launch, as those of uniform models.
+TEST_P(CudaModelMixes, OfFormatsAreCloseToTheCpu) {
+  std::vector<std::string> types;
+  std::istringstream names(GetParam());
+  for (std::string name; std::getline(names, name, ',');)
+    types.push_back(name);
+  SyntheticSource source = test::synthetic_mix(types);
+  const auto tokens = random_tokens(test::times(40, 6), 500, 15);
+  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  for (const auto mode : {ActivationMode::automatic, ActivationMode::i8}) {
+    const Model gpu = load(source, gpu_, mode);
+    EXPECT_LT(divergence(expected, logits_of(gpu, tokens)), 1e-3);
+    const Rows rows = decode(gpu, tokens);
+    EXPECT_LT(divergence(expected, rows), 1e-3);
+    EXPECT_EQ(rows, decode(gpu, tokens));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaModelMixes,
+                         testing::Values("tq2,tq3,tq4", "tq4,tq2", "itq3_s,tq4", "itq3_s8,tq2,q8_0",
+                                         "tq3,tq4+4,f16", "pq3,tq3"),
+                         kParamName);
+
+class CudaModelRotatedBack : public CudaModel, public testing::WithParamInterface<std::string> {};
+
+std::vector<std::string> formats_that_are_rotated_back() {
+  std::vector<std::string> names;
+  for (const Format& format : all_formats()) {
+    const bool few = format.code[0].bits <= 4 && format.rotation_block <= 256;
+    if (format.kind == CodeKind::scalar && format.rotation_block > 0 && few)
+      names.emplace_back(format.name);
+  }
+  return names;
+}
+
+// Seed 000's way computes what the other one does; inputs are not rounded to int8.
+TEST_P(CudaModelRotatedBack, IsCloseToTheCpuAndToRotatedActivations) {
+  SyntheticSource source = synthetic(GetParam(), "f16");
+  const auto tokens = random_tokens(40, 500, 16);
+  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  const Model usual = load(source, gpu_);
+  const Model back = load(source, gpu_, ActivationMode::automatic, {}, true);
+  const Rows prompt = logits_of(back, tokens), rows = decode(back, tokens);
+  EXPECT_LT(divergence(expected, prompt), 1e-4);  // bf16 weights and inputs
+  EXPECT_LT(divergence(expected, rows), 1e-4);
+  EXPECT_LT(divergence(logits_of(usual, tokens), prompt), 1e-3);
+  EXPECT_EQ(rows, decode(back, tokens));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaModelRotatedBack,
+                         testing::ValuesIn(formats_that_are_rotated_back()), kParamName);
+
+TEST_F(CudaModel, WhatIsNotRotatedIsMultipliedAsEverWhereOthersAreRotatedBack) {
+  SyntheticSource source = test::synthetic_mix({"tq3", "q8_0", "f16"});
+  const auto tokens = random_tokens(20, 500, 17);
+  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  const Model back = load(source, gpu_, ActivationMode::automatic, {}, true);
+  EXPECT_LT(divergence(expected, logits_of(back, tokens)), 3e-4);
+  EXPECT_LT(divergence(expected, decode(back, tokens)), 3e-4);
+  SyntheticSource plain = synthetic("q8_0", "f16"), wide = synthetic("tq3:full", "f16");
+  EXPECT_THROW(load(plain, gpu_, ActivationMode::automatic, {}, true), Error);
+  EXPECT_THROW(load(wide, gpu_, ActivationMode::automatic, {}, true), Error);
+}
 
 TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
   SyntheticSource source = synthetic("itq3_s", "tq4");

@@ -1,0 +1,38 @@
+// What a device can compute with, asked before anything is loaded or allocated: every combination
+// of device, format, rotation and options runs, or is refused by name.
+#pragma once
+
+#include <string>
+
+#include "arch/config.h"
+#include "formats/weight_source.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// Rotation blocks of matrices that are rotated back while they are loaded (--rotate weights), in
+// columns; theirs are codes of up to so many bits.
+inline constexpr int kMostWeightSideBlock = 256;
+inline constexpr int kMostWeightSideBits = 4;
+
+// Whether a matrix that is stored so is rotated.
+bool is_rotated(const StoredForm& form);
+
+// Why options.device cannot multiply with a matrix that is stored so; empty if it can.
+std::string why_not(const StoredForm& form, const LoadOptions& options);
+// Why it cannot look up rows of an embedding that is stored so.
+std::string why_not_embedding(const StoredForm& form, const Device& device);
+// Why coded weights cannot be multiplied as the options say, whatever their format.
+std::string why_not(const LoadOptions& options);
+
+// Throws usage naming tensor and reason, or the option, where one of these says no to a tensor of
+// the model. Tensors that are missing are left to the loader.
+void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
+                        const LoadOptions& options);
+
+// The input that pass `pass` of a coded matrix reads: cols and int8 planes, 0 of which are float
+// rows. `folded`: of a source whose activations are rotated already.
+BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool folded,
+                           const LoadOptions& options);
+
+}  // namespace walsh

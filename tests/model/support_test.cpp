@@ -1,0 +1,229 @@
+// What a device refuses, and when: every combination of device, format, rotation and options.
+#include "model/support.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/codec.h"
+#include "model/synthetic.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Device kCpu{}, kGpu{true, 0};
+
+// All formats, and the profiles of trellis formats.
+std::vector<const Format*> formats_and_profiles() {
+  std::vector<const Format*> all;
+  for (const Format& format : all_formats()) {
+    all.push_back(&format);
+    if (format.kind != CodeKind::trellis) continue;
+    all.push_back(&fast_trellis_profile(format));
+    all.push_back(&trellis_profile(format, format.trellis.state_bits, true));
+  }
+  return all;
+}
+
+StoredForm form_with(const Format& format, RotationKind kind, int block) {
+  StoredForm form{.format = &format};
+  for (int pass = 0; pass < format.passes; ++pass)
+    form.rotation[pass] = {kind, block, 42, true};
+  return form;
+}
+
+LoadOptions options_of(const Device& device, ActivationMode activations = ActivationMode::automatic,
+                       bool rotate_weights = false) {
+  LoadOptions options;
+  options.device = device;
+  options.activations = activations;
+  options.rotate_weights = rotate_weights;
+  return options;
+}
+
+TEST(Support, TheCpuRunsEveryFormatHoweverItIsRotated) {
+  for (const Format* format : formats_and_profiles()) {
+    for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr, RotationKind::none}) {
+      const StoredForm form = form_with(*format, kind, 1024);
+      EXPECT_THAT(why_not(form, options_of(kCpu)), IsEmpty()) << format->name;
+      EXPECT_THAT(why_not_embedding(form, kCpu), IsEmpty()) << format->name;
+    }
+  }
+}
+
+// Of codes the GPU has kernels for scalar and product ones, under Hadamard rotations or none.
+TEST(Support, AGpuRunsAFormatOrNamesIt) {
+  for (const Format* format : formats_and_profiles()) {
+    const bool known = format->kind != CodeKind::trellis;
+    for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr, RotationKind::none}) {
+      for (const int block : {32, 256, 1024}) {
+        const StoredForm form = form_with(*format, kind, block);
+        const std::string matrix = why_not(form, options_of(kGpu));
+        EXPECT_EQ(matrix, why_not_embedding(form, kGpu));
+        if (!known) {
+          EXPECT_THAT(matrix, HasSubstr("for " + std::string(format->name) + ": use --device cpu"));
+        } else if (kind == RotationKind::qr && !format->dense) {
+          EXPECT_THAT(matrix, HasSubstr("qr"));
+        } else {
+          EXPECT_THAT(matrix, IsEmpty()) << format->name;
+        }
+      }
+    }
+    StoredForm both = form_with(*format, RotationKind::hadamard, 128);
+    both.output = {RotationKind::hadamard, 128, 1, true};
+    EXPECT_EQ(why_not(both, options_of(kGpu)).empty(), format->dense) << format->name;
+  }
+}
+
+TEST(Support, WeightsAreRotatedBackByBlocksOfUpTo256AndCodesOfUpTo4Bits) {
+  for (const Format* format : formats_and_profiles()) {
+    for (const int block : {32, 128, 256, 512, 1024}) {
+      const LoadOptions options = options_of(kGpu, ActivationMode::automatic, true);
+      const StoredForm form = form_with(*format, RotationKind::hadamard, block);
+      bool few_bits = format->kind == CodeKind::scalar;
+      for (const ScalarCode& code : format->code)
+        few_bits &= code.bits <= 4;
+      const bool runs = format->dense || (few_bits && block <= 256);
+      EXPECT_EQ(why_not(form, options).empty(), runs) << format->name << ' ' << block;
+      if (!runs) {
+        EXPECT_THAT(why_not(form, options), HasSubstr(format->name));
+      }
+    }
+    // What is not rotated has nothing to rotate back.
+    const StoredForm plain = form_with(*format, RotationKind::none, 128);
+    EXPECT_EQ(why_not(plain, options_of(kGpu, ActivationMode::automatic, true)),
+              why_not(plain, options_of(kGpu)));
+  }
+}
+
+TEST(Support, OptionsThatADeviceLacksAreNamed) {
+  using Mode = ActivationMode;
+  for (const Mode mode : {Mode::automatic, Mode::i8, Mode::i8x2, Mode::f16, Mode::f32, Mode::lut}) {
+    const bool cpu_only = mode == Mode::f32 || mode == Mode::lut;
+    EXPECT_EQ(why_not(options_of(kCpu, mode)).empty(), mode != Mode::f16);
+    EXPECT_EQ(why_not(options_of(kGpu, mode)).empty(), !cpu_only);
+    EXPECT_THAT(why_not(options_of(kCpu, mode, true)), HasSubstr("--rotate weights"));
+    EXPECT_EQ(why_not(options_of(kGpu, mode, true)).empty(), mode == Mode::automatic);
+  }
+}
+
+// Fails the test when something is read.
+class Unread : public SyntheticSource {
+ public:
+  using SyntheticSource::SyntheticSource;
+  Tensor load(const std::string& name) override {
+    ADD_FAILURE() << name << " was read";
+    return SyntheticSource::load(name);
+  }
+  Rotation qr_head;
+  StoredForm form_of(const std::string& name) const override {
+    StoredForm form = SyntheticSource::form_of(name);
+    if (name == "lm_head.weight" && qr_head.kind == RotationKind::qr) form.rotation[0] = qr_head;
+    return form;
+  }
+};
+
+struct Refusal {
+  ErrorCode code = ErrorCode::internal;
+  std::string where, reason;
+};
+
+std::optional<Refusal> refusal(Unread& source, const LoadOptions& options) {
+  ThreadPool pool(1);
+  LoadOptions all = options;
+  all.pool = &pool;
+  try {
+    Model::load(source, parse_config(source.config_json(), source.path()), all);
+  } catch (const Error& e) {
+    return Refusal{e.code(), e.where(), e.reason()};
+  }
+  return std::nullopt;
+}
+
+// Layers, embedding and head; a tensor of the model is named, and nothing has been read.
+TEST(Support, AModelIsRefusedBeforeItIsRead) {
+  const Format& dense = get_format("f16");
+  const ModelConfig config =
+      parse_config(Unread("tiny", {&dense, &dense, &dense}).config_json(), "tiny");
+  const std::string names[] = {config.layers[0].matrices[0].weight, config.embedding,
+                               config.head.weight};
+  for (const Format* format : formats_and_profiles()) {
+    const std::string reason = why_not(kGpu, *format);
+    if (reason.empty()) continue;
+    for (size_t part = 0; part < 3; ++part) {
+      const Format* types[3] = {&dense, &dense, &dense};
+      types[part] = format;
+      Unread source("tiny", {types[0], types[1], types[2]});
+      const auto refused = refusal(source, options_of(kGpu));
+      ASSERT_TRUE(refused) << format->name;
+      EXPECT_EQ(refused->code, ErrorCode::usage);
+      EXPECT_EQ(refused->where, source.path() + ": tensor " + names[part]);
+      EXPECT_EQ(refused->reason, reason);
+    }
+  }
+}
+
+TEST(Support, OptionsAndRotationsAreRefusedBeforeAModelIsRead) {
+  const Format &coded = get_format("tq3"), &full = get_format("tq3:full"),
+               &plain = get_format("q4_0");
+  Unread source("tiny", {&coded, &coded, &coded});
+  const LoadOptions cases[] = {
+      options_of(kCpu, ActivationMode::f16), options_of(kGpu, ActivationMode::f32),
+      options_of(kGpu, ActivationMode::lut), options_of(kCpu, ActivationMode::automatic, true),
+      options_of(kGpu, ActivationMode::i8, true)};
+  for (const LoadOptions& options : cases) {
+    const auto refused = refusal(source, options);
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->code, ErrorCode::usage);
+    EXPECT_EQ(refused->where, "device " + options.device.name());
+    EXPECT_EQ(refused->reason, why_not(options));
+  }
+  source.qr_head = {RotationKind::qr, 128, 1, true};
+  const auto qr = refusal(source, options_of(kGpu));
+  ASSERT_TRUE(qr);
+  EXPECT_THAT(qr->where, HasSubstr("lm_head.weight"));
+  Unread wide("tiny", {&full, &coded, &coded});
+  EXPECT_THAT(refusal(wide, options_of(kGpu, ActivationMode::automatic, true))->reason,
+              HasSubstr("blocks of up to 256, tq3:full has 1024"));
+  Unread unrotated("tiny", {&plain, &plain, &plain});
+  EXPECT_THAT(refusal(unrotated, options_of(kGpu, ActivationMode::automatic, true))->reason,
+              HasSubstr("no matrix of this model is rotated"));
+}
+
+// What the other device refuses as well is no way out: the first reason counts.
+TEST(Support, TheCpuIsNoWayOutWhereItRefusesToo) {
+  const Format& coded = get_format("tc3");
+  Unread source("tiny", {&coded, &coded, &coded});
+  LoadOptions options = options_of(kGpu, ActivationMode::f16);
+  options.may_use_cpu = true;
+  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3"));
+}
+
+// Prepared inputs are what their matrices ask for.
+TEST(Support, RotatedInputsHaveGroupsOf128) {
+  const LoadOptions plain = options_of(kCpu);
+  const auto shape = [&](const Format& format, RotationKind kind, bool folded,
+                         const LoadOptions& options) {
+    return prepared_shape(form_with(format, kind, 128), 0, 100, folded, options);
+  };
+  const Format &tq3 = get_format("tq3"), &q8 = get_format("q8_0");
+  EXPECT_EQ(shape(tq3, RotationKind::hadamard, false, plain), (BufferShape{128, 1, 128}));
+  EXPECT_EQ(shape(tq3, RotationKind::none, false, plain), (BufferShape{128, 1, 32}));
+  EXPECT_EQ(shape(tq3, RotationKind::none, true, plain), (BufferShape{128, 1, 128}));
+  EXPECT_EQ(shape(q8, RotationKind::none, true, plain), (BufferShape{128, 2, 32}));
+  EXPECT_EQ(shape(tq3, RotationKind::hadamard, false, options_of(kCpu, ActivationMode::f32)),
+            (BufferShape{128, 0, 0}));
+  const LoadOptions weights = options_of(kGpu, ActivationMode::automatic, true);
+  EXPECT_EQ(shape(tq3, RotationKind::hadamard, false, weights), (BufferShape{128, 0, 0}));
+  EXPECT_EQ(shape(q8, RotationKind::none, false, weights), (BufferShape{128, 2, 32}));
+}
+
+}  // namespace
+}  // namespace walsh
