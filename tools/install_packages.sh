@@ -1,12 +1,17 @@
 # Sourced by demo.sh and test.sh: installs what is missing of the packages that walsh needs.
 # shellcheck shell=bash
 
-# Debian 12 and Ubuntu 24.04 use the same names.
+# Debian 12 and Ubuntu 24.04 use the same names but for Boost: the default of Debian 12 is too old.
 # shellcheck disable=SC2034
 WALSH_BUILD_PACKAGES=(
   build-essential cmake ninja-build pkg-config
   libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
 )
+if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then
+  WALSH_BUILD_PACKAGES+=(libboost1.81-dev)
+else
+  WALSH_BUILD_PACKAGES+=(libboost-dev)
+fi
 # shellcheck disable=SC2034
 WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-venv)
 

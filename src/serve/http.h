@@ -21,6 +21,8 @@ struct HttpOptions {
   uint32_t header_bytes = 16 << 10;
   int64_t header_fields = 100;
   size_t target_bytes = 4 << 10;
+  // Text of one stream of events that waits to be written; a client that is behind is cut off.
+  size_t queue_bytes = 16 << 20;
   // Deadlines in seconds: the header and the body of a request, a write that makes no progress, a
   // connection on which nothing happens, and between two comments in a stream of events.
   double header_seconds = 10, body_seconds = 30, write_seconds = 30, idle_seconds = 60;
@@ -28,7 +30,7 @@ struct HttpOptions {
 };
 
 struct HttpRequest {
-  std::string method, path, query;
+  std::string method, path, query;             // as they were sent: %XX is not decoded
   std::map<std::string, std::string> headers;  // names in lower case; of several the last
   std::string body;
   std::string peer;  // address of the client
@@ -60,33 +62,42 @@ class HttpReply {
   virtual void event(std::string text) = 0;
   virtual void end_events() = 0;
   // Calls `gone` once if the client goes away before the end of the answer (at once if it has
-  // gone), from a thread of the server.
+  // gone), from the thread that serves all connections: it must not block. A client that shuts down
+  // its sending side cannot be told from one that went away, and counts as gone; a whole answer is
+  // sent to it all the same, a stream of events ends.
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
-// Called by threads of the server. An Error or another exception is answered with 500.
+// Called by threads of the server. The message of an Error, or a general one for another exception,
+// is answered with 500; a stream that has begun is cut off.
 using HttpHandler =
     std::function<void(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
-// The answer to what never reaches the handler (400, 408, 413, 414, 431, 500, 503).
+// The answer to what never reaches the handler or does not come from it (400, 408, 413, 414, 417,
+// 431, 500, 501, 503).
 using HttpErrorBody = std::function<HttpResponse(int status, const std::string& message)>;
 
 class HttpServer {
  public:
-  // Listens; throws io with the address for one that cannot be had.
+  // Listens; throws usage for options that make no sense, io with the address for one that cannot
+  // be had, limit when no threads can be started.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body);
+  // Closes everything, waits for run() to return and for handlers that still run.
   ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
-  // Serves until stop() or shut_down() has ended.
+  // Serves in the calling thread, once, until what shut_down() asked for is done.
   void run();
-  // From any thread: accepts no more connections, closes idle ones, lets answers end for so many
-  // seconds, then closes everything; run() returns.
+  // From any thread, without waiting: accepts no more connections, closes idle ones, lets answers
+  // end for so many seconds, then closes everything; run() returns. A second call can shorten the
+  // time.
   void shut_down(double drain_seconds);
   int64_t open_connections() const;
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace walsh

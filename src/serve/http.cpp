@@ -1,0 +1,249 @@
+#include "serve/http.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "serve/http_connection.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+namespace net = boost::asio;
+using boost::system::error_code;
+using net::redirect_error;
+using net::use_awaitable;
+using net::ip::tcp;
+
+// Connections beyond the limit that are answered 503 at a time; further ones are just closed.
+constexpr int64_t most_turned_away = 64;
+// Until connections are accepted again after the system refused one, for want of descriptors say.
+constexpr auto accept_pause = std::chrono::milliseconds(50);
+
+void check(const HttpOptions& options) {
+  const auto positive = [](const char* name, double value) {
+    if (!(value > 0 && value < 1e9)) {
+      throw Error(ErrorCode::usage, name, fmt::format("{} is not a positive number", value));
+    }
+  };
+  if (options.host.empty()) throw Error(ErrorCode::usage, "host", "is empty");
+  positive("threads", options.threads);
+  positive("connections", static_cast<double>(options.connections));
+  positive("header bytes", options.header_bytes);
+  positive("header fields", static_cast<double>(options.header_fields));
+  positive("header seconds", options.header_seconds);
+  positive("body seconds", options.body_seconds);
+  positive("write seconds", options.write_seconds);
+  positive("idle seconds", options.idle_seconds);
+  positive("ping seconds", options.ping_seconds);
+}
+
+std::string address_of(const HttpOptions& options) {
+  const bool v6 = options.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", v6 ? "[" : "", options.host, v6 ? "]" : "", options.port);
+}
+
+tcp::acceptor listen(net::io_context& io, const HttpOptions& options) {
+  error_code error;
+  tcp::acceptor acceptor(io);
+  const auto found =
+      tcp::resolver(io).resolve(options.host, std::to_string(options.port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  for (const auto& entry : found) {
+    acceptor.close(error);
+    if (acceptor.open(entry.endpoint().protocol(), error)) continue;
+    if (acceptor.set_option(tcp::acceptor::reuse_address(true), error)) continue;
+    if (acceptor.bind(entry.endpoint(), error)) continue;
+    if (!acceptor.listen(tcp::acceptor::max_listen_connections, error)) return acceptor;
+  }
+  throw Error(ErrorCode::io, address_of(options), "cannot listen: " + error.message());
+}
+
+// Threads for handlers.
+std::unique_ptr<net::thread_pool> start_threads(int count) try {
+  return std::make_unique<net::thread_pool>(count);
+} catch (const boost::system::system_error& error) {
+  throw Error(ErrorCode::limit, "threads", fmt::format("cannot start {}: {}", count, error.what()));
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  using Clock = HttpConnection::Clock;
+  using Connections = std::set<std::shared_ptr<HttpConnection>>;
+
+  Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body)
+      : context(options, std::move(handler), std::move(error_body)),
+        acceptor(listen(context.io, options)),
+        port(acceptor.local_endpoint().port()),
+        pause(context.io),
+        drain_end(context.io),
+        handlers(start_threads(options.threads)) {
+    context.handlers = handlers.get();
+  }
+
+  void run();
+  void start_accepting();
+  net::awaitable<void> accept();
+  void start(tcp::socket socket);
+  void spawn(Connections& group, std::shared_ptr<HttpConnection> connection,
+             net::awaitable<void> life);
+  void shut_down(Clock::time_point end);
+  void end_if_idle();
+
+  HttpContext context;
+  tcp::acceptor acceptor;
+  const uint16_t port;
+  net::steady_timer pause, drain_end;
+  std::optional<Clock::time_point> end;
+  Connections served, turned_away;
+  std::atomic<int64_t> open{0};
+
+  std::mutex mutex;
+  std::condition_variable returned;
+  bool running = false;
+
+  std::unique_ptr<net::thread_pool> handlers;
+};
+
+void HttpServer::Impl::start_accepting() {
+  net::co_spawn(context.io, accept(), [this](std::exception_ptr failed) {
+    if (failed && !context.draining) start_accepting();  // no memory for a connection
+  });
+}
+
+net::awaitable<void> HttpServer::Impl::accept() {
+  while (!context.draining) {
+    error_code error;
+    tcp::socket socket = co_await acceptor.async_accept(redirect_error(use_awaitable, error));
+    if (context.draining) break;
+    if (!error) {
+      start(std::move(socket));
+    } else if (error != net::error::connection_aborted) {
+      pause.expires_after(accept_pause);
+      co_await pause.async_wait(redirect_error(use_awaitable, error));
+    }
+  }
+}
+
+void HttpServer::Impl::start(tcp::socket socket) {
+  const bool full = static_cast<int64_t>(served.size()) >= context.options.connections;
+  if (full && static_cast<int64_t>(turned_away.size()) >= most_turned_away) return;
+  auto connection = std::make_shared<HttpConnection>(context, std::move(socket));
+  auto life = full ? connection->turn_away() : connection->serve();
+  spawn(full ? turned_away : served, std::move(connection), std::move(life));
+}
+
+void HttpServer::Impl::spawn(Connections& group, std::shared_ptr<HttpConnection> connection,
+                             net::awaitable<void> life) {
+  const auto place = group.insert(connection).first;
+  open = static_cast<int64_t>(served.size());
+  // An exception, for want of memory, costs this connection and no other.
+  const auto ended = [this, &group, connection](const std::exception_ptr&) {
+    connection->abort();
+    group.erase(connection);
+    open = static_cast<int64_t>(served.size());
+    end_if_idle();
+  };
+  try {
+    net::co_spawn(context.io, std::move(life), ended);
+  } catch (...) {
+    group.erase(place);
+    throw;
+  }
+}
+
+void HttpServer::Impl::end_if_idle() {
+  if (context.draining && served.empty() && turned_away.empty()) drain_end.cancel();
+}
+
+void HttpServer::Impl::shut_down(Clock::time_point when) {
+  if (end && *end <= when) return;
+  end = when;
+  if (!context.draining) {
+    context.draining = true;
+    error_code ignored;
+    acceptor.close(ignored);
+    pause.cancel();
+    for (const auto& connection : served)
+      connection->drain();
+  }
+  drain_end.expires_at(when);
+  drain_end.async_wait([this](error_code error) {
+    if (error) return;
+    for (const Connections* group : {&served, &turned_away}) {
+      for (const auto& connection : *group)
+        connection->abort();
+    }
+  });
+  end_if_idle();
+}
+
+void HttpServer::Impl::run() {
+  start_accepting();
+  while (true) {
+    try {
+      context.io.run();
+      break;
+    } catch (...) {
+      // No memory: what was about to be done is lost, and the connection's deadline ends it.
+    }
+  }
+  // Replies that are still held find it closed; what came in before is done now, so that whoever
+  // asked to be told of the client's end is told.
+  context.mailbox->close();
+  context.io.restart();
+  context.io.poll();
+}
+
+HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body) {
+  check(options);
+  impl_ = std::make_unique<Impl>(options, std::move(handler), std::move(error_body));
+}
+
+HttpServer::~HttpServer() {
+  shut_down(0);
+  std::unique_lock lock(impl_->mutex);
+  impl_->returned.wait(lock, [&] { return !impl_->running; });
+  lock.unlock();
+  impl_->context.mailbox->close();
+  impl_->handlers->stop();
+  impl_->handlers->join();
+}
+
+uint16_t HttpServer::port() const {
+  return impl_->port;
+}
+int64_t HttpServer::open_connections() const {
+  return impl_->open;
+}
+
+void HttpServer::run() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->running = true;
+  }
+  impl_->run();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->running = false;
+  impl_->returned.notify_all();
+}
+
+void HttpServer::shut_down(double drain_seconds) {
+  // Beyond a year the clock would overflow.
+  const std::chrono::duration<double> drain(drain_seconds > 0 ? std::min(drain_seconds, 3e7) : 0.0);
+  const auto end = Impl::Clock::now() + std::chrono::duration_cast<Impl::Clock::duration>(drain);
+  impl_->context.mailbox->post([impl = impl_.get(), end] { impl->shut_down(end); });
+}
+
+}  // namespace walsh

@@ -1,0 +1,97 @@
+// One connection: reads requests, has them handled one after another, writes the answers.
+#pragma once
+
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "serve/http.h"
+#include "serve/http_exchange.h"
+#include "serve/http_message.h"
+
+namespace walsh {
+
+// What the connections of a server share. All but the handlers runs in one thread, the one that
+// runs `io`, and needs no locks therefore.
+struct HttpContext {
+  HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_)
+      : options(options_),
+        handler(std::move(handler_)),
+        error_body(std::move(error_body_)),
+        mailbox(std::make_shared<Mailbox>(io)) {}
+
+  // The answer that the server gives by itself.
+  HttpResponse error(int status, const std::string& message) const;
+
+  const HttpOptions options;
+  const HttpHandler handler;
+  const HttpErrorBody error_body;
+  boost::asio::io_context io{1};
+  std::shared_ptr<Mailbox> mailbox;
+  boost::asio::thread_pool* handlers = nullptr;
+  bool draining = false;
+  std::array<char, 64 << 10> scratch;  // what one read brings
+};
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  HttpConnection(HttpContext& context, boost::asio::ip::tcp::socket socket);
+  ~HttpConnection();
+
+  // Everything until it is closed. The connection must be kept alive as long.
+  boost::asio::awaitable<void> serve();
+  // Or: answers 503 to whatever it is asked.
+  boost::asio::awaitable<void> turn_away();
+  // The server shuts down: ends as soon as the answer that is under way has ended.
+  void drain();
+  // Ends at once.
+  void abort();
+
+ private:
+  using Error = boost::system::error_code;
+  template <typename T = void>
+  using Awaitable = boost::asio::awaitable<T>;
+
+  Awaitable<> read_request(HttpParser& parser);
+  Awaitable<bool> read_more(Clock::time_point deadline);
+  Awaitable<bool> write(std::string text);
+  Awaitable<> refuse(const HttpParser& parser, bool head);
+  Awaitable<> linger();
+
+  void start_handler(HttpParser& parser);
+  Awaitable<bool> answer(bool http10, bool head, bool keep_alive);
+  Awaitable<bool> stream(HttpFraming::Body body);
+  Awaitable<> wait_for_change(Clock::time_point until);
+  bool answerable() const;
+  void reset();
+
+  void arm(Clock::time_point deadline);
+  void disarm();
+  void watch();
+  void look();
+
+  HttpContext& context_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_, change_, watch_pause_;
+  std::string received_;  // not yet understood
+  std::shared_ptr<Exchange> exchange_;
+  std::string peer_;
+  uint64_t turn_ = 0;  // of the deadline: one that fires late is not meant any more
+  bool timed_out_ = false;
+  bool reading_ = false;   // waits for more of a request
+  bool fresh_ = true;      // no request yet
+  bool watching_ = false;  // for the client to leave
+  bool left_ = false;      // it did
+  bool broken_ = false;    // nothing can be written any more
+  bool closed_ = false;
+};
+
+}  // namespace walsh
