@@ -85,6 +85,8 @@ void Scheduler::evaluate(std::vector<Piece>& pieces) {
         piece.active->error = e;
     }
   };
+  for (const Piece& piece : pieces)
+    if (piece.active->generated == 0) totals_.prompt_tokens += piece.tokens.tokens.size();
   run(on_device, [&] { evaluate_on_device(on_device); });
   run(on_host, [&] { evaluate_on_host(on_host); });
 }
@@ -96,11 +98,8 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
   session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
     receive(pieces[item], index, logits);
   });
-  for (const Piece& piece : pieces) {
-    const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
+  for (const Piece& piece : pieces)
     piece.active->evaluated = session_.position(piece.active->sequence);
-    if (piece.active->generated == 0) totals_.prompt_tokens += static_cast<uint64_t>(rows);
-  }
 }
 
 void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {

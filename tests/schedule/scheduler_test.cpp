@@ -123,6 +123,13 @@ TEST_F(SchedulerTest, TextsAreThoseThatEachRequestGetsAlone) {
   EXPECT_EQ(counts.requests, 14u);
   EXPECT_EQ(counts.ended, 14u);
   EXPECT_EQ(counts.preempted, 0u);
+  uint64_t prompts = 0, generated = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    prompts += requests[i].prompt.size();
+    generated += sinks[i]->tokens.size();
+  }
+  EXPECT_EQ(counts.prompt_tokens + counts.cached_tokens, prompts);
+  EXPECT_EQ(counts.generated_tokens, generated);
   EXPECT_EQ(counts.running + counts.waiting, 0);
   EXPECT_LE(counts.kept, 3);
 }
