@@ -1,5 +1,6 @@
 #include "serve/http.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +104,7 @@ TEST(HttpServer, AnswersPipelinedRequestsInOrder) {
   Client client(server.port());
   std::string requests = get("/wait");
   for (int i = 0; i < 20; ++i)
-    requests += post("/" + std::to_string(i), "body");
+    requests += post(fmt::format("/{}", i), "body");
   ASSERT_TRUE(client.send(requests));
   const auto replies = desk.take(1);
   EXPECT_FALSE(client.readable(30));
@@ -286,7 +287,7 @@ TEST(HttpServer, ServesManyClientsAtOnce) {
       clients.emplace_back(server.port());
     for (int round = 0; round < 5; ++round) {
       for (int i = 0; i < 50; ++i) {
-        EXPECT_TRUE(clients[i].send(post("/" + std::to_string(thread), std::to_string(i))));
+        EXPECT_TRUE(clients[i].send(post(fmt::format("/{}", thread), std::to_string(i))));
       }
       for (int i = 0; i < 50; ++i) {
         EXPECT_EQ(clients[i].response().body,
