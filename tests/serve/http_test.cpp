@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/random.h"
 #include "serve/running_server.h"
@@ -45,6 +47,7 @@ TEST(HttpServer, AnswersRequestsOnOneConnection) {
   EXPECT_EQ(server->open_connections(), 1);
   EXPECT_EQ(client.ask(get("/", "Connection: close\r\n")).headers.at("Connection"), "close");
   EXPECT_TRUE(client.ended());
+  client.close();
   EXPECT_TRUE(server.idle());
 }
 
@@ -235,6 +238,24 @@ TEST(HttpServer, TurnsConnectionsBeyondTheLimitAway) {
   ASSERT_TRUE(eventually([&] { return server->open_connections() == 1; }));
   EXPECT_EQ(Client(server.port()).ask(get("/")).status, 200);
   EXPECT_EQ(second.ask(get("/")).status, 200);
+}
+
+TEST(HttpServer, WaitsWhileTheSystemHasNoDescriptors) {
+  Desk desk;
+  RunningServer server(any_port(), desk.handler());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // One is left, for the client.
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  const rlimit none_left{static_cast<rlim_t>(next) + 1, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  Client client(server.port());
+  client.send(get("/"));
+  EXPECT_FALSE(client.readable(120));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(client.response().status, 200);
 }
 
 TEST(HttpServer, SaysWhichAddressCannotBeHad) {
