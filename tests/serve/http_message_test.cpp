@@ -230,11 +230,11 @@ TEST(HttpParser, SurvivesRandomChangesOfRequests) {
       if (below(3) == 0) {
         text.erase(at, 1 + below(5));
       } else if (below(2) == 0) {
-        text.insert(at, 1 + below(3), letter);
+        text.insert(text.begin() + static_cast<std::ptrdiff_t>(at), 1 + below(3), letter);
       } else {
         text[at] = letter;
       }
-      if (text.empty()) text = "G";
+      if (text.empty()) text.push_back('G');
     }
     const Parsed whole = parse(text, text.size()), pieces = parse(text, 1 + below(9));
     ASSERT_EQ(whole.refused, pieces.refused) << text;

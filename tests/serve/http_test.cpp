@@ -1,7 +1,10 @@
 #include "serve/http.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/random.h"
 #include "serve/running_server.h"
@@ -44,6 +47,7 @@ TEST(HttpServer, AnswersRequestsOnOneConnection) {
   EXPECT_EQ(server->open_connections(), 1);
   EXPECT_EQ(client.ask(get("/", "Connection: close\r\n")).headers.at("Connection"), "close");
   EXPECT_TRUE(client.ended());
+  client.close();
   EXPECT_TRUE(server.idle());
 }
 
@@ -103,7 +107,7 @@ TEST(HttpServer, AnswersPipelinedRequestsInOrder) {
   Client client(server.port());
   std::string requests = get("/wait");
   for (int i = 0; i < 20; ++i)
-    requests += post("/" + std::to_string(i), "body");
+    requests += post(fmt::format("/{}", i), "body");
   ASSERT_TRUE(client.send(requests));
   const auto replies = desk.take(1);
   EXPECT_FALSE(client.readable(30));
@@ -236,6 +240,24 @@ TEST(HttpServer, TurnsConnectionsBeyondTheLimitAway) {
   EXPECT_EQ(second.ask(get("/")).status, 200);
 }
 
+TEST(HttpServer, WaitsWhileTheSystemHasNoDescriptors) {
+  Desk desk;
+  RunningServer server(any_port(), desk.handler());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // One is left, for the client.
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  const rlimit none_left{static_cast<rlim_t>(next) + 1, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  Client client(server.port());
+  client.send(get("/"));
+  EXPECT_FALSE(client.readable(120));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(client.response().status, 200);
+}
+
 TEST(HttpServer, SaysWhichAddressCannotBeHad) {
   Desk desk;
   RunningServer server(any_port(), desk.handler());
@@ -286,7 +308,7 @@ TEST(HttpServer, ServesManyClientsAtOnce) {
       clients.emplace_back(server.port());
     for (int round = 0; round < 5; ++round) {
       for (int i = 0; i < 50; ++i) {
-        EXPECT_TRUE(clients[i].send(post("/" + std::to_string(thread), std::to_string(i))));
+        EXPECT_TRUE(clients[i].send(post(fmt::format("/{}", thread), std::to_string(i))));
       }
       for (int i = 0; i < 50; ++i) {
         EXPECT_EQ(clients[i].response().body,
