@@ -25,8 +25,8 @@ char no_memory;  // what counted buffers point to
 
 // The driver gives large pieces of memory in pages and small ones of a page in smaller steps.
 uint64_t taken_bytes(uint64_t bytes) {
-  constexpr uint64_t kPage = uint64_t{2} << 20, kSmall = uint64_t{1} << 20, kStep = 512;
-  const uint64_t unit = bytes < kSmall ? kStep : kPage;
+  constexpr uint64_t kPage = uint64_t{2} << 20, kStep = 512;
+  const uint64_t unit = bytes < kPage ? kStep : kPage;
   return checked_add(bytes, unit - 1, "GPU memory") / unit * unit;
 }
 
