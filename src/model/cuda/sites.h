@@ -29,6 +29,7 @@ struct CudaShapes {
     int64_t rows = 0, cols = 0;
     bool head = false;
     bool rotated_back = false;  // as a weight, not its activation
+    bool biased = false;
   };
   std::vector<Matrix> matrices;
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
@@ -41,8 +42,6 @@ class CudaSites {
  public:
   // Takes workspaces for up to max_rows rows of every site.
   CudaSites(const CudaShapes& shapes, int64_t max_rows);
-  // Bytes of device memory that this is.
-  static uint64_t bytes(const CudaShapes& shapes, int64_t max_rows);
 
   void multiply(const Input& input, const cuda::InputSource& source,
                 std::span<const CudaItem> items, int64_t m, cuda::Stream stream);
