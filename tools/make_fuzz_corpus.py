@@ -243,6 +243,17 @@ def config_seeds() -> list[bytes]:
     return [json.dumps(base | v).encode() for v in variants]
 
 
+def http_seeds() -> list[bytes]:
+    """The first byte is the size of the pieces that the request comes in."""
+    post = b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+    return [
+        b"\x00GET http://x/a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        b"\x02\r\n" + post + b"Content-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n",
+        b"\x06" + post + b"Transfer-Encoding: chunked\r\n\r\n"
+        b'5;a="b"\r\nhello\r\n1\r\n!\r\n0\r\nT: u\r\n\r\nGET',
+    ]
+
+
 def tokenizer_seeds() -> list[bytes]:
     def added(index: int, content: str) -> dict:
         return {
@@ -342,6 +353,7 @@ def main() -> None:
         "sensitivity": sensitivity_seeds(),
         "config": config_seeds(),
         "generation_config": generation_config_seeds(),
+        "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),
     }
     for name, contents in seeds.items():

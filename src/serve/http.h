@@ -73,7 +73,7 @@ class HttpReply {
 using HttpHandler =
     std::function<void(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
 // The answer to what never reaches the handler or does not come from it (400, 408, 413, 414, 417,
-// 431, 500, 501, 503).
+// 431, 500, 501, 503), from the thread that serves all connections.
 using HttpErrorBody = std::function<HttpResponse(int status, const std::string& message)>;
 
 class HttpServer {

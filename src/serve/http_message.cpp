@@ -236,9 +236,12 @@ size_t HttpParser::Impl::put_body(std::string_view bytes) {
     // Beast asserts that it gets five bytes of the last chunk, and no chunked body ends with fewer.
     if (parser.chunked() && rest.size() < 5) break;
     size_t fed = 0;
+    const size_t body = parser.request.body.size();
     const bool more = feed(rest, fed);
     used += fed;
-    if (more && rest.size() - fed > limits.header_bytes) {
+    // One step reads a piece of the body, or all that is between two, or behind the last.
+    const size_t between = more ? rest.size() - fed : fed;
+    if (parser.request.body.size() == body && between > limits.header_bytes) {
       parser.refuse(431, fmt::format("what is between two chunks is longer than {} bytes",
                                      limits.header_bytes));
     }

@@ -205,6 +205,11 @@ TEST(HttpParser, BoundsWhatStandsBetweenChunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(status_of(head + "5;" + std::string(20000, 'e')), 431);
   EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(20000, 'e')), 431);
+  // To the byte, and whether it comes at once or not.
+  const size_t rest = HttpOptions().header_bytes - std::string("0\r\nA: \r\n\r\n").size();
+  EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(rest, 'e') + "\r\n\r\n"), 0);
+  EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(rest + 1, 'e') + "\r\n\r\n"), 431);
+  EXPECT_EQ(status_of(head + "1;" + std::string(20000, 'e') + "\r\na\r\n0\r\n\r\n"), 431);
   std::string fields;
   for (int i = 0; i < 200; ++i)
     fields += "A: b\r\n";
