@@ -124,6 +124,7 @@ class Levels {
       for (uint32_t i = 0; i < 16; ++i) {
         uint32_t byte = 16 * part + i;
         if (kRule == HashRule::table8) byte += 128;
+        if (kRule == HashRule::table7) byte = 64 + byte % 64;
         if (kSmall) byte = part == 0 ? i : 16 * i;
         levels[i] = static_cast<int8_t>(at(byte));
       }
@@ -181,9 +182,22 @@ class Levels {
       const __m256i below = _mm256_cmpgt_epi8(_mm256_setzero_si256(), side);
       return _mm256_sign_epi8(lookup(_mm256_xor_si256(side, below)),
                               _mm256_or_si256(side, _mm256_set1_epi8(1)));
-    } else {
-      return lookup(masked(high, 0x7f));
+    } else {  // antisymmetric as well
+      const __m256i side = _mm256_sub_epi8(masked(high, 0x7f), _mm256_set1_epi8(64));
+      const __m256i below = _mm256_cmpgt_epi8(_mm256_setzero_si256(), side);
+      const __m256i magnitude = lookup64(_mm256_xor_si256(side, below));
+      return _mm256_sub_epi8(_mm256_xor_si256(magnitude, below), below);
     }
+  }
+  // A table of 64 by index bits 0-3 inside a shuffle, 4 and 5 by selection.
+  __attribute__((always_inline)) __m256i lookup64(__m256i index) const {
+    const __m256i bit4 = _mm256_slli_epi16(index, 3), bit5 = _mm256_slli_epi16(index, 2);
+    __m256i level[4];
+    unroll<4>([&](auto i) __attribute__((always_inline)) {
+      level[i] = _mm256_shuffle_epi8(parts_[i], index);
+    });
+    return _mm256_blendv_epi8(_mm256_blendv_epi8(level[0], level[1], bit4),
+                              _mm256_blendv_epi8(level[2], level[3], bit4), bit5);
   }
   // A table of 128 by index bits 0-3 inside a shuffle, 4-6 by selection.
   __attribute__((always_inline)) __m256i lookup(__m256i index) const {

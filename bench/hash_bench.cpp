@@ -96,6 +96,7 @@ int run(std::span<char* const> arguments) {
     for (int k = 4; k <= 8; ++k) {
       for (const bool folded : {true, false}) {
         if (!chosen(rules, named.name) || !chosen(bits, std::to_string(k))) continue;
+        if (folded && is_one_byte(named.rule)) continue;  // the same work
         const uint32_t m = folded ? folded_multiplier(0x57a7) : 0x8abbcd8d;
         const Sample sample({named.rule, k, 16, m, 0x6e92dac9});
         std::printf("| %s | %s | %.1f |", std::string(named.name).c_str(),
