@@ -17,8 +17,9 @@ import threading
 import time
 import urllib.parse
 
-WORDS = ("the of and to in is was for on that with as by at from his it an were are which this also "
-         "be had has one their not first but new its city river house garden small great old").split()
+WORDS = ("the of and to in is was for on that with as by at from his it an were are which this "
+         "also be had has one their not first but new its city river house garden small great "
+         "old").split()
 
 
 class Result:
@@ -61,7 +62,8 @@ def ask(options, url, prompt, seed):
                 usage = chunk["usage"]
                 result.tokens = usage["completion_tokens"]
                 result.prompt_tokens = usage["prompt_tokens"]
-                result.cached_tokens = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+                details = usage.get("prompt_tokens_details", {})
+                result.cached_tokens = details.get("cached_tokens", 0)
             elif chunk["choices"] and chunk["choices"][0].get("text"):
                 if result.first is None:
                     result.first = now - start
