@@ -247,7 +247,13 @@ Value slice_of(Runtime& runtime, const Value& value, const Value& start, const V
   }
   runtime.charge(items.size() * sizeof(Value));
   runtime.step(items.size() / 16);
-  if (text == nullptr) return runtime.sequence(sequence->kind, std::move(items));
+  if (text == nullptr) {
+    const Value slice = runtime.sequence(sequence->kind, std::move(items));
+    slice.sequence()->start = sequence->start + from * sequence->step;
+    slice.sequence()->stop = sequence->start + to * sequence->step;
+    slice.sequence()->step = sequence->step * by;
+    return slice;
+  }
   Builder out(runtime);
   for (const Value& item : items)
     out.append(item.text()->bytes);

@@ -32,7 +32,9 @@ Value dict_items(Runtime& runtime, const Value& self, const Arguments& arguments
 
 Value dict_get(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = bind(runtime, "get", arguments, {"key", "default"});
-  if (bound[0] == nullptr) runtime.fail("get() expects a key");
+  if (bound[0] == nullptr || !arguments.named.empty()) {
+    runtime.fail("get() expects a key, and takes no keyword arguments");
+  }
   if (const Value* found = runtime.find(*self.dict(), *bound[0])) return *found;
   return bound[1] != nullptr ? *bound[1] : Value(None());
 }

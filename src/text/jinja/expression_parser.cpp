@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "text/jinja/parser.h"
 
@@ -254,7 +255,11 @@ ExpressionPtr ExpressionParser::parse_number() {
   const std::string& digits = token.text;
   if (token.kind == Token::Kind::real) {
     double value = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (end.ec == std::errc::result_out_of_range) {
+      const bool tiny = digits.find("e-") != digits.npos || digits.find("E-") != digits.npos;
+      value = tiny ? 0.0 : HUGE_VAL;
+    }
     node->literal = value;
     return node;
   }
@@ -342,6 +347,13 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr node) {
     } else {
       bounds[colons] = parse_expression();
     }
+  }
+  if (colons == 0 && bounds[0] && tokens_.now().is(",")) {
+    ExpressionPtr tuple = make(Kind::tuple, line);
+    tuple->operands.push_back(std::move(bounds[0]));
+    while (tokens_.skip_sign(","))
+      tuple->operands.push_back(parse_expression());
+    bounds[0] = finish(std::move(tuple));
   }
   tokens_.expect_sign("]");
   if (colons == 0) {

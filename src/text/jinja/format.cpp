@@ -210,6 +210,19 @@ class Percent {
     convert(by_name ? given : next(), style);
   }
 
+  std::string character(const Value& value) const {
+    std::string out;
+    if (value.text() != nullptr) {
+      out = value.text()->bytes;
+    } else if (const auto code = as_integer(value); code && *code >= 0 && *code <= 0x10FFFF) {
+      append_utf8(static_cast<char32_t>(*code), out);
+    }
+    if (count_characters(out) != 1 || !is_valid_utf8(out)) {
+      runtime_.fail("%c requires an int or a character");
+    }
+    return out;
+  }
+
   void convert(const Value& value, Style style) {
     if (style.align == '\0') style.align = '>';
     if (style.type == 's' || style.type == 'r' || style.type == 'a') {
@@ -218,6 +231,7 @@ class Percent {
           style.type == 's' ? std::string(to_text(runtime_, value).bytes) : repr(runtime_, value);
       return append_text(text, style, out_);
     }
+    if (style.type == 'c') return append_text(character(value), style, out_);
     if (style.align == '=') style.fill = "0";
     if (style.type == 'i' || style.type == 'u') style.type = 'd';
     if (std::string_view("dxXofFeEgG").find(style.type) == std::string_view::npos) {
@@ -300,7 +314,6 @@ class Braces {
       value = !item    ? attribute_of(runtime_, value, key)
               : number ? item_of(runtime_, value, Value(Integer{std::stoi(std::string(key))}))
                        : item_of(runtime_, value, Value(Text{key}));
-      if (const auto* undefined = value.as<Undefined>()) runtime_.fail(std::string(undefined->why));
       name.remove_prefix(item ? stop + 1 : stop);
     }
     return value;

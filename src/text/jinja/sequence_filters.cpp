@@ -230,8 +230,7 @@ Arguments behind(const Arguments& arguments, size_t from) {
 }
 
 Value map_attribute(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  const auto bound =
-      bind(runtime, "map", {.positional = {}, .named = arguments.named}, {"attribute", "default"});
+  const auto bound = bind(runtime, "map", arguments, {"attribute", "default"});
   std::vector<Value> mapped;
   for (const Value& item : iterate(runtime, value)) {
     Value found = attribute_at(runtime, item, *bound[0]);
