@@ -50,12 +50,10 @@ const OrderedJson& conversations() {
 }
 
 ChatTemplate make(const std::string& source, const std::string& name) {
-  return ChatTemplate({{"default", source}},
-                      {{"bos_token", "<s>"},
-                       {"eos_token", "</s>"},
-                       {"unk_token", "<unk>"},
-                       {"pad_token", "<pad>"}},
-                      name);
+  return ChatTemplate(
+      {{"default", source}},
+      {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}},
+      name);
 }
 
 struct Rendering {

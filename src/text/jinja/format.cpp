@@ -132,7 +132,11 @@ void append_number(Runtime& runtime, const Value& value, Style style, Builder& o
 class Percent {
  public:
   Percent(Runtime& runtime, const Text& pattern, const Value& values, Builder& out)
-      : runtime_(runtime), pattern_(pattern.bytes), values_(values), out_(out) {
+      : runtime_(runtime),
+        pattern_(pattern.bytes),
+        markup_(pattern.markup),
+        values_(values),
+        out_(out) {
     const Sequence* sequence = values.sequence();
     tuple_ = sequence != nullptr && sequence->kind == Sequence::Kind::tuple ? sequence : nullptr;
   }
@@ -227,8 +231,13 @@ class Percent {
     if (style.align == '\0') style.align = '>';
     if (style.type == 's' || style.type == 'r' || style.type == 'a') {
       if (style.align == '=') style.align = '>';
-      const std::string text =
+      std::string text =
           style.type == 's' ? std::string(to_text(runtime_, value).bytes) : repr(runtime_, value);
+      if (markup_ && (value.text() == nullptr || !value.text()->markup)) {
+        Builder escaped(runtime_);
+        append_escaped(text, escaped);
+        text = escaped.take();
+      }
       return append_text(text, style, out_);
     }
     if (style.type == 'c') return append_text(character(value), style, out_);
@@ -253,6 +262,7 @@ class Percent {
 
   Runtime& runtime_;
   std::string_view pattern_;
+  bool markup_;
   const Value& values_;
   const Sequence* tuple_ = nullptr;
   Builder& out_;

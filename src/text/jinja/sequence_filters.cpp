@@ -241,6 +241,7 @@ Value map_attribute(Runtime& runtime, const Value& value, const Arguments& argum
 }
 
 Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return runtime.iterator({});  // none, for one
   if (arguments.positional.empty()) {
     if (arguments.named.empty() || arguments.named[0].first != "attribute") {
       runtime.fail("map requires a filter argument");
@@ -263,6 +264,7 @@ Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
 
 template <bool keep, bool by_attribute>
 Value select(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return runtime.iterator({});
   const size_t place = by_attribute ? 1 : 0;
   if (arguments.positional.size() < place) runtime.fail("the filter expects an attribute");
   Function test = nullptr;

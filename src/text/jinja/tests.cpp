@@ -84,7 +84,8 @@ const Value& only(Runtime& runtime, const Arguments& arguments) {
 }
 
 template <int parity>
-Value has_parity(Runtime& runtime, const Value& value, const Arguments&) {
+Value has_parity(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  bind(runtime, "the test", arguments, {});
   return (whole(runtime, value) & 1) == parity;
 }
 
