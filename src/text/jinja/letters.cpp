@@ -196,6 +196,7 @@ std::string_view first_character(std::string_view text) {
 size_t find_text(std::string_view text, std::string_view sought, size_t from) {
   if (from > text.size()) return text.npos;
   if (sought.empty()) return from;
+  if (sought.size() > text.size() - from) return text.npos;  // also a text without a place
   const void* const place =
       memmem(text.data() + from, text.size() - from, sought.data(), sought.size());
   return place == nullptr ? text.npos
