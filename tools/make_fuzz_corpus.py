@@ -340,6 +340,13 @@ def tokenizer_seeds() -> list[bytes]:
     return [json.dumps(t).encode() for t in (byte_level, sentencepiece)]
 
 
+def chat_template_seeds() -> list[bytes]:
+    folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "chat_templates"
+    cases = json.loads((folder / "constructs.json").read_text(encoding="utf-8"))["cases"]
+    own = [path.read_bytes() for path in sorted((folder / "own").glob("*.jinja"))]
+    return own + [case["template"].encode() for case in cases]
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -355,6 +362,7 @@ def main() -> None:
         "generation_config": generation_config_seeds(),
         "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),
+        "chat_template": chat_template_seeds(),
     }
     for name, contents in seeds.items():
         folder = Path(sys.argv[1]) / name

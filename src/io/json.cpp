@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <new>
+#include <type_traits>
+#include <unordered_map>
 
 #include "io/printable.h"
 
@@ -23,12 +25,13 @@ std::string reason_of(std::string_view message) {
 
 // Builds the document itself instead of using nlohmann's DOM parser, to bound the depth and to
 // notice duplicate keys.
-class Builder final : public nlohmann::json_sax<Json> {
+template <typename Value>
+class Builder final : public nlohmann::json_sax<Value> {
  public:
   Builder(std::string_view text, std::string_view where, const JsonLimits& limits)
       : text_(text), where_(where), limits_(limits) {}
 
-  Json take() { return std::move(root_); }
+  Value take() { return std::move(root_); }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -36,28 +39,48 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool number_unsigned(uint64_t value) override { return add(value); }
   bool number_float(double value, const std::string&) override { return add(value); }
   bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(Json::binary_t&) override { fail("binary value"); }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
+  bool binary(typename Value::binary_t&) override {
+    fail("binary value");
+    return false;
+  }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return open(Value::object());
+  }
+  bool start_array(size_t) override { return open(Value::array()); }
+  bool end_object() override {
+    keys_.pop_back();
+    return close();
+  }
   bool end_array() override { return close(); }
 
   bool key(std::string& name) override {
-    const auto [place, inserted] =
-        open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name), nullptr);
-    if (!inserted && limits_.refuse_duplicate_keys) {
-      fail("duplicate key \"" + printable(place->first) + "\"");
+    auto& members = open_.back()->template get_ref<typename Value::object_t&>();
+    bool inserted = false;
+    if constexpr (std::is_same_v<Value, OrderedJson>) {
+      // The members are a list: their keys are looked up beside it, and added without a search.
+      const auto [place, is_new] = keys_.back().try_emplace(name, members.size());
+      inserted = is_new;
+      if (is_new) members.push_back({name, nullptr});
+      member_ = &(members.begin() + static_cast<ptrdiff_t>(place->second))->second;
+    } else {
+      const auto [place, is_new] = members.try_emplace(name, nullptr);
+      inserted = is_new;
+      member_ = &place->second;
     }
-    member_ = &place->second;
+    if (!inserted && limits_.refuse_duplicate_keys)
+      fail("duplicate key \"" + printable(name) + "\"");
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const Json::exception& e) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& e) override {
     const std::string_view before = text_.substr(0, std::min(position, text_.size()));
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
     const size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
     fail("not valid JSON at line " + std::to_string(line) + ", column " +
          std::to_string(std::max<size_t>(before.size() - start, 1)) + ": " + reason_of(e.what()));
+    return false;
   }
 
  private:
@@ -66,13 +89,13 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   // Puts a value at the place that the last key or the enclosing array gives it.
-  Json* place(Json value) {
+  Value* place(Value value) {
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
     }
     if (open_.back()->is_array()) {
-      auto& array = open_.back()->get_ref<Json::array_t&>();
+      auto& array = open_.back()->template get_ref<typename Value::array_t&>();
       array.push_back(std::move(value));
       return &array.back();
     }
@@ -80,12 +103,12 @@ class Builder final : public nlohmann::json_sax<Json> {
     return member_;
   }
 
-  bool add(Json value) {
+  bool add(Value value) {
     place(std::move(value));
     return true;
   }
 
-  bool open(Json value) {
+  bool open(Value value) {
     if (open_.size() >= static_cast<size_t>(limits_.max_depth)) {
       fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
     }
@@ -100,10 +123,24 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   std::string_view text_, where_;
   JsonLimits limits_;
-  Json root_;
-  std::vector<Json*> open_;  // stable: a container does not grow while one of its values is open
-  Json* member_ = nullptr;
+  Value root_;
+  std::vector<Value*> open_;  // stable: a container does not grow while one of its values is open
+  std::vector<std::unordered_map<std::string, size_t>> keys_;  // of the open objects
+  Value* member_ = nullptr;
 };
+
+template <typename Value>
+Value parse(std::string_view text, std::string_view where, const JsonLimits& limits) {
+  try {
+    Builder<Value> builder(text, where, limits);
+    Value::sax_parse(text.begin(), text.end(), &builder);
+    return builder.take();
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorCode::bad_input, std::string(where), reason_of(e.what()));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::limit, std::string(where), "not enough memory to parse this JSON text");
+  }
+}
 
 [[noreturn]] void refuse(const Json& value, const char* key, std::string_view where,
                          const std::string& expected) {
@@ -135,15 +172,12 @@ T require(T value, const char* key, std::string_view where) {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
-  try {
-    Builder builder(text, where, limits);
-    Json::sax_parse(text.begin(), text.end(), &builder);
-    return builder.take();
-  } catch (const Json::exception& e) {
-    throw Error(ErrorCode::bad_input, std::string(where), reason_of(e.what()));
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::limit, std::string(where), "not enough memory to parse this JSON text");
-  }
+  return parse<Json>(text, where, limits);
+}
+
+OrderedJson parse_ordered_json(std::string_view text, std::string_view where,
+                               const JsonLimits& limits) {
+  return parse<OrderedJson>(text, where, limits);
 }
 
 std::string describe_json(const Json& value) {

@@ -12,7 +12,8 @@
 
 namespace walsh {
 
-using Json = nlohmann::json;
+using Json = nlohmann::json;                 // keys in alphabetical order
+using OrderedJson = nlohmann::ordered_json;  // keys in the order of the text
 
 struct JsonLimits {
   int max_depth = 64;                 // nesting of arrays and objects
@@ -23,6 +24,10 @@ struct JsonLimits {
 // column for a syntax error, invalid UTF-8, a number that does not fit, too deep nesting, a
 // duplicate key; limit when memory runs out. Nothing but walsh::Error leaves this function.
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+
+// The same where the order of keys matters to somebody: what templates show to models.
+OrderedJson parse_ordered_json(std::string_view text, std::string_view where,
+                               const JsonLimits& limits = {});
 
 // A value as text in ASCII, which nothing in it can turn into something else on a terminal. Bytes
 // that are not UTF-8, which paths may have, become U+FFFD.

@@ -21,6 +21,27 @@ TEST(Json, ParsesEveryKindOfValue) {
   EXPECT_EQ(parse_json("7", "x"), Json(7));
 }
 
+TEST(Json, KeepsTheOrderOfKeysWhereThatMatters) {
+  const std::string text = R"({"b":1,"a":{"z":[{"y":2,"x":3}],"c":null},"aa":4})";
+  EXPECT_EQ(parse_ordered_json(text, "x").dump(), text);
+  expect_error([] { parse_ordered_json(R"({"b": 1, "a": {"b": 2}, "b": 3})", "x"); },
+               ErrorCode::bad_input, {"x", "duplicate key \"b\""});
+  JsonLimits limits;
+  limits.refuse_duplicate_keys = false;
+  EXPECT_EQ(parse_ordered_json(R"({"b": 1, "a": 2, "b": {"c": 3}})", "x", limits).dump(),
+            R"({"b":{"c":3},"a":2})");
+  expect_error([] { parse_ordered_json(std::string(100, '['), "x"); }, ErrorCode::bad_input,
+               {"x", "nested deeper than 64 levels"});
+}
+
+// A key is not looked for among those in front of it: that would take minutes.
+TEST(Json, ReadsObjectsOfManyKeysInTheirOrder) {
+  std::string text = "{";
+  for (int i = 0; i < 300'000; ++i)
+    text += "\"k" + std::to_string(i) + "\":1,";
+  EXPECT_EQ(parse_ordered_json(text + "\"\":0}", "x").size(), 300'001u);
+}
+
 TEST(Json, ReportsWhereTheSyntaxErrorIs) {
   expect_refused("{\n  \"a\": 1,\n  \"b\" 2}", {"config.json", "line 3", "column 7"});
   expect_refused("", {"line 1", "column 1"});

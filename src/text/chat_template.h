@@ -1,0 +1,68 @@
+// A model's chat template: what it makes of a conversation, as transformers'
+// apply_chat_template(tokenize=False) does.
+#pragma once
+
+#include <ctime>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/json.h"
+#include "text/jinja/template.h"
+
+namespace walsh {
+
+struct ChatOptions {
+  const OrderedJson* tools = nullptr;      // a list of JSON schemas
+  const OrderedJson* documents = nullptr;  // a list of objects
+  bool add_generation_prompt = false;      // behind the last message the begin of an answer
+  // The field of the last message ("content", "reasoning_content") that the model is to go on
+  // with: the text ends where it does. Not together with add_generation_prompt.
+  std::string continue_field;
+  // Further variables, an object: enable_thinking and what else a template knows. They come before
+  // special tokens of the same name.
+  OrderedJson variables = OrderedJson::object();
+  std::string name;             // of one of several templates; empty for the usual choice
+  std::optional<std::tm> time;  // what strftime_now() shows; the local time if absent
+};
+
+// Const use is thread-safe.
+class ChatTemplate {
+ public:
+  using Named = std::vector<std::pair<std::string, std::string>>;
+
+  // Templates by name (one that is called "default" is the usual one, "tool_use" the one for
+  // conversations with tools) and the variables that hold special tokens (bos_token, ...). `where`
+  // is for messages. Throws bad_input or limit as jinja::Template::parse.
+  ChatTemplate(const Named& templates, Named special_tokens, std::string_view where);
+
+  // From the text of tokenizer_config.json and of chat_template.jinja, which has precedence; either
+  // may be empty. Nothing if there is no template. Throws bad_input for a wrong file.
+  static std::optional<ChatTemplate> from_files(std::string_view tokenizer_config,
+                                                std::string_view template_file);
+
+  // The prompt for messages, a list of objects with a "role". Throws bad_input for a conversation
+  // that the template refuses (its own words are the reason) or that is none; limit if the text or
+  // the work would exceed jinja::Limits.
+  std::string apply(const OrderedJson& messages, const ChatOptions& options = {}) const;
+
+  const Named& special_tokens() const { return special_tokens_; }
+  // The text of the template that is used with or without tools: what it speaks of shows what it
+  // supports. Throws bad_input if there are several and none is the usual one.
+  const std::string& source(bool with_tools) const;
+
+ private:
+  struct Entry {
+    std::string name, source;
+    jinja::Template compiled;
+  };
+  const Entry& choose(std::string_view name, bool with_tools) const;
+
+  std::string where_;
+  std::vector<Entry> templates_;
+  Named special_tokens_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,28 @@
+// Texts made from patterns, and from other texts.
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/runtime.h"
+
+namespace walsh::jinja {
+
+// pattern % values: one value, a tuple, or a dict for %(name)s.
+Value format_percent(Runtime& runtime, const Text& pattern, const Value& values);
+// pattern.format(...)
+Value format_braces(Runtime& runtime, const Text& pattern, const Arguments& arguments);
+// strftime in the C locale; %-d and the like leave out the padding.
+Value format_time(Runtime& runtime, std::string_view pattern, const std::tm& time);
+
+// The lines of a text as str.splitlines() gives them.
+std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
+// With the first `limit` places of `old` (all if it is negative) replaced.
+Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::string_view with,
+               int64_t limit);
+// str.isupper() and str.islower(): there is a letter with a case, and none has the other one.
+bool all_cased(std::string_view text, bool up);
+
+}  // namespace walsh::jinja

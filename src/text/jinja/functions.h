@@ -1,0 +1,45 @@
+// What templates find by name: filters, tests, methods of objects, global functions.
+#pragma once
+
+#include <string_view>
+
+#include "text/jinja/runtime.h"
+
+namespace walsh::jinja {
+
+// nullptr if there is none of that name. The argument behind the runtime is what stands in front
+// of `|` or of `is`; a test returns a boolean.
+Function find_filter(std::string_view name);
+Function find_test(std::string_view name);
+
+// A global variable, undefined if there is none.
+Value global_of(Runtime& runtime, std::string_view name);
+
+// value.name: a method or an attribute; of a dict, an item as well. Undefined if there is none, or
+// if it would change the object.
+Value attribute_of(Runtime& runtime, const Value& value, std::string_view name);
+// value[key]: an item, or else an attribute.
+Value subscript_of(Runtime& runtime, const Value& value, const Value& key);
+
+// space.name = value
+void set_attribute(Runtime& runtime, Namespace& space, std::string_view name, const Value& value);
+
+// Parts of the tables above, by file.
+Function find_text_method(std::string_view name);
+Function find_text_filter(std::string_view name);
+Function find_sequence_filter(std::string_view name);
+
+struct NamedFunction {
+  std::string_view name;
+  Function function;
+};
+
+template <typename Table>
+Function look_up(const Table& table, std::string_view name) {
+  for (const NamedFunction& entry : table) {
+    if (entry.name == name) return entry.function;
+  }
+  return nullptr;
+}
+
+}  // namespace walsh::jinja

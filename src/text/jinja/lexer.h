@@ -1,0 +1,37 @@
+// A template's text as tokens, with the rules of Jinja2 for white space around blocks as
+// transformers sets them (trim_blocks and lstrip_blocks).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace walsh::jinja {
+
+struct Token {
+  enum class Kind : uint8_t {
+    data,            // text between blocks
+    variable_begin,  // {{
+    variable_end,
+    block_begin,  // {%
+    block_end,
+    name,
+    string,   // its value
+    integer,  // its digits, with the prefix of the base, without underscores
+    real,
+    sign,  // an operator or a bracket
+    end,
+  };
+  Kind kind;
+  int line;
+  std::string text;
+
+  bool is(std::string_view sign) const { return kind == Kind::sign && text == sign; }
+  bool is_name(std::string_view name) const { return kind == Kind::name && text == name; }
+};
+
+// The last token is `end`. `source` is valid UTF-8. Throws bad_input naming `name` and the line.
+std::vector<Token> tokenize(std::string_view source, std::string_view name);
+
+}  // namespace walsh::jinja

@@ -1,0 +1,52 @@
+// Python's operators on values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "text/jinja/runtime.h"
+
+namespace walsh::jinja {
+
+// "str", "list", ...: Python's name of the type.
+std::string type_name(const Value& value);
+
+bool truth(const Value& value);
+
+// ==. Numbers and booleans are equal by value, texts by their characters, containers by members.
+bool equal(Runtime& runtime, const Value& a, const Value& b);
+// Of what can be the key of a dict; fails for anything else.
+uint64_t hash(Runtime& runtime, const Value& key);
+// Negative, zero or positive. Fails for what has no order; `sign` is for the message.
+int compare(Runtime& runtime, const Value& a, const Value& b, std::string_view sign);
+// Identity: `is sameas`.
+bool same(const Value& a, const Value& b);
+
+// `item in container`.
+bool contains(Runtime& runtime, const Value& container, const Value& item);
+
+enum class Operator : uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
+Value apply(Runtime& runtime, Operator op, const Value& a, const Value& b);
+Value negate(Runtime& runtime, const Value& value);
+
+// The integer that a value is (a boolean is one), or nothing.
+std::optional<Integer> as_integer(const Value& value);
+std::optional<double> as_real(const Value& value);  // of integers and booleans as well
+// A parameter that has to be an integer of the range of int64_t, `missing` if it is not given.
+int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t missing);
+// A parameter that has to be a text.
+std::string_view text_argument(const Runtime& runtime, const Value& value);
+
+// len(); fails for what has none.
+size_t length(Runtime& runtime, const Value& value);
+// The members as a for loop meets them; an iterator is used up. Fails for what is not iterable.
+std::vector<Value> iterate(Runtime& runtime, const Value& value);
+
+// value[key], undefined if there is no such item; attribute names are not tried.
+Value item_of(Runtime& runtime, const Value& value, const Value& key);
+// value[start:stop:step]; bounds that are nullptr or none are left out.
+Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
+               const Value& step);
+
+}  // namespace walsh::jinja

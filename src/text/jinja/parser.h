@@ -1,0 +1,96 @@
+// From tokens to the tree. Expressions and statements are two files of one grammar.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
+
+namespace walsh::jinja {
+
+constexpr int kMaxBlockDepth = 64;         // blocks inside blocks
+constexpr int kMaxExpressionDepth = 64;    // brackets inside brackets, and the like
+constexpr int kMaxExpressionHeight = 400;  // of a tree: also `a + b + c ...` is as high as long
+
+// Throws bad_input naming `name` and the line.
+Block parse(std::string_view source, std::string_view name);
+
+class TokenStream {
+ public:
+  TokenStream(std::vector<Token> tokens, std::string_view name)
+      : tokens_(std::move(tokens)), name_(name) {}
+
+  const Token& now() const { return tokens_[place_]; }
+  const Token& ahead() const { return tokens_[std::min(place_ + 1, tokens_.size() - 1)]; }
+  Token take();
+  bool skip_sign(std::string_view sign);
+  bool skip_name(std::string_view name);
+  void expect_sign(std::string_view sign);
+  void expect(Token::Kind kind, std::string_view description);
+  std::string expect_name();
+  [[noreturn]] void fail(const std::string& reason) const { fail(reason, now().line); }
+  [[noreturn]] void fail(const std::string& reason, int line) const;
+  std::string describe() const;  // the current token, for a message
+
+ private:
+  std::vector<Token> tokens_;
+  std::string_view name_;
+  size_t place_ = 0;
+};
+
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
+
+  // An expression, or several with commas between them as a tuple. Ends in front of an `end` name.
+  ExpressionPtr parse_tuple(bool with_choice, std::string_view end = "", bool in_brackets = false);
+  ExpressionPtr parse_expression(bool with_choice = true);
+  // What set and for assign to: a name, `space.name` where that is allowed, or a tuple of them.
+  ExpressionPtr parse_target(bool with_member);
+  // `| name | name ...` over nothing; `inline_first`: the first one has no bar.
+  ExpressionPtr parse_filters(bool inline_first);
+
+  // Names that were read so far: of parameters that a macro takes when its body speaks of them.
+  struct Uses {
+    bool caller = false, varargs = false, kwargs = false;
+  };
+  Uses uses;
+
+ private:
+  using Kind = Expression::Kind;
+  class Nested;
+
+  ExpressionPtr make(Kind kind, int line, std::string text = "");
+  ExpressionPtr finish(ExpressionPtr node) const;  // sets the height
+  ExpressionPtr pair(Kind kind, int line, ExpressionPtr a, ExpressionPtr b, std::string text = "");
+  ExpressionPtr parse_choice();
+  ExpressionPtr parse_or();
+  ExpressionPtr parse_and();
+  ExpressionPtr parse_not();
+  ExpressionPtr parse_compare();
+  ExpressionPtr parse_sum();
+  ExpressionPtr parse_concat();
+  ExpressionPtr parse_product();
+  ExpressionPtr parse_power();
+  ExpressionPtr parse_unary(bool with_filters = true);
+  ExpressionPtr parse_primary();
+  ExpressionPtr parse_number();
+  ExpressionPtr parse_name();
+  ExpressionPtr parse_list();
+  ExpressionPtr parse_dict();
+  ExpressionPtr parse_postfix(ExpressionPtr node);
+  ExpressionPtr parse_subscript(ExpressionPtr node);
+  ExpressionPtr parse_filter(ExpressionPtr node);
+  ExpressionPtr parse_test(ExpressionPtr node);
+  ExpressionPtr parse_call(ExpressionPtr node);
+  Call parse_arguments();
+  ExpressionPtr parse_one_target(bool with_member);
+
+  TokenStream& tokens_;
+  int depth_ = 0;
+};
+
+}  // namespace walsh::jinja

@@ -1,0 +1,35 @@
+// Values as text: str(), repr(), json.dumps().
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "text/jinja/runtime.h"
+
+namespace walsh::jinja {
+
+std::string format_integer(Integer value);
+// The shortest decimal that reads back as the same number, in Python's spelling.
+std::string format_real(double value);
+
+// str(value). Fails for functions and iterators: what Python prints there is an address.
+void append_str(Runtime& runtime, const Value& value, Builder& out);
+// The same as a value; a text stays what it is.
+Text to_text(Runtime& runtime, const Value& value);
+
+void append_repr(Runtime& runtime, const Value& value, Builder& out);
+std::string repr(Runtime& runtime, const Value& value);
+
+// With &, <, >, ' and " as character references.
+void append_escaped(std::string_view text, Builder& out);
+
+struct JsonStyle {
+  bool ascii = false;
+  bool sorted = false;
+  bool lines = false;  // every member on a line of its own, behind `indent` per level
+  std::string_view indent, between = ", ", behind_key = ": ";
+};
+// json.dumps(value). Fails for what JSON does not have.
+void append_json(Runtime& runtime, const Value& value, const JsonStyle& style, Builder& out);
+
+}  // namespace walsh::jinja

@@ -1,0 +1,101 @@
+// Values of templates, with the semantics of Python's: what templates are written for.
+//
+// Everything that a value refers to belongs to the Runtime of one rendering (or to the caller's
+// variables, which outlive it); values are copied freely and own nothing.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace walsh::jinja {
+
+// Wide enough for every integer of JSON; what exceeds it is an error, not a wrong result.
+__extension__ typedef __int128 Integer;
+
+struct Undefined {
+  std::string_view why;  // the message if it is used where a value is needed
+};
+struct None {};
+struct Text {
+  std::string_view bytes;  // UTF-8
+  bool markup = false;     // the result of escape or safe: `+` and `%` escape what is added
+};
+struct Sequence;
+struct Dict;
+struct Namespace;
+struct Callable;
+class Loop;
+
+class Value {
+ public:
+  using Data = std::variant<Undefined, None, bool, Integer, double, Text, Sequence*, Dict*,
+                            Namespace*, Callable*, Loop*>;
+
+  Value() = default;
+  template <typename T>
+  requires(std::is_same_v<T, Undefined> || std::is_same_v<T, None> || std::is_same_v<T, bool> ||
+           std::is_same_v<T, Integer> || std::is_same_v<T, double> || std::is_same_v<T, Text> ||
+           std::is_same_v<T, Sequence*> || std::is_same_v<T, Dict*> ||
+           std::is_same_v<T, Namespace*> || std::is_same_v<T, Callable*> ||
+           std::is_same_v<T, Loop*>) Value(T value)
+      : data_(value) {}  // NOLINT: a value is what it holds
+
+  template <typename T>
+  bool is() const {
+    return std::holds_alternative<T>(data_);
+  }
+  // nullptr if it is something else.
+  template <typename T>
+  const T* as() const {
+    return std::get_if<T>(&data_);
+  }
+  const Text* text() const { return as<Text>(); }
+  Sequence* sequence() const { return pointer<Sequence*>(); }
+  Dict* dict() const { return pointer<Dict*>(); }
+  Namespace* name_space() const { return pointer<Namespace*>(); }
+  Callable* callable() const { return pointer<Callable*>(); }
+  Loop* loop() const { return pointer<Loop*>(); }
+  bool undefined() const { return is<Undefined>(); }
+  bool none() const { return is<None>(); }
+  const Data& data() const { return data_; }
+
+ private:
+  template <typename T>
+  T pointer() const {
+    const T* value = as<T>();
+    return value == nullptr ? nullptr : *value;
+  }
+
+  Data data_;
+};
+
+struct Sequence {
+  enum class Kind : uint8_t { list, tuple, range, iterator, keys, values, items };
+
+  // Whether it has a length and an order that indices may name. Iterators are read once.
+  bool indexed() const { return kind == Kind::list || kind == Kind::tuple || kind == Kind::range; }
+
+  Kind kind;
+  int depth;  // levels of containers, this one included
+  std::vector<Value> items;
+  size_t taken = 0;                            // by those who have read the iterator
+  Integer start = 0, stop = 0, step = 1;       // of a range
+  std::vector<std::string_view> attributes{};  // names of a tuple's members, if they have names
+};
+
+struct Dict {
+  int depth = 1;
+  std::vector<std::pair<Value, Value>> entries;          // in the order of insertion
+  std::unordered_multimap<uint64_t, uint32_t> places{};  // by hash; only of large ones
+};
+
+// The only thing that a template can change.
+struct Namespace {
+  std::vector<std::pair<std::string_view, Value>> attributes;
+};
+
+}  // namespace walsh::jinja
