@@ -11,6 +11,17 @@ ModelConfig read_config(const WeightSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
 }
 
+// A model can be used without its template, so a wrong one is no more than a note.
+std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
+                                               std::vector<std::string>& notes) {
+  try {
+    return ChatTemplate::from_files(source.tokenizer_config_json(), {});
+  } catch (const Error& e) {
+    notes.push_back(std::string("chats are not possible: ") + e.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Tokenizer read_tokenizer(const WeightSource& source) {
@@ -45,7 +56,13 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
   Model model = Model::load(*source, config, options);
   std::vector<std::string> notes = source->notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
-  return {path, std::move(model), std::move(tokenizer), std::move(generation), std::move(notes)};
+  std::optional<ChatTemplate> chat = read_chat_template(*source, notes);
+  return {path,
+          std::move(model),
+          std::move(tokenizer),
+          std::move(generation),
+          std::move(chat),
+          std::move(notes)};
 }
 
 EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "generate/generation_config.h"
 #include "model/model.h"
 #include "quantize/recipe.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace walsh {
@@ -21,7 +23,8 @@ struct LoadedModel {
   Model model;
   Tokenizer tokenizer;
   GenerationConfig generation;
-  std::vector<std::string> notes;  // as WeightSource::notes
+  std::optional<ChatTemplate> chat;  // if it has one that is understood
+  std::vector<std::string> notes;    // as WeightSource::notes
 };
 
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the

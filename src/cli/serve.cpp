@@ -106,7 +106,8 @@ int serve(const Options& options) {
                      .sequences = options.scheduler.running + options.scheduler.kept};
   const LoadedModel model = options.model.load(use, pool);
   Scheduler scheduler(model.model, options.scheduler);
-  Service service(model, scheduler, names, {});
+  Service service(model, scheduler, names,
+                  model.chat ? make_chat_prompt(*model.chat) : ChatPrompt());
   HttpServer server(
       options.http,
       [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {

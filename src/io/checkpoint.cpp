@@ -64,6 +64,19 @@ void check_shard_name(const std::string& name, const std::string& index_path) {
   }
 }
 
+// The text of tokenizer_config.json with this template instead of its own.
+std::string with_chat_template(const std::string& config, const std::string& chat,
+                               const std::string& folder) {
+  OrderedJson json = OrderedJson::object();
+  if (!config.empty()) json = parse_ordered_json(config, folder + ": tokenizer_config.json");
+  if (!json.is_object() || !is_utf8(chat)) {
+    throw Error(ErrorCode::bad_input, folder + ": chat_template.jinja",
+                json.is_object() ? "it is not UTF-8" : "tokenizer_config.json is no object");
+  }
+  json["chat_template"] = chat;
+  return json.dump();
+}
+
 }  // namespace
 
 DType TensorInfo::dtype() const {
@@ -94,6 +107,9 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   result.generation_config_ = result.read_optional("generation_config.json", kMaxConfigBytes);
   result.tokenizer_ = result.read_optional("tokenizer.json", kMaxTokenizerBytes);
   result.tokenizer_config_ = result.read_optional("tokenizer_config.json", kMaxTokenizerBytes);
+  if (const std::string chat = result.read_optional("chat_template.jinja", kMaxConfigBytes);
+      !chat.empty())
+    result.tokenizer_config_ = with_chat_template(result.tokenizer_config_, chat, folder);
   // The order of Hugging Face transformers: a single file goes before an index.
   if (exists(join(folder, kSingleFile))) {
     result.open_shard(kSingleFile);

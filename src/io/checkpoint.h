@@ -51,7 +51,8 @@ class Checkpoint {
   // Tells the system that the tensor's pages are not needed soon (MappedFile::drop).
   void drop(const TensorInfo& info) const;
 
-  // Text of the JSON files, not parsed; empty when the file is absent (config.json never is).
+  // Text of the JSON files; empty when the file is absent (config.json never is). A
+  // chat_template.jinja beside them is the chat_template of tokenizer_config.json.
   std::string_view config_json() const { return config_; }
   std::string_view generation_config_json() const { return generation_config_; }
   std::string_view tokenizer_json() const { return tokenizer_; }

@@ -150,11 +150,13 @@ CompletionRequest parse_completion(const Json& body, const LoadedModel& model, i
 }
 
 CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
-                             const ChatPrompt& prompt) {
+                             const std::string& prompt) {
   const Fields fields(body, "");
   CompletionRequest request = common_request(fields, model);
   request.chat = true;
-  request.prompts = {model.tokenizer.encode(prompt(body), false)};
+  if (const Json* tools = fields.find("tools"); tools != nullptr && !tools->empty())
+    fields.refuse("tools", "absent: calls of tools are not read from answers");
+  request.prompts = {model.tokenizer.encode(prompt, false)};
   request.text.max_tokens = either(fields.integer("max_completion_tokens", 0, INT32_MAX),
                                    fields.integer("max_tokens", 0, INT32_MAX))
                                 .value_or(-1);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,12 +23,10 @@ struct CompletionRequest {
   std::string model;  // as the client calls it
 };
 
-// The messages of a chat as the text that the model continues, from the whole request.
-using ChatPrompt = std::function<std::string(const Json& request)>;
-
 // Throws ApiError. `positions` are those of a text.
 CompletionRequest parse_completion(const Json& body, const LoadedModel& model, int64_t positions);
+// `prompt` is what the chat template makes of the messages.
 CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
-                             const ChatPrompt& prompt);
+                             const std::string& prompt);
 
 }  // namespace walsh

@@ -215,15 +215,17 @@ void Service::completions(const HttpRequest& request, const std::shared_ptr<Http
   start(parse_completion(parse_body(request.body), model_, scheduler_.positions()), reply);
 }
 
-std::string Service::chat_prompt(const Json& body) const {
-  if (chat_) return chat_(body);
-  throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
+std::string Service::chat_prompt(const HttpRequest& request) const {
+  if (!chat_)
+    throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
+  const OrderedJson body = parse_ordered_json(request.body, "the request's body");
+  return chat_(body);
 }
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_chat(parse_body(request.body), model_, scheduler_.positions(),
-                   [this](const Json& body) { return chat_prompt(body); }),
-        reply);
+  const Json body = parse_body(request.body);
+  Fields(body, "");  // refuses what is not an object
+  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(request)), reply);
 }
 
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -261,7 +263,9 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  reply->send(json_response({{"prompt", chat_prompt(parse_body(request.body))}}));
+  const Json body = parse_body(request.body);
+  Fields(body, "");
+  reply->send(json_response({{"prompt", chat_prompt(request)}}));
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

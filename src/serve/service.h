@@ -10,6 +10,7 @@
 
 #include "api/load.h"
 #include "schedule/scheduler.h"
+#include "serve/chat_prompt.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
@@ -61,7 +62,7 @@ class Service {
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
-  std::string chat_prompt(const Json& body) const;
+  std::string chat_prompt(const HttpRequest& request) const;
 
   const LoadedModel& model_;
   Scheduler& scheduler_;

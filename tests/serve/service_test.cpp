@@ -153,7 +153,7 @@ TEST_F(ServiceTest, StreamsTheSameTextAsEvents) {
 }
 
 TEST_F(ServiceTest, ChatsThroughItsTemplate) {
-  service_ = make([](const Json& body) {
+  service_ = make([](const OrderedJson& body) {
     return "Q: " + body["messages"][0]["content"].get<std::string>() + " A:";
   });
   const Json body = {{"messages", {{{"role", "user"}, {"content", "London"}}}},
@@ -183,6 +183,39 @@ TEST_F(ServiceTest, ChatsThroughItsTemplate) {
     text += chunk["choices"][0]["delta"].value("content", "");
   EXPECT_EQ(text, first["message"]["content"]);
   EXPECT_EQ(post("/apply-template", body)->json()["prompt"], "Q: London A:");
+}
+
+// The embedded model's template is ChatML.
+TEST_F(ServiceTest, MessagesGoThroughTheModelsOwnTemplate) {
+  ASSERT_TRUE(loaded_.chat);
+  service_ = make(make_chat_prompt(*loaded_.chat));
+  const auto prompt = [&](const std::string& body) { return ask("POST", "/apply-template", body); };
+  EXPECT_EQ(prompt(R"({"messages": [{"role": "user", "content": "Hi"}]})")->json()["prompt"],
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prompt(R"({"messages": [{"role": "user", "content":
+                [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]}],
+                "add_generation_prompt": false})")
+                ->json()["prompt"],
+            "<|im_start|>user\nHi<|im_end|>\n");
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"messages": "Hi"})", "messages"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": [1]})", "messages[0]"},
+      {R"({"messages": [{"content": "x"}]})", "messages[0]"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "messages[0].content[0]"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": 3})",
+       "chat_template_kwargs"},
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages"}};
+  for (const auto& [body, path] : cases) {
+    const auto reply = prompt(body);
+    EXPECT_EQ(reply->response.status, 400) << body;
+    EXPECT_EQ(reply->json()["error"]["param"], path) << body;
+  }
+  const auto tools = ask("POST", "/v1/chat/completions",
+                         R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})");
+  EXPECT_EQ(tools->response.status, 400);
+  EXPECT_EQ(tools->json()["error"]["param"], "tools");
 }
 
 TEST_F(ServiceTest, WithoutATemplateChatIsRefused) {

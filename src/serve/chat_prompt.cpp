@@ -1,0 +1,101 @@
+#include "serve/chat_prompt.h"
+
+#include <fmt/format.h>
+
+#include "serve/api_error.h"
+
+namespace walsh {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
+  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
+}
+
+// A list of parts of a text becomes the text.
+void join_parts(OrderedJson& message, const std::string& path) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return;
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const OrderedJson& part = (*content)[i];
+    const std::string at = fmt::format("{}.content[{}]", path, i);
+    if (!part.is_object() || part.value("type", "") != "text" || !part.contains("text") ||
+        !part["text"].is_string())
+      refuse(at, "a part of type \"text\"");
+    text += part["text"].get<std::string>();
+  }
+  *content = text;
+}
+
+// Clients send the arguments of a call as text.
+void open_arguments(OrderedJson& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return;
+  for (OrderedJson& call : *calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    OrderedJson& function = call["function"];
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || !arguments->is_string()) continue;
+    try {
+      *arguments = parse_ordered_json(arguments->get_ref<const std::string&>(), "arguments");
+    } catch (const Error&) {  // the template gets what the client has sent
+    }
+  }
+}
+
+OrderedJson messages_of(const OrderedJson& request) {
+  const auto messages = request.find("messages");
+  if (messages == request.end() || !messages->is_array() || messages->empty())
+    refuse("messages", "a list of messages");
+  OrderedJson result = *messages;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const std::string path = fmt::format("messages[{}]", i);
+    OrderedJson& message = result[i];
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      refuse(path, "an object with a \"role\"");
+    join_parts(message, path);
+    open_arguments(message);
+  }
+  return result;
+}
+
+bool flag(const OrderedJson& request, const char* key, bool otherwise) {
+  const auto found = request.find(key);
+  if (found == request.end() || found->is_null()) return otherwise;
+  if (!found->is_boolean()) refuse(key, "a boolean");
+  return found->get<bool>();
+}
+
+const OrderedJson* list(const OrderedJson& request, const char* key) {
+  const auto found = request.find(key);
+  if (found == request.end() || found->is_null()) return nullptr;
+  if (!found->is_array()) refuse(key, "a list");
+  return found->empty() ? nullptr : &*found;
+}
+
+std::string apply(const ChatTemplate& chat_template, const OrderedJson& request) {
+  ChatOptions options;
+  options.tools = list(request, "tools");
+  options.documents = list(request, "documents");
+  if (flag(request, "continue_final_message", false)) options.continue_field = "content";
+  options.add_generation_prompt =
+      flag(request, "add_generation_prompt", options.continue_field.empty());
+  if (const auto more = request.find("chat_template_kwargs");
+      more != request.end() && !more->is_null()) {
+    if (!more->is_object()) refuse("chat_template_kwargs", "an object");
+    options.variables = *more;
+  }
+  try {
+    return chat_template.apply(messages_of(request), options);
+  } catch (const Error& e) {
+    throw ApiError(400, e.what(), "messages");
+  }
+}
+
+}  // namespace
+
+ChatPrompt make_chat_prompt(const ChatTemplate& chat_template) {
+  return [&chat_template](const OrderedJson& request) { return apply(chat_template, request); };
+}
+
+}  // namespace walsh
