@@ -1,0 +1,80 @@
+// The server as a user starts and ends it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/command.h"
+
+namespace walsh {
+namespace {
+
+using testing::HasSubstr;
+
+class ServeCommand : public CommandTest {
+ protected:
+  // Starts a server at a free port, waits until it listens, runs a script with its address as $port
+  // and its process as $pid, and asks it to end.
+  std::string with_server(const std::string& flags, const std::string& script) {
+    const std::string text =
+        "exec 2> " + file("log") + "\n" +
+        fmt::format("{} serve {} --device cpu -t 2 --port 0 {} & pid=$!\n", WALSH_COMMAND, model(),
+                    flags) +
+        "for i in $(seq 600); do grep -q http:// " + file("log") + " && break; sleep 0.05; done\n" +
+        "port=$(sed -n 's/.*127.0.0.1:\\([0-9]*\\).*/\\1/p' " + file("log") + ")\n" +
+        "ask() { exec 3<>/dev/tcp/127.0.0.1/$port; printf '%s' \"$1\" >&3; cat <&3; exec 3>&-; "
+        "}\n" +
+        script + "\nkill -TERM $pid; wait $pid; echo; echo ended with $?\n";
+    spill(file("script"), text);
+    const CommandResult result =
+        shell(fmt::format("bash {} > {} 2> {}", file("script"), file("stdout"), file("stderr")));
+    return result.out;
+  }
+  static std::string request(const std::string& line, const std::string& body = "") {
+    return fmt::format(
+        "$'{} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n"
+        "Content-Length: {}\\r\\n\\r\\n{}'",
+        line, body.size(), body);
+  }
+};
+
+TEST_F(ServeCommand, AnswersUntilItIsAskedToEnd) {
+  const std::string out = with_server(
+      "--alias tiny",
+      "ask " + request("GET /health") + "\nask " + request("GET /v1/models") + "\nask " +
+          request("POST /v1/completions",
+                  R"({"prompt": "The city of", "max_tokens": 3, "temperature": 0})"));
+  EXPECT_THAT(out, HasSubstr("HTTP/1.1 200"));
+  EXPECT_THAT(out, HasSubstr(R"({"status":"ok"})"));
+  EXPECT_THAT(out, HasSubstr(R"("id":"tiny")"));
+  EXPECT_THAT(out, HasSubstr(R"("completion_tokens":3)"));
+  EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+TEST_F(ServeCommand, EndsWhatItAnswersWithinTheTimeThatItIsGiven) {
+  const std::string out = with_server(
+      "--drain 0.2 --ctx 4096",
+      "ask " +
+          request("POST /v1/completions",
+                  R"({"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true})") +
+          " > /dev/null & asking=$!; sleep 0.3");
+  EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+TEST_F(ServeCommand, WantsAKeyWhereOthersCanReachIt) {
+  const CommandResult open = walsh({"serve", model(), "--host", "0.0.0.0", "--port", "0"});
+  expect_error(open, 2, "--api-key");
+  spill(file("keys"), "# none\n\n");
+  expect_error(walsh({"serve", model(), "--api-key-file", file("keys")}), 2, "has no key");
+  expect_error(walsh({"serve", model(), "--api-key-file", file("absent")}), 5, "absent");
+  expect_error(walsh({"serve", file("absent"), "--port", "0"}), 5, "absent");
+  expect_error(walsh({"serve", model(), "--host", "192.0.2.1", "--api-key", "k", "--port", "0"}), 5,
+               "192.0.2.1");
+}
+
+TEST_F(ServeCommand, FlagsMayComeAsVariables) {
+  const CommandResult r =
+      walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_HOST=0.0.0.0 WALSH_ARG_CTX=64");
+  expect_error(r, 2, "0.0.0.0");
+}
+
+}  // namespace
+}  // namespace walsh
