@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "device_timing.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_prompt.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/prefill.h"
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 namespace walsh::cuda {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "base/cuda/device.h"
 #include "base/random.h"
-#include "kernels/cuda/products.h"
-#include "kernels/cuda/step.h"
+#include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/persistent/program.h"
 
 namespace walsh::cuda {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "device_timing.h"
 #include "formats/format.h"
-#include "kernels/cuda/blas.h"
-#include "kernels/cuda/prompt.h"
-#include "kernels/cuda/prompt_tile.h"
-#include "kernels/cuda/weight_side.h"
+#include "kernels/cuda/gemm/blas.h"
+#include "kernels/cuda/gemm/dequantized_gemm.h"
+#include "kernels/cuda/gemm/int8_tile.h"
+#include "kernels/cuda/weight_side/weight_side.h"
 
 namespace walsh::cuda {
 namespace {
@@ -284,7 +284,7 @@ void bench_tiles() {
   }
 }
 
-// Where rows_from (prompt.h) should lie for every kind of format.
+// Where rows_from (gemm/dequantized_gemm.h) should lie for every kind of format.
 void bench_crossing() {
   fmt::print("\nint8 tiles / reconstruction + cuBLASLt, us by number of vectors\n");
   const int64_t vectors[] = {24, 48, 96, 144, 192, 256};

@@ -10,7 +10,7 @@
 #include "formats/weight_source.h"
 #include "generate/generation_config.h"
 #include "model/model.h"
-#include "quantize/recipe.h"
+#include "quantize/recipe/recipe.h"
 #include "text/tokenizer.h"
 
 namespace walsh {

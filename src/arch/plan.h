@@ -30,7 +30,7 @@ struct FoldedTensor {
   std::string heads = {};  // name of the activation whose heads Basis::heads means
 };
 
-// How a rotation is folded into the residual stream (quantize/fold.h): everything that reads or
+// How a rotation is folded into the residual stream (quantize/source/fold.h): everything that reads or
 // writes it, and the per-head edge between v and o.
 struct ResidualPlan {
   std::string refusal = "this architecture does not describe its residual stream";  // empty: can be

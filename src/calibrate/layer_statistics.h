@@ -13,16 +13,16 @@
 #include "base/thread_pool.h"
 #include "model/cpu/executor.h"
 #include "model/model.h"
-#include "quantize/checkpoint_source.h"
-#include "quantize/fold.h"
-#include "quantize/input_statistics.h"
+#include "quantize/source/checkpoint_source.h"
+#include "quantize/source/fold.h"
+#include "quantize/feedback/input_statistics.h"
 
 namespace walsh {
 
 // The moments of one layer at a time, found with the original weights: errors of quantized layers
 // before it do not enter, so every layer can be encoded by itself. Memory: the residual stream of
 // all tokens (4 bytes each times hidden) and the moments of one layer. With a fold
-// (quantize/fold.h) the moments are those of the folded model's inputs, found with the checkpoint's
+// (quantize/source/fold.h) the moments are those of the folded model's inputs, found with the checkpoint's
 // weights: the two are the same function.
 class LayerStatistics : public InputStatistics {
  public:

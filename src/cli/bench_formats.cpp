@@ -9,7 +9,7 @@
 #include "cli/product_bench.h"
 #include "io/json.h"
 #include "kernels/machine_probe.h"
-#include "quantize/encode_tensor.h"
+#include "quantize/encode/encode_tensor.h"
 
 namespace walsh::cli {
 namespace {

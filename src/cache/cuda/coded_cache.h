@@ -17,8 +17,8 @@
 #include "base/cuda/device.h"
 #include "cache/cache_type.h"
 #include "cache/cuda/group_code.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
 

@@ -6,7 +6,7 @@
 
 #include "base/cuda/device.h"
 #include "kernels/cuda/probe.h"
-#include "kernels/cuda/prompt.h"
+#include "kernels/cuda/gemm/dequantized_gemm.h"
 
 namespace walsh::cuda {
 namespace {

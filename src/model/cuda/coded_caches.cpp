@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/gemv/gemv.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/cuda/graph.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/coded_caches.h"
 #include "model/cuda/sites.h"
 #include "model/executor.h"

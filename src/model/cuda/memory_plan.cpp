@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "base/checked.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/coded_caches.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/sites.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "kernels/cuda/weight_side.h"
+#include "kernels/cuda/weight_side/weight_side.h"
 
 namespace walsh {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/products.h"
-#include "kernels/cuda/prompt.h"
-#include "kernels/cuda/step.h"
+#include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/gemm/dequantized_gemm.h"
+#include "kernels/cuda/persistent/program.h"
 #include "model/cuda/weights.h"
 #include "model/model.h"
 
@@ -75,7 +75,7 @@ class CudaSites {
              cuda::Stream stream);
   void rows(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
             cuda::Stream stream);
-  // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
+  // Products that rotate weights back (weight_side/weight_side.h), of at most 8 rows by float ones.
   void weight_side(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
                    cuda::Stream stream);
   void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaItem> items,

@@ -8,8 +8,8 @@
 
 #include "base/checked.h"
 #include "quantize/cuda/span_memory.h"
-#include "quantize/encoder_codebook.h"
-#include "quantize/encoder_search.h"
+#include "quantize/scalar/encoder_codebook.h"
+#include "quantize/scalar/encoder_search.h"
 
 namespace walsh::cuda::encoding {
 namespace {

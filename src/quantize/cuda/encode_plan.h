@@ -8,7 +8,7 @@
 
 #include "formats/tensor.h"
 #include "quantize/cuda/encode_args.h"
-#include "quantize/encoder.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh::cuda::encoding {
 

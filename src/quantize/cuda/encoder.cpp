@@ -9,7 +9,7 @@
 #include "quantize/cuda/encode_launch.h"
 #include "quantize/cuda/encode_plan.h"
 #include "quantize/cuda/slice_stream.h"
-#include "quantize/encode_source.h"
+#include "quantize/encode/encode_source.h"
 
 namespace walsh::cuda {
 namespace {

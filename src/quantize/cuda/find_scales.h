@@ -1,4 +1,4 @@
-// The scales, offsets and sub-scales of the groups of a span, as RowEncoder (quantize/encoder.cpp)
+// The scales, offsets and sub-scales of the groups of a span, as RowEncoder (quantize/scalar/encoder.cpp)
 // finds them; one function per GroupKind. Compiles for the device and the host (lane_math.h).
 //
 // Block is the set of threads that does it: team() is the caller's team, team_index() of teams();

@@ -1,4 +1,4 @@
-// The scale search of one group by a team of 16 lanes, the same bits as quantize/encoder_search.cpp
+// The scale search of one group by a team of 16 lanes, the same bits as quantize/scalar/encoder_search.cpp
 // gives: there a sum is 16 partial sums, element i in sum i % 16, added pairwise. Lane l therefore
 // holds elements l, l + 16, ...: its own additions are those of partial sum l, and the lanes' sums
 // meet in the same tree.

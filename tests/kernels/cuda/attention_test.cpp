@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "kernels/cuda/attention_prompt.h"
+#include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/random_weights.h"
 #include "kernels/ops.h"
 #include "walsh/error.h"

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/gemv/gemv.h"
 #include "product_data.h"
 #include "walsh/error.h"
 

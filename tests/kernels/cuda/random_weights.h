@@ -14,7 +14,7 @@
 #include "cuda_buffers.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
-#include "kernels/cuda/prompt.h"
+#include "kernels/cuda/gemm/dequantized_gemm.h"
 
 namespace walsh::cuda::test {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/weight_side.h"
+#include "kernels/cuda/weight_side/weight_side.h"
 
 #include <gtest/gtest.h>
 

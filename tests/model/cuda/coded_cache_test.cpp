@@ -7,7 +7,7 @@
 
 #include "gpu_models.h"
 #include "model/cuda/coded_caches.h"
-#include "quantize/checkpoint_source.h"
+#include "quantize/source/checkpoint_source.h"
 #include "short_run.h"
 #include "walsh/error.h"
 

@@ -6,7 +6,7 @@
 
 #include "arch/plan.h"
 #include "formats/codec.h"
-#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/synthetic.h"
 
 namespace walsh {

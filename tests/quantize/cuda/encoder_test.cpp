@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "base/half.h"
-#include "quantize/balance.h"
-#include "quantize/compressor.h"
+#include "quantize/source/balance.h"
+#include "quantize/pipeline/compressor.h"
 #include "quantize/cuda/host_team.h"
 #include "quantize/encoded.h"
 #include "walsh/error.h"
