@@ -18,9 +18,9 @@
 #include "io/json.h"
 #include "io/printable.h"
 #include "quantize/encode/bounds.h"
-#include "quantize/pipeline/open.h"
 #include "quantize/file/verify.h"
 #include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {

@@ -11,11 +11,11 @@
 #include "io/gguf.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
-#include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -10,12 +10,12 @@
 #include <limits>
 
 #include "io/json.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/resume.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_pipeline.h"
-#include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

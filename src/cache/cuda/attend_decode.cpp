@@ -39,8 +39,8 @@ void fit_step(detail::RowsArgs& args) {
 
 }  // namespace
 
-void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
-                 Stream stream) {
+void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream) {
   if (call.m == 0) return;
   const CodedView& cache = *call.cache;
   const int dim = cache.head_dim;

@@ -17,8 +17,8 @@ bool reads(const CodedAttention& call) {
 
 }  // namespace
 
-void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
-                   int position, Stream stream) {
+void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
+                    int position, Stream stream) {
   if (call.m == 0) return;
   const CodedView& cache = *call.cache;
   if (!reads(call)) {
@@ -28,27 +28,27 @@ void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const Fre
                             call.heads, cache.head_dim, cache.kv_heads, cache.values.block,
                             call.ldq, call.ldo, call.window, call.scale, call.logit_cap));
   }
-  detail::CodedPromptArgs args;
-  args.prompt.cache.kv_heads = cache.kv_heads;
-  args.prompt.cache.head_dim = cache.head_dim;
-  args.prompt.sequences = call.rows.sequences;
-  args.prompt.q = call.q;
-  args.prompt.ldq = call.ldq;
-  args.prompt.out = call.out;
-  args.prompt.ldo = call.ldo;
-  args.prompt.m = static_cast<int>(call.m);
-  args.prompt.heads = call.heads;
-  args.prompt.group = call.heads / cache.kv_heads;
-  args.prompt.window = static_cast<int>(call.window);
-  args.prompt.scale = call.scale * kLog2E;
-  args.prompt.cap = detail::logit_cap(call);
+  detail::CodedPrefillArgs args;
+  args.prefill.cache.kv_heads = cache.kv_heads;
+  args.prefill.cache.head_dim = cache.head_dim;
+  args.prefill.sequences = call.rows.sequences;
+  args.prefill.q = call.q;
+  args.prefill.ldq = call.ldq;
+  args.prefill.out = call.out;
+  args.prefill.ldo = call.ldo;
+  args.prefill.m = static_cast<int>(call.m);
+  args.prefill.heads = call.heads;
+  args.prefill.group = call.heads / cache.kv_heads;
+  args.prefill.window = static_cast<int>(call.window);
+  args.prefill.scale = call.scale * kLog2E;
+  args.prefill.cap = detail::logit_cap(call);
   args.cache = cache;
   args.stored = old;
   args.exact = fresh;
   args.position = position;
-  const auto launch = cache.head_dim == 64    ? detail::launch_coded_prompt_64
-                      : cache.head_dim == 128 ? detail::launch_coded_prompt_128
-                                              : detail::launch_coded_prompt_256;
+  const auto launch = cache.head_dim == 64    ? detail::launch_coded_prefill_64
+                      : cache.head_dim == 128 ? detail::launch_coded_prefill_128
+                                              : detail::launch_coded_prefill_256;
   launch(args, stream);
 }
 

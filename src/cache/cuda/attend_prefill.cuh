@@ -26,7 +26,7 @@ __device__ __forceinline__ Span seen_span(bool exact, int border, int position, 
 // The tiles of a block of queries. Rows are linear, so that each form starts at the first position
 // that a query of the block sees.
 template <typename Shape>
-struct PromptTiles {
+struct PrefillMma {
   struct Tile {
     bool exact;
     int token, end;  // the first position, and where the rows of this form end
@@ -34,9 +34,9 @@ struct PromptTiles {
   Span stored, exact;
   int stored_tiles, tiles;
 
-  __device__ __forceinline__ PromptTiles(const CodedPromptArgs& args, int sequence, int first) {
-    const int oldest = args.position + first, window = args.prompt.window;
-    const int latest = args.position + min(first + Shape::kQueries, args.prompt.m) - 1;
+  __device__ __forceinline__ PrefillMma(const CodedPrefillArgs& args, int sequence, int first) {
+    const int oldest = args.position + first, window = args.prefill.window;
+    const int latest = args.position + min(first + Shape::kQueries, args.prefill.m) - 1;
     const int border = stored_end(args.cache, sequence, oldest);
     stored.begin = seen_span(false, border, oldest, window).begin;
     stored.end = stored_end(args.cache, sequence, latest);
@@ -60,24 +60,24 @@ template <typename Shape>
 struct WarpSight {
   int first, last, first_border, last_border, window;
 
-  __device__ __forceinline__ WarpSight(const CodedPromptArgs& args, int sequence, int row)
-      : first(row), last(row + Shape::kTiles * 16 - 1), window(args.prompt.window) {
+  __device__ __forceinline__ WarpSight(const CodedPrefillArgs& args, int sequence, int row)
+      : first(row), last(row + Shape::kTiles * 16 - 1), window(args.prefill.window) {
     first_border = stored_end(args.cache, sequence, first);
     last_border = stored_end(args.cache, sequence, last);
   }
   // Whether any query sees any position of a tile, and whether all of them see it wholly.
-  __device__ __forceinline__ bool any(const typename PromptTiles<Shape>::Tile& tile) const {
+  __device__ __forceinline__ bool any(const typename PrefillMma<Shape>::Tile& tile) const {
     return tile.token < seen_span(tile.exact, last_border, last, window).end &&
            tile.token + Shape::kTokens > seen_span(tile.exact, first_border, first, window).begin;
   }
-  __device__ __forceinline__ bool all(const typename PromptTiles<Shape>::Tile& tile) const {
+  __device__ __forceinline__ bool all(const typename PrefillMma<Shape>::Tile& tile) const {
     return tile.token >= seen_span(tile.exact, last_border, last, window).begin &&
            tile.token + Shape::kTokens <= seen_span(tile.exact, first_border, first, window).end;
   }
 };
 
 template <typename Shape>
-__device__ __forceinline__ void clear_logits(PromptLogits<Shape>& s) {
+__device__ __forceinline__ void clear_logits(PrefillLogits<Shape>& s) {
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i)
 #pragma unroll
@@ -89,17 +89,17 @@ __device__ __forceinline__ void clear_logits(PromptLogits<Shape>& s) {
 
 // Positions that a row does not see get weight 0; `row` is the position of the warp's first query.
 template <typename Shape>
-__device__ __forceinline__ void mask_part(const CodedPromptArgs& args, int row,
-                                          const typename PromptTiles<Shape>::Tile& tile, int lane,
-                                          PromptLogits<Shape>& s) {
-  const int sequence = args.prompt.sequences[0];
+__device__ __forceinline__ void mask_part(const CodedPrefillArgs& args, int row,
+                                          const typename PrefillMma<Shape>::Tile& tile, int lane,
+                                          PrefillLogits<Shape>& s) {
+  const int sequence = args.prefill.sequences[0];
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int position = row + 16 * i + lane / 4 + 8 * half;
       const int border = stored_end(args.cache, sequence, position);
-      const Span span = seen_span(tile.exact, border, position, args.prompt.window);
+      const Span span = seen_span(tile.exact, border, position, args.prefill.window);
 #pragma unroll
       for (int n = 0; n < Shape::kTokens / 8; ++n) {
 #pragma unroll
@@ -153,7 +153,7 @@ __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[C
 // their totals yet, which makes no difference to it.
 template <typename Shape>
 __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
-                                            PromptSums<Shape>& run) {
+                                            PrefillSums<Shape>& run) {
   if (values.block == 0) return;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i)
@@ -175,15 +175,15 @@ __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
 // longest first.
 template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
-    coded_prompt_kernel(const __grid_constant__ CodedPromptArgs args) {
+    coded_prefill_kernel(const __grid_constant__ CodedPrefillArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
   allow_next_kernel();
   wait_previous_kernel();
-  const int sequence = args.prompt.sequences[0];
-  const PromptTiles<Shape> tiles(args, sequence, first);
+  const int sequence = args.prefill.sequences[0];
+  const PrefillMma<Shape> tiles(args, sequence, first);
 
   const uint32_t shared = shared_address(memory);
   const uint32_t keys = shared + Shape::kQueryBytes;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     if (i < tiles.tiles) {
       const auto tile = tiles[i];
       const FreshRows& from = tile.exact ? args.exact : args.stored;
-      const int64_t row = head / args.prompt.group * from.capacity + tile.token - from.first;
+      const int64_t row = head / args.prefill.group * from.capacity + tile.token - from.first;
       CacheView view;  // a page that begins with the tile
       view.head_dim = Shape::kDim;
       F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   };
   load(&FreshRows::keys, keys, 0);
   load(&FreshRows::values, values, 0);
-  stage_queries<Shape>(args.prompt, first, head, memory);
+  stage_queries<Shape>(args.prefill, first, head, memory);
 
-  PromptSums<Shape> run;
+  PrefillSums<Shape> run;
   const int warp_row = warp * Shape::kTiles * 16, row = args.position + first + warp_row;
   const WarpSight<Shape> sight(args, sequence, row);
   const uint32_t queries = shared + static_cast<uint32_t>(warp_row * Shape::kRowBytes);
@@ -217,13 +217,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     copy_wait<1>();  // the keys
     __syncthreads();
     load(&FreshRows::keys, keys, i + 1);
-    PromptLogits<Shape> s;
+    PrefillLogits<Shape> s;
     if (seen) {
       clear_logits<Shape>(s);
       multiply_keys<Shape>(queries, keys + buffer, lane, s);
-      cap_tile<Shape, Capped>(args.prompt.cap, s);
+      cap_tile<Shape, Capped>(args.prefill.cap, s);
       if (!sight.all(tile)) mask_part<Shape>(args, row, tile, lane, s);
-      soften<Shape>(args.prompt.scale, run, s);
+      soften<Shape>(args.prefill.scale, run, s);
     }
     copy_wait<1>();  // the values
     __syncthreads();
@@ -232,19 +232,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   }
   copy_wait<0>();
   rotate_back<Shape>(args.cache.values, lane, run);
-  store_result<Shape>(args.prompt, first + warp_row, head, lane, run);
+  store_result<Shape>(args.prefill, first + warp_row, head, lane, run);
 }
 
 template <int Dim>
-void launch_coded_prompt(const CodedPromptArgs& args, Stream stream) {
-  using Shape = PromptShape<Dim>;
+void launch_coded_prefill(const CodedPrefillArgs& args, Stream stream) {
+  using Shape = PrefillShape<Dim>;
   const LaunchShape shape{
-      dim3(static_cast<unsigned>(args.prompt.heads),
-           static_cast<unsigned>((args.prompt.m + Shape::kQueries - 1) / Shape::kQueries)),
+      dim3(static_cast<unsigned>(args.prefill.heads),
+           static_cast<unsigned>((args.prefill.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
-  const bool capped = args.prompt.cap.power != 0;
-  launch("coded prompt attention",
-         capped ? coded_prompt_kernel<Shape, true> : coded_prompt_kernel<Shape, false>, shape,
+  const bool capped = args.prefill.cap.power != 0;
+  launch("coded prefill attention",
+         capped ? coded_prefill_kernel<Shape, true> : coded_prefill_kernel<Shape, false>, shape,
          stream, args);
 }
 

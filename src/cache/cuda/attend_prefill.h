@@ -6,15 +6,15 @@
 
 namespace walsh::cuda::detail {
 
-struct CodedPromptArgs {
-  PromptArgs prompt;  // without keys, values and pages
+struct CodedPrefillArgs {
+  PrefillArgs prefill;  // without keys, values and pages
   CodedView cache;
   FreshRows stored, exact;
   int position = 0;  // of row 0
 };
 
-void launch_coded_prompt_64(const CodedPromptArgs& args, Stream stream);
-void launch_coded_prompt_128(const CodedPromptArgs& args, Stream stream);
-void launch_coded_prompt_256(const CodedPromptArgs& args, Stream stream);
+void launch_coded_prefill_64(const CodedPrefillArgs& args, Stream stream);
+void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream);
+void launch_coded_prefill_256(const CodedPrefillArgs& args, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_coded_prompt_128(const CodedPromptArgs& args, Stream stream) {
-  launch_coded_prompt<128>(args, stream);
+void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream) {
+  launch_coded_prefill<128>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

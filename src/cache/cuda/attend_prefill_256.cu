@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_coded_prompt_256(const CodedPromptArgs& args, Stream stream) {
-  launch_coded_prompt<256>(args, stream);
+void launch_coded_prefill_256(const CodedPrefillArgs& args, Stream stream) {
+  launch_coded_prefill<256>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

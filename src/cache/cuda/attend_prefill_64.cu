@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_coded_prompt_64(const CodedPromptArgs& args, Stream stream) {
-  launch_coded_prompt<64>(args, stream);
+void launch_coded_prefill_64(const CodedPrefillArgs& args, Stream stream) {
+  launch_coded_prefill<64>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

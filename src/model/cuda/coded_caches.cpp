@@ -236,21 +236,21 @@ void CudaCodedCaches::attend(int64_t layer, const cuda::AttentionRows& attention
     const int64_t begin = std::max(group.first, skip);
     if (!step.single()) {
       const int64_t end = step.row + step.run.rows;
-      if (begin < end) attend_prompt(cache, step, attention.part(begin, end), stream);
+      if (begin < end) attend_prefill(cache, step, attention.part(begin, end), stream);
       continue;
     }
     const int64_t last = group.first + static_cast<int64_t>(group.end - group.begin);
     for (int64_t row = begin; row < last; row += cuda::kMaxVectors) {
       const int64_t end = std::min(last, row + cuda::kMaxVectors);
-      cuda::attend_rows({attention.part(row, end), &cache}, group.longest, scratch, stream);
+      cuda::attend_decode({attention.part(row, end), &cache}, group.longest, scratch, stream);
     }
   }
 }
 
 // `attention`: of the run's last rows.
-void CudaCodedCaches::attend_prompt(const cuda::CodedView& cache, const Step& step,
-                                    const cuda::AttentionRows& attention,
-                                    cuda::Stream stream) const {
+void CudaCodedCaches::attend_prefill(const cuda::CodedView& cache, const Step& step,
+                                     const cuda::AttentionRows& attention,
+                                     cuda::Stream stream) const {
   const int64_t first = step.run.position + step.run.rows - attention.m;
   const int64_t window = attention.window;
   const int64_t seen = window > 0 ? std::max<int64_t>(0, first + 1 - window) : 0;
@@ -260,8 +260,8 @@ void CudaCodedCaches::attend_prompt(const cuda::CodedView& cache, const Step& st
   cuda::CodedView old = cache;
   if (window > 0) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_units(old, units, old_rows_, stream);
-  cuda::attend_prompt({attention, &cache}, fresh_of(step), old_rows_, static_cast<int>(first),
-                      stream);
+  cuda::attend_prefill({attention, &cache}, fresh_of(step), old_rows_, static_cast<int>(first),
+                       stream);
 }
 
 void CudaCodedCaches::abandon() {

@@ -68,8 +68,8 @@ class CudaCodedCaches {
   cuda::FreshRows fresh_of(const Step& step) const;
   void keep_prompt(const cuda::CodedView& cache, const Step& step, const cuda::RopeCall& rope,
                    const cuda::RowPlaces& rows, cuda::Stream stream) const;
-  void attend_prompt(const cuda::CodedView& cache, const Step& step,
-                     const cuda::AttentionRows& attention, cuda::Stream stream) const;
+  void attend_prefill(const cuda::CodedView& cache, const Step& step,
+                      const cuda::AttentionRows& attention, cuda::Stream stream) const;
 
   int64_t window_;
   std::vector<Step> steps_;

@@ -219,7 +219,7 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
     source.up = row(Rows::up, 0, source.ldx);
     source.function = desc.mlp.function;
   }
-  for (const ForwardOp::Product& product : op.products) {
+  for (const ForwardOp::Matmul& product : op.matmuls) {
     const Linear& linear = layer.matrix(product.matrix);
     const int64_t first = product.to == Rows::stream ? skip : 0;
     result.items.push_back({&linear, row(product.to, first, linear.rows), linear.rows, op.add});
@@ -268,7 +268,7 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
   }
 }
 
-bool CudaExecutor::collect(const ForwardOp& op, cuda::StepProgram& program) const {
+bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program) const {
   switch (op.kind) {
     case ForwardOp::Kind::multiply: {
       const Multiplication what = multiplication(op, 0);
@@ -288,15 +288,15 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::StepProgram& program) cons
 // The layers of one token as one launch, and its head as another one, where the device and the
 // formats of the model allow it.
 void CudaExecutor::build_step() {
-  if (!cuda::StepProgram::available() || coded_) return;
+  if (!cuda::PersistentProgram::available() || coded_) return;
   m_ = 1;
   decoding_ = true;
-  cuda::StepProgram layers;
+  cuda::PersistentProgram layers;
   for (const ForwardOp& op : pass_.layers())
     if (!collect(op, layers)) return;
   if (!layers.finish()) return;
   step_ = std::move(layers);
-  cuda::StepProgram head;
+  cuda::PersistentProgram head;
   const Multiplication what = head_multiplication(row(Rows::stream, 0, 0));
   if (sites_->add_to(head, *what.input, what.source, what.items) && head.finish())
     head_step_ = std::move(head);
@@ -364,10 +364,10 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
   for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip), end = group.first + group.rows;
     if (!group.single && begin < end)
-      cuda::attend_prompt(attention_call(op, begin, end - begin), stream_.get());
+      cuda::attend_prefill(attention_call(op, begin, end - begin), stream_.get());
     for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
-      cuda::attend_rows(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
-                        group.longest, attention_scratch_, stream_.get());
+      cuda::attend_decode(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
+                          group.longest, attention_scratch_, stream_.get());
     }
   }
 }

@@ -88,7 +88,7 @@ class CudaExecutor : public Executor {
   void attend(const ForwardOp& op, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   // The same as a part of a program. False if it cannot be.
-  bool collect(const ForwardOp& op, cuda::StepProgram& program) const;
+  bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;
   const AttentionDesc& attention_of(const ForwardOp& op) const;
   cuda::RopeCall rope_call(const ForwardOp& op) const;
   cuda::AttentionRows attention_rows(const ForwardOp& op) const;
@@ -164,8 +164,8 @@ class CudaExecutor : public Executor {
   bool logits_read_ = false;
   int64_t batches_ = 0;  // that were evaluated
   std::map<StepShape, Recorded> recorded_;
-  cuda::StepProgram step_;       // all layers of one token, or empty
-  cuda::StepProgram head_step_;  // the head behind them, or empty
+  cuda::PersistentProgram step_;       // all layers of one token, or empty
+  cuda::PersistentProgram head_step_;  // the head behind them, or empty
 };
 
 }  // namespace walsh

@@ -39,9 +39,9 @@ const float* bias_of(const CudaWeights& weights) {
 }
 
 // A product of rows, which are those of the model.
-cuda::RowProduct row_product(const CudaItem& item) {
+cuda::RowMatmul row_matmul(const CudaItem& item) {
   const CudaWeights& weights = cuda_weights(*item.linear);
-  cuda::RowProduct product;
+  cuda::RowMatmul product;
   if (item.linear->is_dense()) product.dense = &weights.dense;
   for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
     product.pass[pass] = &weights.pass[pass];
@@ -76,7 +76,7 @@ CudaShapes shapes_of(const Model& model) {
 CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) {
   Extent extent;
   const bool exact = shapes.activations == ActivationMode::f16;
-  const bool library = cuda::PromptProducts::unavailable_reason().empty();
+  const bool library = cuda::DequantizedGemm::unavailable_reason().empty();
   bool dense = false;
   int64_t shortest = cuda::kMaxRowsFrom;
   for (const CudaShapes::Matrix& matrix : shapes.matrices) {
@@ -93,7 +93,7 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
     }
     shortest = std::min(shortest, cuda::rows_from(*matrix.format));
     const int64_t rows = matrix.head ? std::min(matrix.rows, kHeadSlice) : matrix.rows;
-    extent.scratch = std::max(extent.scratch, cuda::PromptProducts::scratch_for(rows, cols));
+    extent.scratch = std::max(extent.scratch, cuda::DequantizedGemm::scratch_for(rows, cols));
   }
   extent.scratch = std::min(extent.scratch, kMaxScratch);
   const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
@@ -110,7 +110,7 @@ uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
   uint64_t sum = static_cast<uint64_t>(kMaxVectors * e.stride) * sizeof(float);
   if (e.rows) sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
   if (e.prompts) {
-    sum += cuda::PromptProducts::device_bytes(e.scratch);
+    sum += cuda::DequantizedGemm::device_bytes(e.scratch);
   }
   for (const BufferShape& shape : shapes.buffers) {
     const int64_t cols = round_up(shape.cols, kActivationBlock);
@@ -135,7 +135,7 @@ CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
   if (extent_.rows)
     rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
   if (!extent_.prompts) return;
-  prompt_ = std::make_unique<cuda::PromptProducts>(extent_.scratch);
+  prompt_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
 }
 
 void CudaSites::multiply(const Input& input, const InputSource& source,
@@ -167,7 +167,7 @@ CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaIte
   std::vector<bool> made(input.forms.size());
   for (const CudaItem& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
-    cuda::Product& product = coded.products.emplace_back();
+    cuda::Matmul& product = coded.products.emplace_back();
     for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
       const auto index = static_cast<size_t>(item.linear->input[pass]);
       const PreparedInput& form = input.forms[index];
@@ -198,14 +198,14 @@ void CudaSites::coded(const Input& input, const InputSource& source,
     cuda::prepare(source, forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
                   stream);
   if (m <= kMaxVectors) {
-    cuda::multiply(std::span<const cuda::Product>(coded.products), m, stream);
+    cuda::gemv(std::span<const cuda::Matmul>(coded.products), m, stream);
   } else {
-    cuda::multiply_many(coded.products, m, stream);
+    cuda::int8_gemm(coded.products, m, stream);
   }
 }
 
-bool CudaSites::add_to(cuda::StepProgram& program, const Input& input, const InputSource& source,
-                       std::span<const CudaItem> items) {
+bool CudaSites::add_to(cuda::PersistentProgram& program, const Input& input,
+                       const InputSource& source, std::span<const CudaItem> items) {
   if (exact_) return false;
   for (const CudaItem& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
@@ -223,13 +223,13 @@ void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items
   form.rows = float_rows_.as();
   form.stride = extent_.stride;
   cuda::prepare(source, {&form, 1}, m, stream);
-  std::vector<cuda::DenseProduct> products;
+  std::vector<cuda::DenseMatmul> products;
   for (const CudaItem& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
     products.push_back({&weights.dense, float_rows_.as<float>(), extent_.stride, bias_of(weights),
                         item.y, item.ldy, item.add});
   }
-  cuda::multiply(std::span<const cuda::DenseProduct>(products), m, stream);
+  cuda::gemv(std::span<const cuda::DenseMatmul>(products), m, stream);
 }
 
 // Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
@@ -253,9 +253,9 @@ void CudaSites::rows_of_type(DType type, const InputSource& source, std::span<co
   form.rows = rows_.as();
   form.stride = extent_.stride;
   form.row_type = type;
-  std::vector<cuda::RowProduct> products;
+  std::vector<cuda::RowMatmul> products;
   for (const CudaItem& item : items) {
-    products.push_back(row_product(item));
+    products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }
   cuda::prepare(source, {&form, 1}, m, stream);
@@ -270,9 +270,9 @@ void CudaSites::weight_side(const InputSource& source, std::span<const CudaItem>
   form.rows = vectors ? float_rows_.as() : rows_.as();
   form.stride = extent_.stride;
   form.row_type = vectors ? DType::f32 : DType::bf16;
-  std::vector<cuda::RowProduct> products;
+  std::vector<cuda::RowMatmul> products;
   for (const CudaItem& item : items) {
-    products.push_back(row_product(item));
+    products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }
   cuda::prepare(source, {&form, 1}, m, stream);

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "kernels/cuda/gemm/dequantized_gemm.h"
 #include "kernels/cuda/persistent/program.h"
 #include "model/cuda/weights.h"
 #include "model/model.h"
@@ -47,7 +47,7 @@ class CudaSites {
   void multiply(const Input& input, const cuda::InputSource& source,
                 std::span<const CudaItem> items, int64_t m, cuda::Stream stream);
   // The same for one row, as a part of a program. False if it cannot be.
-  bool add_to(cuda::StepProgram& program, const Input& input, const cuda::InputSource& source,
+  bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
               std::span<const CudaItem> items);
 
  private:
@@ -56,7 +56,7 @@ class CudaSites {
     int64_t stride = 0;          // of float and 16-bit rows
     int64_t quantized_rows = 0;  // that int8 inputs are made of at once
     int64_t row_bytes = 2;       // per value of rows for long prompts
-    uint64_t scratch = 0;        // for reconstructed weights
+    uint64_t scratch = 0;        // for dequantized weights
     bool prompts = false;        // cuBLASLt is used
     bool rows = false;           // that or products that rotate weights are
   };
@@ -65,7 +65,7 @@ class CudaSites {
   // What int8 products of one input need: forms that are made once, and the products.
   struct Coded {
     std::vector<cuda::InputForm> forms;
-    std::vector<cuda::Product> products;
+    std::vector<cuda::Matmul> products;
   };
   Coded describe(const Input& input, std::span<const CudaItem> items);
 
@@ -87,7 +87,7 @@ class CudaSites {
   std::vector<cuda::Activations> quantized_;  // as Model::buffers
   cuda::Buffer float_rows_;                   // [16][stride], for plain weights
   cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
-  std::unique_ptr<cuda::PromptProducts> prompt_;
+  std::unique_ptr<cuda::DequantizedGemm> prompt_;
 };
 
 }  // namespace walsh

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "quantize/scalar/encode_rows.h"
 #include "quantize/feedback/feedback_encoder.h"
 #include "quantize/product/product_tensor.h"
+#include "quantize/scalar/encode_rows.h"
 #include "quantize/trellis/trellis_tensor.h"
 
 namespace walsh::detail {

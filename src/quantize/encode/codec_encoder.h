@@ -4,8 +4,8 @@
 
 #include "base/thread_pool.h"
 #include "quantize/encode/encode_source.h"
-#include "quantize/scalar/encoder.h"
 #include "quantize/feedback/error_feedback.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh::detail {
 

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "base/half.h"
-#include "quantize/scalar/encoder_codebook.h"
-#include "quantize/scalar/encoder_search.h"
 #include "quantize/feedback/feedback_encoder.h"
 #include "quantize/feedback/feedback_strip.h"
+#include "quantize/scalar/encoder_codebook.h"
+#include "quantize/scalar/encoder_search.h"
 #include "quantize/scalar/scalar_passes.h"
 
 namespace walsh::detail {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "quantize/source/balance.h"
 #include "quantize/pipeline/compressor.h"
+#include "quantize/source/balance.h"
 #include "quantize/source/fold.h"
 #include "walsh/error.h"
 

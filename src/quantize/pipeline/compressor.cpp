@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "base/aligned.h"
-#include "quantize/source/balance.h"
 #include "quantize/encode/codec_encoder.h"
 #include "quantize/encode/encode_source.h"
 #include "quantize/encode/encode_tensor.h"
 #include "quantize/encode/scale_range.h"
+#include "quantize/source/balance.h"
 #include "quantize/trellis/trellis_tensor.h"
 #include "walsh/error.h"
 #include "walsh/version.h"

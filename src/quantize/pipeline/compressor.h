@@ -11,11 +11,11 @@
 #include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "io/checksum.h"
-#include "quantize/feedback/calibration.h"
-#include "quantize/source/checkpoint_source.h"
 #include "quantize/cuda/encoder.h"
-#include "quantize/source/fold.h"
+#include "quantize/feedback/calibration.h"
 #include "quantize/recipe/recipe.h"
+#include "quantize/source/checkpoint_source.h"
+#include "quantize/source/fold.h"
 
 namespace walsh {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/aligned.h"
-#include "quantize/source/balance.h"
 #include "quantize/pipeline/compressor.h"
+#include "quantize/source/balance.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -4,8 +4,8 @@
 #include <system_error>
 
 #include "arch/plan.h"
-#include "quantize/source/checkpoint_source.h"
 #include "quantize/file/walsh_file.h"
+#include "quantize/source/checkpoint_source.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -9,9 +9,9 @@
 #include "io/json.h"
 #include "io/printable.h"
 #include "quantize/encode/bounds.h"
+#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/resume.h"
 #include "quantize/pipeline/run_time.h"
-#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 

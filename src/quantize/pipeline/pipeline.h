@@ -19,7 +19,8 @@ struct QuantizeProgress {
   double seconds_left = -1;  // estimated; negative if nothing is known yet
 };
 
-// A tensor whose error is more than a little above the bound of its format (quantize/encode/bounds.h).
+// A tensor whose error is more than a little above the bound of its format
+// (quantize/encode/bounds.h).
 struct MissedBound {
   std::string tensor;
   const Format* format = nullptr;
@@ -46,9 +47,10 @@ QuantizeSummary predict(const Compressor& source);
 // Writes the compressed checkpoint as a walsh file at `path`, atomically: it appears whole or not
 // at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
 // its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
-// was encoded in a trellis format until then stays in a file beside `path` (quantize/pipeline/resume.h), and
-// the next call continues with it; the bytes are those of a run without a stop. `note` is told if
-// that cannot be; nothing fails for it, nor once the file is in its place.
+// was encoded in a trellis format until then stays in a file beside `path`
+// (quantize/pipeline/resume.h), and the next call continues with it; the bytes are those of a run
+// without a stop. `note` is told if that cannot be; nothing fails for it, nor once the file is in
+// its place.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress,
                                  const NoteFunction& note = {});

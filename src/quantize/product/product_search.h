@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "quantize/scalar/encoder.h"
 #include "quantize/product/product_kernels.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh::detail {
 

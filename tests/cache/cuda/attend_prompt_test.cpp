@@ -23,7 +23,7 @@ void expect_reference(const Case& c, uint64_t seed = 1) {
   test::expect_reference(p, device.attend());
 }
 
-class GpuCodedPrompt : public testing::Test {
+class GpuCodedPrefill : public testing::Test {
  protected:
   void SetUp() override {
     if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
@@ -33,7 +33,7 @@ class GpuCodedPrompt : public testing::Test {
 constexpr int kPositions[] = {0, 5, 31, 40, 200, 1000}, kRows[] = {1, 17, 64, 130, 300};
 constexpr int kGroups[] = {1, 4, 8};
 
-TEST_F(GpuCodedPrompt, IsTheReferenceForEveryHeadSize) {
+TEST_F(GpuCodedPrefill, IsTheReferenceForEveryHeadSize) {
   size_t i = 0;
   for (const int dim : {64, 128, 256}) {
     for (const int position : kPositions) {
@@ -54,7 +54,7 @@ TEST_F(GpuCodedPrompt, IsTheReferenceForEveryHeadSize) {
   }
 }
 
-TEST_F(GpuCodedPrompt, IsTheReferenceForEveryPlace) {
+TEST_F(GpuCodedPrefill, IsTheReferenceForEveryPlace) {
   for (const int exact : kExact) {
     for (const int window : kWindows) {
       for (const int position : kPositions) {
@@ -75,7 +75,7 @@ TEST_F(GpuCodedPrompt, IsTheReferenceForEveryPlace) {
   }
 }
 
-TEST_F(GpuCodedPrompt, IsTheReferenceUnderACap) {
+TEST_F(GpuCodedPrefill, IsTheReferenceUnderACap) {
   for (const int dim : {64, 128, 256}) {
     for (const int key_bits : kBits) {
       for (const int window : {0, 60}) {
@@ -95,21 +95,21 @@ TEST_F(GpuCodedPrompt, IsTheReferenceUnderACap) {
   }
 }
 
-TEST_F(GpuCodedPrompt, SeesEveryVisiblePositionOnce) {
+TEST_F(GpuCodedPrefill, SeesEveryVisiblePositionOnce) {
   test::expect_each_position_once(210, [](const DeviceProblem& device) {
     device.load();
     return device.attend();
   });
 }
 
-TEST_F(GpuCodedPrompt, NanQueriesStayInTheirRow) {
+TEST_F(GpuCodedPrefill, NanQueriesStayInTheirRow) {
   test::expect_nan_queries_stay(70, [](const DeviceProblem& device) {
     device.load();
     return device.attend();
   });
 }
 
-TEST_F(GpuCodedPrompt, RefusesShapesThatItCannotRead) {
+TEST_F(GpuCodedPrefill, RefusesShapesThatItCannotRead) {
   Case c{64, 2, 1};
   Problem p(c);
   DeviceProblem device(p);

@@ -16,7 +16,7 @@ using test::kExact;
 using test::kWindows;
 using test::Problem;
 
-class GpuCodedRows : public testing::Test {
+class GpuCodedDecode : public testing::Test {
  protected:
   void SetUp() override {
     if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
@@ -33,7 +33,7 @@ void expect_reference(const Case& c, uint64_t seed = 1, int64_t longest = 0) {
 constexpr int kPositions[] = {0, 5, 31, 33, 40, 63, 64, 200, 1000, 3000};
 constexpr int kGroups[] = {1, 4, 8, 9};
 
-TEST_F(GpuCodedRows, AreTheReferenceForEveryPairOfCodes) {
+TEST_F(GpuCodedDecode, AreTheReferenceForEveryPairOfCodes) {
   for (const int dim : {64, 128, 256}) {
     for (const int key_bits : kBits) {
       for (const int value_bits : kBits) {
@@ -52,7 +52,7 @@ TEST_F(GpuCodedRows, AreTheReferenceForEveryPairOfCodes) {
   }
 }
 
-TEST_F(GpuCodedRows, AreTheReferenceForEveryPlace) {
+TEST_F(GpuCodedDecode, AreTheReferenceForEveryPlace) {
   uint64_t i = 0;
   for (const int exact : kExact) {
     for (const int window : kWindows) {
@@ -75,7 +75,7 @@ TEST_F(GpuCodedRows, AreTheReferenceForEveryPlace) {
   }
 }
 
-TEST_F(GpuCodedRows, AreTheReferenceForEveryBatch) {
+TEST_F(GpuCodedDecode, AreTheReferenceForEveryBatch) {
   for (const int rows : {2, 5, 16, 30}) {
     for (const int position : {20, 600}) {
       Case c{128, 2, 3};
@@ -94,7 +94,7 @@ TEST_F(GpuCodedRows, AreTheReferenceForEveryBatch) {
 }
 
 // So many rows and heads that a warp goes through its ring several times.
-TEST_F(GpuCodedRows, AreTheReferenceInLongParts) {
+TEST_F(GpuCodedDecode, AreTheReferenceInLongParts) {
   for (const int bits : kBits) {
     Case c{64, 8, 1};
     c.position = 2000;
@@ -106,7 +106,7 @@ TEST_F(GpuCodedRows, AreTheReferenceInLongParts) {
 }
 
 // The offset of the keys is inside the cap.
-TEST_F(GpuCodedRows, AreTheReferenceUnderACap) {
+TEST_F(GpuCodedDecode, AreTheReferenceUnderACap) {
   for (const int dim : {64, 128, 256}) {
     for (const int key_bits : kBits) {
       for (const int window : {0, 90}) {
@@ -126,18 +126,18 @@ TEST_F(GpuCodedRows, AreTheReferenceUnderACap) {
   }
 }
 
-TEST_F(GpuCodedRows, SeeEveryVisiblePositionOnce) {
+TEST_F(GpuCodedDecode, SeeEveryVisiblePositionOnce) {
   test::expect_each_position_once(
       30, [](const DeviceProblem& device) { return device.attend_single(200); });
 }
 
-TEST_F(GpuCodedRows, NanQueriesStayInTheirRow) {
+TEST_F(GpuCodedDecode, NanQueriesStayInTheirRow) {
   test::expect_nan_queries_stay(
       7, [](const DeviceProblem& device) { return device.attend_single(107); });
 }
 
 // What a sliding window or the exact first positions hide may be anything.
-TEST_F(GpuCodedRows, NanOfHiddenPositionsDoesNotMatter) {
+TEST_F(GpuCodedDecode, NanOfHiddenPositionsDoesNotMatter) {
   for (const int window : {0, 20, 90}) {
     for (const int bits : kBits) {
       if (window == 0 && bits == 0) continue;  // weights of 0 times NaN, as the exact ones give
@@ -167,7 +167,7 @@ TEST_F(GpuCodedRows, NanOfHiddenPositionsDoesNotMatter) {
   }
 }
 
-TEST_F(GpuCodedRows, LargeScalesOfValuesStayFinite) {
+TEST_F(GpuCodedDecode, LargeScalesOfValuesStayFinite) {
   for (const int bits : {2, 3, 4}) {
     Case c{128, 1, 4};
     c.position = 400;
@@ -185,7 +185,7 @@ TEST_F(GpuCodedRows, LargeScalesOfValuesStayFinite) {
   }
 }
 
-TEST_F(GpuCodedRows, RefuseShapesThatTheyCannotRead) {
+TEST_F(GpuCodedDecode, RefuseShapesThatTheyCannotRead) {
   Case c{64, 2, 1};
   Problem p(c);
   DeviceProblem device(p);

@@ -59,7 +59,7 @@ double error_of(const Plain& w, const std::vector<float>& x, const std::vector<f
   return worst;
 }
 
-TEST(GpuDenseProducts, MatchDoublePrecision) {
+TEST(GpuDenseGemv, MatchDoublePrecision) {
   WALSH_NEED_GPU();
   struct Shape {
     int64_t rows, cols, m;
@@ -75,20 +75,20 @@ TEST(GpuDenseProducts, MatchDoublePrecision) {
         const auto x = random_values(s.m * s.cols, 2, size);
         const Buffer dx = to_device(x);
         Buffer y(static_cast<uint64_t>(s.m * s.rows) * 4);
-        DenseProduct p;
+        DenseMatmul p;
         p.weights = &w.device;
         p.x = dx.as<float>();
         p.ldx = s.cols;
         p.y = y.as<float>();
         p.ldy = s.rows;
-        multiply({&p, 1}, s.m, nullptr);
+        gemv({&p, 1}, s.m, nullptr);
         EXPECT_LT(error_of(w, x, to_host<float>(y), s.m), 3e-6);
       }
     }
   }
 }
 
-TEST(GpuDenseProducts, SeveralWithBiasAndSum) {
+TEST(GpuDenseGemv, SeveralWithBiasAndSum) {
   WALSH_NEED_GPU();
   constexpr int64_t kCols = 512, kM = 3;
   const Plain a(DType::bf16, 64, kCols, 3), b(DType::bf16, 20, kCols, 4),
@@ -96,7 +96,7 @@ TEST(GpuDenseProducts, SeveralWithBiasAndSum) {
   const auto x = random_values(kM * kCols, 6), bias = random_values(64, 7);
   const Buffer dx = to_device(x), dbias = to_device(bias);
   Buffer ya(64 * kM * 4), yb(20 * kM * 4, true), yc(5 * kM * 4);
-  DenseProduct products[3];
+  DenseMatmul products[3];
   const Plain* weights[] = {&a, &b, &c};
   Buffer* outputs[] = {&ya, &yb, &yc};
   for (size_t i = 0; i < 3; ++i) {
@@ -108,8 +108,8 @@ TEST(GpuDenseProducts, SeveralWithBiasAndSum) {
   }
   products[0].bias = dbias.as<float>();
   products[1].add = true;
-  multiply(products, kM, nullptr);
-  multiply({products + 1, 1}, kM, nullptr);  // once more: twice the product
+  gemv(products, kM, nullptr);
+  gemv({products + 1, 1}, kM, nullptr);  // once more: twice the product
   auto got = to_host<float>(ya);
   for (size_t i = 0; i < got.size(); ++i)
     got[i] -= bias[i % 64];
@@ -121,7 +121,7 @@ TEST(GpuDenseProducts, SeveralWithBiasAndSum) {
   EXPECT_LT(error_of(c, x, to_host<float>(yc), kM), 3e-6);
 }
 
-TEST(GpuDenseProducts, ATokenDoesNotDependOnTheOthers) {
+TEST(GpuDenseGemv, ATokenDoesNotDependOnTheOthers) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 50, kCols = 1024, kM = 16;
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -130,13 +130,13 @@ TEST(GpuDenseProducts, ATokenDoesNotDependOnTheOthers) {
     std::vector<float> all;
     for (const int64_t m : {16, 1, 2, 4, 9}) {
       Buffer y(static_cast<uint64_t>(m * kRows) * 4);
-      DenseProduct p;
+      DenseMatmul p;
       p.weights = &w.device;
       p.x = x.as<float>();
       p.ldx = kCols;
       p.y = y.as<float>();
       p.ldy = kRows;
-      multiply({&p, 1}, m, nullptr);
+      gemv({&p, 1}, m, nullptr);
       const auto got = to_host<float>(y);
       if (m == kM) all = got;
       for (size_t i = 0; i < got.size(); ++i)

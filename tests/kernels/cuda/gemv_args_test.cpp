@@ -12,7 +12,7 @@
 namespace walsh::cuda {
 namespace {
 
-using detail::PassProduct;
+using detail::PassMatmul;
 
 Matrix matrix(const char* format, int64_t cols) {
   Matrix m;
@@ -23,10 +23,10 @@ Matrix matrix(const char* format, int64_t cols) {
   return m;
 }
 
-TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
+TEST(GemvLaunches, HoldNeighboursOfOneKindAndInput) {
   const Matrix a = matrix("tq3", 512), b = matrix("tq4", 512);
   Activations x, other;
-  std::vector<Product> products(7);
+  std::vector<Matmul> products(7);
   const Matrix* const first[] = {&a, &a, &a, &a, &b, &a, &a};
   for (size_t i = 0; i < products.size(); ++i) {
     products[i].pass[0] = first[i];
@@ -35,7 +35,7 @@ TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
   products[1].pass[1] = products[5].pass[1] = &b;
   products[1].input[1] = products[5].input[1] = &x;
   std::vector<size_t> sizes;
-  const auto all = [&](std::span<const PassProduct> group) {
+  const auto all = [&](std::span<const PassMatmul> group) {
     sizes.push_back(group.size());
     return true;
   };
@@ -45,7 +45,7 @@ TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
   EXPECT_TRUE(detail::for_launches(products, 1, all));
   EXPECT_EQ(sizes, (std::vector<size_t>{2}));
   sizes.clear();
-  const auto none = [&](std::span<const PassProduct> group) {
+  const auto none = [&](std::span<const PassMatmul> group) {
     sizes.push_back(group.size());
     return false;
   };
@@ -53,17 +53,17 @@ TEST(ProductLaunches, HoldNeighboursOfOneKindAndInput) {
   EXPECT_EQ(sizes, (std::vector<size_t>{3}));
 }
 
-TEST(ProductLaunches, PhasesOfAStepHoldNeighboursOfOneInputWhateverTheirCodes) {
+TEST(GemvLaunches, PhasesHoldNeighboursOfOneInputWhateverTheirCodes) {
   const Matrix a = matrix("tq3", 512), b = matrix("tq4", 512), c = matrix("tq3", 768);
   Activations x, other;
-  std::vector<Product> products(6);
+  std::vector<Matmul> products(6);
   const Matrix* const first[] = {&a, &b, &a, &b, &a, &c};
   for (size_t i = 0; i < products.size(); ++i) {
     products[i].pass[0] = first[i];
     products[i].input[0] = i == 4 ? &other : &x;
   }
   std::vector<size_t> sizes;
-  EXPECT_TRUE(detail::for_inputs(products, 0, [&](std::span<const PassProduct> group) {
+  EXPECT_TRUE(detail::for_inputs(products, 0, [&](std::span<const PassMatmul> group) {
     sizes.push_back(group.size());
     return true;
   }));
@@ -95,7 +95,7 @@ TEST(MatrixCode, HasTheLevelsOfEveryScalarFormat) {
 }
 
 // Kernels take codes of four bits below 8 as negative levels, and negate them.
-TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
+TEST(GemvLaunches, RefuseLevelsThatAreNotInOrder) {
   ScalarCode code = get_format("tq4").code[0];
   int8_t levels[16];
   std::copy_n(code.levels_i8, 16, levels);
@@ -108,25 +108,25 @@ TEST(ProductLaunches, RefuseLevelsThatAreNotInOrder) {
   EXPECT_THROW(matrix_code(code), Error);
 }
 
-void expect_fit(int architecture, int64_t shared, const MatvecKind& of, MatvecArgs args) {
+void expect_fit(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
   const int most = detail::plan_slices(of, shared, architecture, args);
-  EXPECT_GE(args.slice_units, 1);
-  EXPECT_LE(args.slice_units, args.units);
-  MatvecKind kind = of;
+  EXPECT_GE(args.slice_k_tiles, 1);
+  EXPECT_LE(args.slice_k_tiles, args.k_tiles);
+  GemvKind kind = of;
   for (args.m = 1; args.m <= most; ++args.m) {
     args.vectors = args.m * args.planes;
     kind.tiles8 = detail::tiles_of_8(args.vectors);
-    EXPECT_LE(detail::matvec_bytes(kind, args, architecture),
+    EXPECT_LE(detail::gemv_bytes(kind, args, architecture),
               shared - 1024 - table_bytes(kind.decoder))
         << "code for " << architecture << " decoder " << static_cast<int>(kind.decoder) << " flush "
-        << kind.flush << " group " << args.x_group << " vectors " << args.vectors << " units "
-        << args.units;
+        << kind.flush << " group " << args.x_group << " vectors " << args.vectors << " k-tiles "
+        << args.k_tiles;
   }
 }
 
 // Rings are as deep as few vectors allow: every number of them has to fit. Code for 8.0 also runs
 // on 8.6, which has less memory.
-TEST(ProductLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
+TEST(GemvLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
   const std::pair<int, int64_t> devices[] = {
       {80, 166912}, {80, 101376}, {86, 101376}, {90, 232448}, {120, 101376}};
   const std::pair<int, int> groups[] = {{32, 32}, {32, 128}, {128, 128}};  // flush, inputs
@@ -134,9 +134,9 @@ TEST(ProductLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
     for (const DecoderKind decoder : kDecoders) {
       for (const auto& [flush, x_group] : groups) {
         for (const int planes : {1, 2}) {
-          for (const int units : {1, 5, 16, 32, 43, 56, 112, 500}) {
-            MatvecArgs args;
-            args.units = units;
+          for (const int k_tiles : {1, 5, 16, 32, 43, 56, 112, 500}) {
+            GemvArgs args;
+            args.k_tiles = k_tiles;
             args.x_group = x_group;
             args.planes = planes;
             expect_fit(architecture, shared, {decoder, flush}, args);

@@ -44,8 +44,8 @@ struct Inputs {
   }
 };
 
-Product product_of(const Weights& w, const Inputs& x, float* y) {
-  Product p;
+Matmul product_of(const Weights& w, const Inputs& x, float* y) {
+  Matmul p;
   for (size_t pass = 0; pass < w.device.size(); ++pass) {
     p.pass[pass] = &w.device[pass];
     p.input[pass] = &x.device[pass];
@@ -68,8 +68,8 @@ std::vector<float> multiply_on_cpu(const Weights& w, const Inputs& x, int64_t m)
 std::vector<float> multiply_on_gpu(const Weights& w, const Inputs& x, int64_t m) {
   Buffer y(static_cast<uint64_t>(m * w.host.tensor.rows) * sizeof(float));
   cuda::fill_zero(y.as(), y.bytes(), nullptr);
-  const Product p = product_of(w, x, y.as<float>());
-  multiply({&p, 1}, m, nullptr);
+  const Matmul p = product_of(w, x, y.as<float>());
+  gemv({&p, 1}, m, nullptr);
   return to_host<float>(y);
 }
 
@@ -85,7 +85,7 @@ void for_coded_formats(const Body& body) {
 
 // One unit of columns is one warp's and added up in the order of the CPU: integer sums, scales and
 // float operations all show in the bits.
-TEST(GpuProducts, ShortRowsHaveTheBitsOfTheCpu) {
+TEST(GpuGemv, ShortRowsHaveTheBitsOfTheCpu) {
   WALSH_NEED_GPU();
   for_coded_formats([](const Format& format) {
     // Planes are summed apart, offsets per group of inputs.
@@ -98,7 +98,7 @@ TEST(GpuProducts, ShortRowsHaveTheBitsOfTheCpu) {
   });
 }
 
-TEST(GpuProducts, IntegerSumsAreExact) {
+TEST(GpuGemv, IntegerSumsAreExact) {
   WALSH_NEED_GPU();
   const Format& format = get_format("q8_0");
   constexpr int64_t kRows = 33, kCols = 1056;
@@ -118,12 +118,12 @@ TEST(GpuProducts, IntegerSumsAreExact) {
     const Matrix w = upload_matrix(t.tensor, 0, uploader, staging);
     uploader.synchronize();
     Buffer y(static_cast<uint64_t>(kRows * m) * sizeof(float));
-    Product p;
+    Matmul p;
     p.pass[0] = &w;
     p.input[0] = &dx;
     p.y = y.as<float>();
     p.ldy = kRows;
-    multiply({&p, 1}, m, nullptr);
+    gemv({&p, 1}, m, nullptr);
     const auto got = to_host<float>(y);
     for (int64_t token = 0; token < m; ++token) {
       for (int64_t row = 0; row < kRows; ++row) {
@@ -140,7 +140,7 @@ TEST(GpuProducts, IntegerSumsAreExact) {
   }
 }
 
-TEST(GpuProducts, MatchTheCpuForEveryFormatAndShape) {
+TEST(GpuGemv, MatchTheCpuForEveryFormatAndShape) {
   WALSH_NEED_GPU();
   struct Shape {
     int64_t rows, cols, m;
@@ -158,7 +158,7 @@ TEST(GpuProducts, MatchTheCpuForEveryFormatAndShape) {
   });
 }
 
-TEST(GpuProducts, CodedWeightsTakeInputsWithScalesPer32Columns) {
+TEST(GpuGemv, CodedWeightsTakeInputsWithScalesPer32Columns) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 40, kCols = 1376, kM = 3;
   for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4", "tq3:full"}) {
@@ -171,7 +171,7 @@ TEST(GpuProducts, CodedWeightsTakeInputsWithScalesPer32Columns) {
   }
 }
 
-TEST(GpuProducts, ATokenDoesNotDependOnTheOthers) {
+TEST(GpuGemv, ATokenDoesNotDependOnTheOthers) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 70, kM = 16;
   for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4+4", "q8_0"}) {
@@ -190,7 +190,7 @@ TEST(GpuProducts, ATokenDoesNotDependOnTheOthers) {
   }
 }
 
-TEST(GpuProducts, SeveralProductsBiasesAndSumsInOneCall) {
+TEST(GpuGemv, SeveralProductsBiasesAndSumsInOneCall) {
   WALSH_NEED_GPU();
   constexpr int64_t kCols = 1024, kM = 2;
   const Format& format = get_format("itq3_s");
@@ -200,11 +200,11 @@ TEST(GpuProducts, SeveralProductsBiasesAndSumsInOneCall) {
   const auto bias = random_values(96, 16), before = random_values(24 * kM, 17);
   const Buffer dbias = to_device(bias);
   Buffer yq(96 * kM * 4), yk = to_device(before), yv(24 * kM * 4);
-  Product products[] = {product_of(q, x, yq.as<float>()), product_of(k, x, yk.as<float>()),
-                        product_of(v, x, yv.as<float>())};
+  Matmul products[] = {product_of(q, x, yq.as<float>()), product_of(k, x, yk.as<float>()),
+                       product_of(v, x, yv.as<float>())};
   products[0].bias = dbias.as<float>();
   products[1].add = true;
-  multiply(products, kM, nullptr);
+  gemv(products, kM, nullptr);
   auto eq = multiply_on_cpu(q, x, kM), ek = multiply_on_cpu(k, x, kM);
   for (size_t i = 0; i < eq.size(); ++i)
     eq[i] += bias[i % 96];
@@ -215,15 +215,15 @@ TEST(GpuProducts, SeveralProductsBiasesAndSumsInOneCall) {
   expect_close(to_host<float>(yv), multiply_on_cpu(v, x, kM), 1e-5);
 }
 
-TEST(GpuProducts, RefuseWhatTheyCannotMultiply) {
+TEST(GpuGemv, RefuseWhatTheyCannotMultiply) {
   WALSH_NEED_GPU();
   const Format& format = get_format("tq3");
   const Weights w(format, 16, 512, 23);
   const Inputs x(format, 2, 256, 24);
   Buffer y(16 * 32 * 4);
-  const Product p = product_of(w, x, y.as<float>());
-  EXPECT_THROW(multiply({&p, 1}, 2, nullptr), Error);   // columns differ
-  EXPECT_THROW(multiply({&p, 1}, 17, nullptr), Error);  // too many vectors
+  const Matmul p = product_of(w, x, y.as<float>());
+  EXPECT_THROW(gemv({&p, 1}, 2, nullptr), Error);   // columns differ
+  EXPECT_THROW(gemv({&p, 1}, 17, nullptr), Error);  // too many vectors
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-class PromptTileTest : public ::testing::Test {
+class Int8TileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
@@ -82,14 +82,14 @@ std::vector<float> integer_weights(const RandomWeights& w, int pass) {
 
 enum class Way { chosen, large, medium, small };
 
-void run_many(Way way, const Product& p, int64_t m) {
+void run_many(Way way, const Matmul& p, int64_t m) {
   using detail::TileShape;
-  if (way == Way::chosen) return multiply_many({&p, 1}, m, nullptr);
-  detail::multiply_tiles({&p, 1}, m,
-                         way == Way::large    ? TileShape::large
-                         : way == Way::medium ? TileShape::medium
-                                              : TileShape::small,
-                         nullptr);
+  if (way == Way::chosen) return int8_gemm({&p, 1}, m, nullptr);
+  detail::gemm_by_tiles({&p, 1}, m,
+                        way == Way::large    ? TileShape::large
+                        : way == Way::medium ? TileShape::medium
+                                             : TileShape::small,
+                        nullptr);
 }
 
 void expect_many(const char* name, int64_t rows, int64_t cols, int64_t m, int group, int planes,
@@ -103,7 +103,7 @@ void expect_many(const char* name, int64_t rows, int64_t cols, int64_t m, int gr
   const int64_t used = padded_cols(*w.tensor.format, cols);
   const RandomActivations x[2] = {{m, used, width, group, planes, 8},
                                   {m, used, width, group, planes, 9}};
-  Product p;
+  Matmul p;
   std::vector<float> joined, inputs;  // both passes as one long row
   const int passes = w.tensor.format->passes;
   std::vector<float> part[2] = {integer_weights(w, 0),
@@ -135,7 +135,7 @@ void expect_many(const char* name, int64_t rows, int64_t cols, int64_t m, int gr
                         << group << " planes " << planes << " at " << o.where;
 }
 
-TEST_F(PromptTileTest, multiply_every_format) {
+TEST_F(Int8TileTest, multiply_every_format) {
   for (const Format& format : all_formats()) {
     if (!scalar_code(format)) continue;
     const int group = format.rotation_block != 0 ? 128 : 32;
@@ -144,7 +144,7 @@ TEST_F(PromptTileTest, multiply_every_format) {
   }
 }
 
-TEST_F(PromptTileTest, multiply_with_other_groups_planes_and_sizes) {
+TEST_F(Int8TileTest, multiply_with_other_groups_planes_and_sizes) {
   expect_many("tq2", 33, 512, 65, 32, 1, false);
   expect_many("itq3_s", 64, 768, 70, 32, 1, false);
   expect_many("itq3_s", 64, 768, 70, 128, 2, true);
@@ -152,7 +152,7 @@ TEST_F(PromptTileTest, multiply_with_other_groups_planes_and_sizes) {
   expect_many("tq3", 1, 4096, 18, 128, 1, false);
 }
 
-TEST_F(PromptTileTest, of_every_shape_agree_with_the_sums) {
+TEST_F(Int8TileTest, of_every_shape_agree_with_the_sums) {
   for (Way way : {Way::large, Way::medium, Way::small}) {
     expect_many("itq3_s", 290, 1280, 131, 128, 1, true, way);
     expect_many("tq2", 33, 512, 9, 128, 1, false, way);
@@ -162,25 +162,25 @@ TEST_F(PromptTileTest, of_every_shape_agree_with_the_sums) {
   }
 }
 
-TEST_F(PromptTileTest, three_products_of_different_formats_share_their_inputs) {
+TEST_F(Int8TileTest, three_products_of_different_formats_share_their_inputs) {
   const char* names[] = {"itq3_s", "itq3_s", "tq4"};
   const RandomActivations x(50, 512, 512, 128, 1, 4);
   std::vector<std::unique_ptr<RandomWeights>> weights;
   std::vector<Buffer> y;
-  std::vector<Product> products;
+  std::vector<Matmul> products;
   for (size_t i = 0; i < 3; ++i) {
     auto& w = *weights.emplace_back(std::make_unique<RandomWeights>(
         get_format(names[i]), 40 + 30 * static_cast<int64_t>(i), 512, 60 + i));
     w.upload();
     y.push_back(to_device(std::vector<float>(static_cast<size_t>(50 * w.tensor.rows), 0.0f)));
-    Product p;
+    Matmul p;
     p.pass[0] = &w.pass[0];
     p.input[0] = &x.device;
     p.y = y.back().as<float>();
     p.ldy = w.tensor.rows;
     products.push_back(p);
   }
-  multiply_many(products, 50, nullptr);
+  int8_gemm(products, 50, nullptr);
   for (size_t i = 0; i < 3; ++i) {
     const RandomWeights& w = *weights[i];
     const Outcome o = compare(to_host<float>(y[i]), w.tensor.rows, integer_weights(w, 0), x.values,
@@ -189,18 +189,18 @@ TEST_F(PromptTileTest, three_products_of_different_formats_share_their_inputs) {
   }
 }
 
-TEST_F(PromptTileTest, keep_a_nan_in_its_vector_and_neighbours_apart) {
+TEST_F(Int8TileTest, keep_a_nan_in_its_vector_and_neighbours_apart) {
   RandomWeights w(get_format("itq3_s"), 48, 512, 2);
   w.upload();
   RandomActivations x(40, 512, 512, 128, 1, 4);
   const auto run = [&] {
     const Buffer y = to_device(std::vector<float>(40 * 48, 0.0f));
-    Product p;
+    Matmul p;
     p.pass[0] = &w.pass[0];
     p.input[0] = &x.device;
     p.y = y.as<float>();
     p.ldy = 48;
-    multiply_many({&p, 1}, 40, nullptr);
+    int8_gemm({&p, 1}, 40, nullptr);
     return to_host<float>(y);
   };
   const std::vector<float> before = run();

@@ -18,7 +18,7 @@ namespace {
 
 #define WALSH_NEED_STEPS() \
   WALSH_NEED_GPU();        \
-  if (!StepProgram::available()) GTEST_SKIP() << "no GPU that runs whole steps"
+  if (!PersistentProgram::available()) GTEST_SKIP() << "no GPU that runs whole steps"
 
 // How often a program is launched, since blocks meet differently every time.
 int launches() {
@@ -55,8 +55,8 @@ struct Forms {
     }
   }
 
-  Product product(const std::vector<Matrix>& passes, float* y) const {
-    Product p;
+  Matmul product(const std::vector<Matrix>& passes, float* y) const {
+    Matmul p;
     for (size_t pass = 0; pass < passes.size(); ++pass) {
       p.pass[pass] = &passes[pass];
       p.input[pass] = forms[pass].out;
@@ -91,17 +91,17 @@ void expect_products(const Format& format, int64_t cols, bool norm) {
   const auto run = [&](bool whole) {
     Buffer ya(2500 * 4);
     Buffer yb = to_device(random_values(33, 7));
-    Product products[] = {forms.product(a, ya.as<float>()), forms.product(b, yb.as<float>())};
+    Matmul products[] = {forms.product(a, ya.as<float>()), forms.product(b, yb.as<float>())};
     products[0].bias = bias.as<float>();
     products[1].add = true;
     if (whole) {
-      StepProgram program;
+      PersistentProgram program;
       EXPECT_TRUE(program.multiply(source, forms.forms, products));
       EXPECT_TRUE(program.finish());
       program.launch(nullptr);
     } else {
       prepare(source, forms.forms, 1, nullptr);
-      multiply(products, 1, nullptr);
+      gemv(products, 1, nullptr);
     }
     auto y = to_host<float>(ya);
     const auto rest = to_host<float>(yb);
@@ -111,7 +111,7 @@ void expect_products(const Format& format, int64_t cols, bool norm) {
   expect_close(run(true), run(false), 2e-5);
 }
 
-TEST(GpuStep, MultipliesAsSingleLaunchesInEveryFormat) {
+TEST(GpuPersistent, MultipliesAsSingleLaunchesInEveryFormat) {
   WALSH_NEED_STEPS();
   for (const Format& format : all_formats()) {
     if (format.kind != CodeKind::scalar || format.activation_planes != 1) continue;
@@ -143,7 +143,7 @@ void expect_products_of(std::span<const char* const> names, int64_t cols, bool n
     weights.push_back(upload_passes(get_format(names[i]), kRows[i], cols, i + 1));
   const auto run = [&](bool whole) {
     std::vector<Buffer> y;
-    std::vector<Product> products;
+    std::vector<Matmul> products;
     for (size_t i = 0; i < names.size(); ++i) {
       y.push_back(to_device(random_values(kRows[i], 7)));
       products.push_back(forms.product(weights[i], y.back().as<float>()));
@@ -151,13 +151,13 @@ void expect_products_of(std::span<const char* const> names, int64_t cols, bool n
     products[0].bias = bias.as<float>();
     products[1].add = true;
     if (whole) {
-      StepProgram program;
+      PersistentProgram program;
       EXPECT_TRUE(program.multiply(source, forms.forms, products));
       EXPECT_TRUE(program.finish());
       program.launch(nullptr);
     } else {
       prepare(source, forms.forms, 1, nullptr);
-      multiply(products, 1, nullptr);
+      gemv(products, 1, nullptr);
     }
     std::vector<float> all;
     for (const Buffer& result : y) {
@@ -169,7 +169,7 @@ void expect_products_of(std::span<const char* const> names, int64_t cols, bool n
   expect_close(run(true), run(false), 2e-5);
 }
 
-TEST(GpuStep, MultipliesProductsOfDifferentFormatsAsSingleLaunches) {
+TEST(GpuPersistent, MultipliesProductsOfDifferentFormatsAsSingleLaunches) {
   WALSH_NEED_STEPS();
   const std::vector<const char*> mixes[] = {
       {"tq2", "tq3", "tq4"},    {"tq4", "tq2", "tq2"},       {"tq3", "itq3_s"},  // of equal bits
@@ -200,11 +200,11 @@ void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner
   const Buffer x = to_device(start), gate(inner * 4), up(inner * 4);
   const InputSource first{x.as<float>(), nullptr, gain.as<float>(), 1e-5f, width, width};
   const InputSource second{gate.as<float>(), up.as<float>(), nullptr, 0, inner, inner};
-  const Product ups[] = {narrow.product(in, gate.as<float>()),
-                         narrow.product(second_in, up.as<float>())};
-  Product down = wide.product(out, x.as<float>());
+  const Matmul ups[] = {narrow.product(in, gate.as<float>()),
+                        narrow.product(second_in, up.as<float>())};
+  Matmul down = wide.product(out, x.as<float>());
   down.add = true;
-  StepProgram program;
+  PersistentProgram program;
   for (int layer = 0; layer < kLayers; ++layer) {
     ASSERT_TRUE(program.multiply(first, narrow.forms, ups));
     ASSERT_TRUE(program.multiply(second, wide.forms, {&down, 1}));
@@ -212,9 +212,9 @@ void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner
   ASSERT_TRUE(program.finish());
   for (int layer = 0; layer < kLayers; ++layer) {
     prepare(first, narrow.forms, 1, nullptr);
-    multiply(ups, 1, nullptr);
+    gemv(ups, 1, nullptr);
     prepare(second, wide.forms, 1, nullptr);
-    multiply({&down, 1}, 1, nullptr);
+    gemv({&down, 1}, 1, nullptr);
   }
   const auto expected = to_host<float>(x);
   std::vector<uint32_t> bits;
@@ -229,7 +229,7 @@ void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner
   }
 }
 
-TEST(GpuStep, ProductsThatReadEachOtherAreInOrderEveryTime) {
+TEST(GpuPersistent, ProductsThatReadEachOtherAreInOrderEveryTime) {
   WALSH_NEED_STEPS();
   // Inputs of every block's own with fewer units than warps, those of a pair, shared ones, and such
   // of one unit, which leave no pairs.
@@ -251,7 +251,7 @@ TEST(GpuStep, ProductsThatReadEachOtherAreInOrderEveryTime) {
 }
 
 // Nothing orders these products but the places of their inputs.
-TEST(GpuStep, ProductsOfOneInputDoNotOvertakeEachOther) {
+TEST(GpuPersistent, ProductsOfOneInputDoNotOvertakeEachOther) {
   WALSH_NEED_STEPS();
   constexpr int64_t kRows = 2500;
   constexpr int kProducts = 12;
@@ -263,16 +263,16 @@ TEST(GpuStep, ProductsOfOneInputDoNotOvertakeEachOther) {
     const InputSource source{x.as<float>(), nullptr, nullptr, 0, cols, cols};
     const Forms forms(format, cols);
     std::vector<Buffer> y;
-    StepProgram program;
+    PersistentProgram program;
     for (int i = 0; i < kProducts; ++i) {
-      const Product product = forms.product(weights, y.emplace_back(kRows * 4).as<float>());
+      const Matmul product = forms.product(weights, y.emplace_back(kRows * 4).as<float>());
       ASSERT_TRUE(program.multiply(source, forms.forms, {&product, 1}));
     }
     ASSERT_TRUE(program.finish());
     const Buffer alone(kRows * 4);
-    const Product product = forms.product(weights, alone.as<float>());
+    const Matmul product = forms.product(weights, alone.as<float>());
     prepare(source, forms.forms, 1, nullptr);
-    multiply({&product, 1}, 1, nullptr);
+    gemv({&product, 1}, 1, nullptr);
     const auto expected = to_host<float>(alone);
     for (int run = 0; run < launches(); ++run) {
       program.launch(nullptr);
@@ -351,9 +351,9 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
     call.out = attended.as<float>();
     call.ldq = call.ldo = width;
     const InputSource source{attended.as<float>(), nullptr, nullptr, 0, width, width};
-    const Product product = forms.product(weights, y.as<float>());
+    const Matmul product = forms.product(weights, y.as<float>());
     if (whole) {
-      StepProgram program;
+      PersistentProgram program;
       EXPECT_TRUE(program.attend(rope, call, scratch));
       EXPECT_TRUE(program.multiply(source, forms.forms, {&product, 1}));
       EXPECT_TRUE(program.finish());
@@ -361,9 +361,9 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
       program.launch(nullptr);  // finds its counters as the first one did
     } else {
       rope_and_store(rope, pool, call.table, call.rows, nullptr);
-      attend_rows(call, length, scratch, nullptr);
+      attend_decode(call, length, scratch, nullptr);
       prepare(source, forms.forms, 1, nullptr);
-      multiply({&product, 1}, 1, nullptr);
+      gemv({&product, 1}, 1, nullptr);
     }
     return Result{to_host<float>(attended), to_host<float>(y), to_host<uint16_t>(pool.keys),
                   to_host<uint16_t>(pool.values)};
@@ -375,7 +375,7 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   expect_close(got.product, expected.product, 3e-2);
 }
 
-TEST(GpuStep, AttendsAsSingleLaunches) {
+TEST(GpuPersistent, AttendsAsSingleLaunches) {
   WALSH_NEED_STEPS();
   for (const Heads& h :
        {Heads{128, 32, 8, 0, false}, Heads{128, 8, 8, 0, true}, Heads{64, 14, 2, 0, false},
@@ -387,7 +387,7 @@ TEST(GpuStep, AttendsAsSingleLaunches) {
   }
 }
 
-TEST(GpuStep, SaysNoToWhatNoStepCanDo) {
+TEST(GpuPersistent, SaysNoToWhatNoStepCanDo) {
   WALSH_NEED_STEPS();
   const Format& format = get_format("tq3");
   const auto weights = upload_passes(format, 32, 512, 31);
@@ -395,25 +395,25 @@ TEST(GpuStep, SaysNoToWhatNoStepCanDo) {
   Buffer y(32 * 4);
   const InputSource source{x.as<float>(), nullptr, nullptr, 0, 512, 512};
   Forms forms(format, 512);
-  const Product product = forms.product(weights, y.as<float>());
+  const Matmul product = forms.product(weights, y.as<float>());
   const Format& full = get_format("tq3:full");
   const auto rows = upload_passes(full, 32, 512, 34);
-  const Product per_row = forms.product(rows, y.as<float>());
-  StepProgram scales;
+  const Matmul per_row = forms.product(rows, y.as<float>());
+  PersistentProgram scales;
   EXPECT_FALSE(scales.multiply(source, forms.forms, {&per_row, 1}));
   forms.forms[0].rotation.block = 512;
-  StepProgram block;
+  PersistentProgram block;
   EXPECT_FALSE(block.multiply(source, forms.forms, {&product, 1}));
   InputSource gelu = source;
   gelu.up = x.as<float>();
   gelu.function = GateFunction::gelu_tanh;
-  StepProgram gate;
+  PersistentProgram gate;
   EXPECT_FALSE(gate.multiply(gelu, Forms(format, 512).forms, {&product, 1}));
-  StepProgram empty;
+  PersistentProgram empty;
   EXPECT_THROW(empty.finish(), Error);
 }
 
-TEST(GpuStep, SaysNoToAttentionThatNoStepCanDo) {
+TEST(GpuPersistent, SaysNoToAttentionThatNoStepCanDo) {
   WALSH_NEED_STEPS();
   const KvPool pool(1, 64, 1);
   const AttentionScratch scratch(1, 2, 1, 64);
@@ -429,7 +429,7 @@ TEST(GpuStep, SaysNoToAttentionThatNoStepCanDo) {
   RopeCall rope{at, 128, at + 128, 64, at + 192, 64, 1, 2};
   rope.cos = rope.sin = at + 512;
   const auto attends = [&](const RopeCall& placed, const AttentionCall& call) {
-    return StepProgram().attend(placed, call, scratch);
+    return PersistentProgram().attend(placed, call, scratch);
   };
   AttentionCall capped = whole;
   capped.logit_cap = 50;

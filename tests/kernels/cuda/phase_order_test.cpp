@@ -12,24 +12,24 @@
 namespace walsh::cuda {
 namespace {
 
-using Work = StepOrder::Work;
+using Work = PhaseOrder::Work;
 
-bool product(StepOrder& order, StepArray& in, StepArray& out) {
-  StepArray* const from[] = {&in};
-  StepArray* const to[] = {&out};
-  return order.add(Work::product, from, to);
+bool product(PhaseOrder& order, ExchangeArray& in, ExchangeArray& out) {
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const to[] = {&out};
+  return order.add(Work::matmul, from, to);
 }
 
-bool part(StepOrder& order, StepArray& in, StepArray& out) {
-  StepArray* const from[] = {&in};
-  StepArray* const to[] = {&out};
+bool part(PhaseOrder& order, ExchangeArray& in, ExchangeArray& out) {
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const to[] = {&out};
   return order.add(Work::part, from, to);
 }
 
-TEST(StepOrder, LayersFollowEachOtherWithoutBarriers) {
+TEST(PhaseOrder, LayersFollowEachOtherWithoutBarriers) {
   for (const bool shared : {false, true}) {
-    StepOrder order;
-    StepArray x, normed, qkv, attended, gate_up, hidden;
+    PhaseOrder order;
+    ExchangeArray x, normed, qkv, attended, gate_up, hidden;
     for (int layer = 0; layer < 5; ++layer) {
       EXPECT_TRUE(!shared || part(order, x, normed));
       EXPECT_TRUE(product(order, shared ? normed : x, qkv));
@@ -45,25 +45,25 @@ TEST(StepOrder, LayersFollowEachOtherWithoutBarriers) {
   }
 }
 
-TEST(StepOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
-  StepOrder order;
-  StepArray x, a, b;
+TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
+  PhaseOrder order;
+  ExchangeArray x, a, b;
   EXPECT_FALSE(product(order, x, x));
-  StepOrder other;
+  PhaseOrder other;
   EXPECT_TRUE(product(other, x, a));
   EXPECT_TRUE(product(other, a, b));
   EXPECT_FALSE(product(other, x, a));  // nothing says that all blocks have made b
-  StepOrder half;                      // some blocks may have no part of what is read
-  StepArray in, first, second, result;
-  StepArray* const from[] = {&in};
-  StepArray* const both[] = {&first, &second};
-  EXPECT_TRUE(half.add(Work::product, from, both));
+  PhaseOrder half;                     // some blocks may have no part of what is read
+  ExchangeArray in, first, second, result;
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const both[] = {&first, &second};
+  EXPECT_TRUE(half.add(Work::matmul, from, both));
   EXPECT_TRUE(product(half, first, result));
   EXPECT_FALSE(product(half, first, in));
-  StepArray* const to[] = {&in};
-  EXPECT_TRUE(half.add(Work::product, both, to));
-  StepOrder chain;
-  StepArray start, y, z;
+  ExchangeArray* const to[] = {&in};
+  EXPECT_TRUE(half.add(Work::matmul, both, to));
+  PhaseOrder chain;
+  ExchangeArray start, y, z;
   EXPECT_TRUE(product(chain, start, y));
   EXPECT_TRUE(product(chain, y, z));
   EXPECT_TRUE(product(chain, z, y));
@@ -83,21 +83,21 @@ struct Phase {
 
 // Parts are units of what products read; an input of one leaves nothing to the second of a pair.
 bool for_pairs(const Phase& phase) {
-  return phase.work == Work::product && kParts[phase.in] > 1;
+  return phase.work == Work::matmul && kParts[phase.in] > 1;
 }
 
 std::vector<Phase> random_program(Random& random) {
-  StepOrder order;
-  std::array<StepArray, kArrays> arrays;
+  PhaseOrder order;
+  std::array<ExchangeArray, kArrays> arrays;
   std::vector<Phase> program;
   int turns = 0;
   for (int tries = 0; tries < 60 && program.size() < kPhases; ++tries) {
     const int in = static_cast<int>(random.below(kArrays));
     const int out = static_cast<int>(random.below(kArrays));
-    Phase phase{kParts[out] == kBlocks ? Work::product : Work::part, in, out, 0, 0};
+    Phase phase{kParts[out] == kBlocks ? Work::matmul : Work::part, in, out, 0, 0};
     const auto index = static_cast<size_t>(in);
     phase.read = arrays[index].writes;
-    const std::array<StepArray*, 2> touched{&arrays[index], &arrays[static_cast<size_t>(out)]};
+    const std::array<ExchangeArray*, 2> touched{&arrays[index], &arrays[static_cast<size_t>(out)]};
     if (!order.add(phase.work, {&touched[0], 1}, {&touched[1], 1})) continue;
     phase.written = touched[1]->writes;
     if (for_pairs(phase) && random.below(4) != 0) phase.turn = turns++;
@@ -111,7 +111,7 @@ uint32_t needed(const Phase& phase, int block) {
   const int parts = kParts[phase.out], inputs = kParts[phase.in];
   const uint32_t all = (1u << inputs) - 1;
   if (phase.turn >= 0) return all & (block % 2 == 0 ? 0x5555u : 0xaaaau);
-  if (phase.work == Work::product) return all;
+  if (phase.work == Work::matmul) return all;
   if (block >= parts) return 0;
   uint32_t mask = 1u << block % inputs;
   for (int p = block; p < inputs; p += parts)
@@ -170,7 +170,7 @@ bool runs(const std::vector<Phase>& program, Random& random) {
   return std::all_of(at, at + kBlocks, [&](size_t a) { return a == program.size(); });
 }
 
-TEST(StepOrder, BlocksOfAnySpeedReadWhatIsMeantForThem) {
+TEST(PhaseOrder, BlocksOfAnySpeedReadWhatIsMeantForThem) {
   Random random(5);
   size_t longest = 0;
   int most_turns = 0;
@@ -194,21 +194,21 @@ int failures(const std::vector<Phase>& program) {
   return count;
 }
 
-TEST(StepOrder, TheSimulationFindsAnOrderThatIsWrong) {
-  EXPECT_GT(failures({{Work::product, 0, 1, 0, 1},
-                      {Work::product, 1, 2, 1, 1},
-                      {Work::product, 0, 1, 0, 2},
-                      {Work::product, 0, 1, 0, 3}}),
+TEST(PhaseOrder, TheSimulationFindsAnOrderThatIsWrong) {
+  EXPECT_GT(failures({{Work::matmul, 0, 1, 0, 1},
+                      {Work::matmul, 1, 2, 1, 1},
+                      {Work::matmul, 0, 1, 0, 2},
+                      {Work::matmul, 0, 1, 0, 3}}),
             0);
 }
 
 // Three products of one input. Of one unit, the second block of a pair gives the first nothing to
 // wait for.
-TEST(StepOrder, PairsNeedTwoUnitsOfEveryInput) {
+TEST(PhaseOrder, PairsNeedTwoKTilesOfEveryInput) {
   const auto program = [](int in) {
-    return std::vector<Phase>{{Work::product, in, 0, 0, 1, 0},
-                              {Work::product, in, 1, 0, 1, 1},
-                              {Work::product, in, 2, 0, 1, 2}};
+    return std::vector<Phase>{{Work::matmul, in, 0, 0, 1, 0},
+                              {Work::matmul, in, 1, 0, 1, 1},
+                              {Work::matmul, in, 2, 0, 1, 2}};
   };
   EXPECT_EQ(failures(program(4)), 0);
   EXPECT_GT(failures(program(3)), 0);

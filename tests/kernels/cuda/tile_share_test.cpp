@@ -44,14 +44,14 @@ int64_t lightest(const std::vector<int>& weights, size_t begin, int blocks) {
   return best;
 }
 
-TEST(StepShare, TilesOfEqualWeightGoRound) {
+TEST(TileShare, TilesOfEqualWeightGoRound) {
   const TileRun runs[] = {{7, 3}, {0, 5}, {4, 3}};
   EXPECT_EQ(share_tiles(runs, 4), (std::vector<int>{0, 3, 6, 9, 11}));
   const TileRun one[] = {{4, 1}};
   EXPECT_EQ(share_tiles(one, 4), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
-TEST(StepShare, TheHeaviestShareIsAsLightAsCanBe) {
+TEST(TileShare, TheHeaviestShareIsAsLightAsCanBe) {
   Random random(5);
   for (int round = 0; round < 300; ++round) {
     std::vector<TileRun> runs(1 + random.below(3));
@@ -64,7 +64,7 @@ TEST(StepShare, TheHeaviestShareIsAsLightAsCanBe) {
 }
 
 // q with 2 bits, k and v with 4, of an 8b model.
-TEST(StepShare, WideTilesHaveMoreBlocks) {
+TEST(TileShare, WideTilesHaveMoreBlocks) {
   const std::vector<TileRun> runs = {{256, 28}, {64, 48}, {64, 48}};
   const std::vector<int> first = share_tiles(runs, 132);
   EXPECT_LE(heaviest(weights_of(runs), first), 112);  // the mean is 101

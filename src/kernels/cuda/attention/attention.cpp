@@ -130,8 +130,8 @@ int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int6
   return static_cast<int>(std::clamp<int64_t>(std::min(splits, most), 1, kMaxSplits));
 }
 
-PromptArgs prompt_args(const AttentionCall& call) {
-  PromptArgs args;
+PrefillArgs prefill_args(const AttentionCall& call) {
+  PrefillArgs args;
   args.cache = cache_view(call);
   args.positions = call.rows.positions;
   args.sequences = call.rows.sequences;
@@ -148,21 +148,21 @@ PromptArgs prompt_args(const AttentionCall& call) {
   return args;
 }
 
-void launch_prompt_tiles(const PromptArgs& args, Stream stream) {
+void launch_prefill_mma(const PrefillArgs& args, Stream stream) {
   const int dim = args.cache.head_dim;
-  const auto launch = dim <= 64    ? launch_prompt_64
-                      : dim <= 96  ? launch_prompt_96
-                      : dim <= 128 ? launch_prompt_128
-                                   : launch_prompt_256;
+  const auto launch = dim <= 64    ? launch_prefill_64
+                      : dim <= 96  ? launch_prefill_96
+                      : dim <= 128 ? launch_prefill_128
+                                   : launch_prefill_256;
   launch(args, stream);
 }
 
 }  // namespace detail
 
-void attend_prompt(const AttentionCall& call, Stream stream) {
+void attend_prefill(const AttentionCall& call, Stream stream) {
   if (call.m == 0) return;
-  const detail::PromptArgs args = detail::prompt_args(call);
-  if (!detail::launch_prompt_groups(args, stream)) detail::launch_prompt_tiles(args, stream);
+  const detail::PrefillArgs args = detail::prefill_args(call);
+  if (!detail::launch_prefill_wgmma(args, stream)) detail::launch_prefill_mma(args, stream);
 }
 
 }  // namespace walsh::cuda

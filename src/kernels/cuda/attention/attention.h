@@ -80,7 +80,7 @@ struct AttentionCall : AttentionRows {
   PageTable table;
 };
 
-// What attend_rows needs on the device to put the parts of a sequence together. One launch at a
+// What attend_decode needs on the device to put the parts of a sequence together. One launch at a
 // time may use it.
 class AttentionScratch {
  public:
@@ -103,12 +103,12 @@ int64_t attention_reach(int64_t longest);
 // Decoding: every row is a token of its own sequence (or an independent row of any). `longest` is
 // at least every position + 1; larger values are as right and, within a reach, as fast. A row's
 // result depends on m and the reach only through the order of float additions.
-void attend_rows(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
-                 Stream stream);
+void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream);
 
 // A prompt: the rows are consecutive positions of one sequence, whose places are read from row 0.
 // Keys and values of all of them must be in the cache. A value that is not finite reaches all rows
 // behind it and may reach up to 127 rows before it.
-void attend_prompt(const AttentionCall& call, Stream stream);
+void attend_prefill(const AttentionCall& call, Stream stream);
 
 }  // namespace walsh::cuda

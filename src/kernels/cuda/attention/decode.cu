@@ -203,8 +203,8 @@ void launch_decode(const DecodeArgs& args, int64_t m, int splits, Stream stream)
 
 }  // namespace
 
-void attend_rows(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
-                 Stream stream) {
+void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream) {
   if (call.m == 0) return;
   DecodeArgs args;
   args.cache = detail::cache_view(call);

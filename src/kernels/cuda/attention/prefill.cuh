@@ -9,7 +9,7 @@
 namespace walsh::cuda::detail {
 
 template <int Dim>
-struct PromptShape {
+struct PrefillShape {
   static constexpr int kDim = Dim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
   static constexpr int kTiles = Dim <= 128 ? 2 : 1;  // of 16 queries, per warp
@@ -24,7 +24,7 @@ struct PromptShape {
 // The block's queries as halves in shared memory; rows from m on and columns from head_dim on are
 // 0.
 template <typename Shape>
-__device__ __forceinline__ void stage_queries(const PromptArgs& args, int first, int head,
+__device__ __forceinline__ void stage_queries(const PrefillArgs& args, int first, int head,
                                               unsigned char* shared) {
   using Layout = TileLayout<Shape::kDim>;
   const int dim = args.cache.head_dim;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void stage_queries(const PromptArgs& args, int first,
 // s = Q K^T of a warp's queries and the tile's positions.
 template <typename Shape>
 __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, int lane,
-                                              PromptLogits<Shape>& s) {
+                                              PrefillLogits<Shape>& s) {
   using Layout = TileLayout<Shape::kDim>;
   const int matrix = lane / 8, r = lane % 8;
   const uint32_t query_row = queries + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
@@ -75,8 +75,8 @@ __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, i
 // sum += P V.
 template <typename Shape>
 __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
-                                                const PromptLogits<Shape>& p,
-                                                PromptSums<Shape>& run) {
+                                                const PrefillLogits<Shape>& p,
+                                                PrefillSums<Shape>& run) {
   using Layout = TileLayout<Shape::kDim>;
   const int matrix = lane / 8, r = lane % 8;
   const uint32_t value_row = values + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
 // longest first.
 template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
-    prompt_kernel(const __grid_constant__ PromptArgs args) {
+    prefill_kernel(const __grid_constant__ PrefillArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   load(args.cache.values, values, first_tile);
   stage_queries<Shape>(args, first, head, memory);
 
-  PromptSums<Shape> run;
+  PrefillSums<Shape> run;
   const int warp_row = warp * Shape::kTiles * 16, row = position + first + warp_row;
   const uint32_t queries = shared + static_cast<uint32_t>(warp_row * Shape::kRowBytes);
   for (int tile = first_tile; tile < last_tile; ++tile) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     copy_wait<1>();  // the keys
     __syncthreads();
     load(args.cache.keys, keys, tile + 1);
-    PromptLogits<Shape> s = {};
+    PrefillLogits<Shape> s = {};
     multiply_keys<Shape>(queries, keys + buffer, lane, s);
     cap_tile<Shape, Capped>(args.cap, s);
     mask_tile<Shape>(row, token, args.window, lane, s);
@@ -161,14 +161,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 }
 
 template <int Dim>
-void launch_prompt(const PromptArgs& args, Stream stream) {
-  using Shape = PromptShape<Dim>;
+void launch_prefill(const PrefillArgs& args, Stream stream) {
+  using Shape = PrefillShape<Dim>;
   const LaunchShape shape{
       dim3(static_cast<unsigned>(args.heads),
            static_cast<unsigned>((args.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
   const bool capped = args.cap.power != 0;
-  launch("prompt attention", capped ? prompt_kernel<Shape, true> : prompt_kernel<Shape, false>,
+  launch("prefill attention", capped ? prefill_kernel<Shape, true> : prefill_kernel<Shape, false>,
          shape, stream, args);
 }
 

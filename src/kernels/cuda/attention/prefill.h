@@ -7,7 +7,7 @@
 
 namespace walsh::cuda::detail {
 
-struct PromptArgs {
+struct PrefillArgs {
   CacheView cache;
   const int32_t* positions = nullptr;
   const int32_t* sequences = nullptr;
@@ -22,15 +22,15 @@ struct PromptArgs {
   LogitCap cap;
 };
 
-PromptArgs prompt_args(const AttentionCall& call);
+PrefillArgs prefill_args(const AttentionCall& call);
 
 // By mma, on every device.
-void launch_prompt_tiles(const PromptArgs& args, Stream stream);
+void launch_prefill_mma(const PrefillArgs& args, Stream stream);
 // By wgmma; false where the device or the build has none, or the call is not one it serves.
-bool launch_prompt_groups(const PromptArgs& args, Stream stream);
-void launch_prompt_64(const PromptArgs& args, Stream stream);
-void launch_prompt_96(const PromptArgs& args, Stream stream);
-void launch_prompt_128(const PromptArgs& args, Stream stream);
-void launch_prompt_256(const PromptArgs& args, Stream stream);
+bool launch_prefill_wgmma(const PrefillArgs& args, Stream stream);
+void launch_prefill_64(const PrefillArgs& args, Stream stream);
+void launch_prefill_96(const PrefillArgs& args, Stream stream);
+void launch_prefill_128(const PrefillArgs& args, Stream stream);
+void launch_prefill_256(const PrefillArgs& args, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_prompt_96(const PromptArgs& args, Stream stream) {
-  launch_prompt<96>(args, stream);
+void launch_prefill_96(const PrefillArgs& args, Stream stream) {
+  launch_prefill<96>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

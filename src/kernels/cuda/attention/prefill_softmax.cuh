@@ -10,15 +10,15 @@ namespace walsh::cuda::detail {
 
 // Logits of a tile, then weights.
 template <typename Shape>
-using PromptLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
+using PrefillLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
 
 // What a warp has so far; totals are over this lane's columns.
 template <typename Shape>
-struct PromptSums {
+struct PrefillSums {
   float largest[Shape::kTiles][2], total[Shape::kTiles][2] = {};
   float sum[Shape::kTiles][Shape::kDim / 8][4] = {};
 
-  __device__ PromptSums() {
+  __device__ PrefillSums() {
 #pragma unroll
     for (int i = 0; i < Shape::kTiles; ++i)
       largest[i][0] = largest[i][1] = -std::numeric_limits<float>::infinity();
@@ -28,7 +28,7 @@ struct PromptSums {
 // Products of a tile under the cap. Kernels have an instance for it: even a branch around the tile
 // would cost all others registers.
 template <typename Shape, bool Capped>
-__device__ __forceinline__ void cap_tile(const LogitCap& cap, PromptLogits<Shape>& s) {
+__device__ __forceinline__ void cap_tile(const LogitCap& cap, PrefillLogits<Shape>& s) {
   if constexpr (!Capped) return;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i)
@@ -41,8 +41,8 @@ __device__ __forceinline__ void cap_tile(const LogitCap& cap, PromptLogits<Shape
 
 // Logits to weights, and sums so far to the new largest logit.
 template <typename Shape>
-__device__ __forceinline__ void soften(float scale, PromptSums<Shape>& run,
-                                       PromptLogits<Shape>& s) {
+__device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
+                                       PrefillLogits<Shape>& s) {
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll
@@ -79,7 +79,7 @@ __device__ __forceinline__ void soften(float scale, PromptSums<Shape>& run,
 // `token` that of the tile. Most tiles are seen wholly.
 template <typename Shape>
 __device__ __forceinline__ void mask_tile(int row, int token, int window, int lane,
-                                          PromptLogits<Shape>& s) {
+                                          PrefillLogits<Shape>& s) {
   const bool oldest_hidden = window > 0 && row + Shape::kTiles * 16 - 1 - token >= window;
   if (token + Shape::kTokens - 1 <= row && !oldest_hidden) return;
 #pragma unroll
@@ -98,8 +98,8 @@ __device__ __forceinline__ void mask_tile(int row, int token, int window, int la
 }
 
 template <typename Shape>
-__device__ __forceinline__ void store_result(const PromptArgs& args, int first, int head, int lane,
-                                             const PromptSums<Shape>& run) {
+__device__ __forceinline__ void store_result(const PrefillArgs& args, int first, int head, int lane,
+                                             const PrefillSums<Shape>& run) {
   const int dim = args.cache.head_dim;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {

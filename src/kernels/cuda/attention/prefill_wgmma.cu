@@ -115,7 +115,7 @@ __device__ __forceinline__ void publish_copies() {
 
 // The warp's 16 queries as operands; rows from m on and columns from head_dim on are 0.
 template <int Dim>
-__device__ __forceinline__ void load_queries(const PromptArgs& args, int first, int head, int lane,
+__device__ __forceinline__ void load_queries(const PrefillArgs& args, int first, int head, int lane,
                                              uint32_t (&q)[Dim / 16][4]) {
   const int dim = args.cache.head_dim;
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void load_queries(const PromptArgs& args, int first, 
 }
 
 template <int Dim>
-__device__ __forceinline__ void attend_group(const PromptArgs& args, unsigned char* memory) {
+__device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned char* memory) {
   using Shape = GroupShape<Dim>;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void attend_group(const PromptArgs& args, unsigned ch
   uint32_t q[Dim / 16][4];
   load_queries<Dim>(args, first + 16 * warp, head, lane, q);
 
-  PromptSums<Shape> run;
+  PrefillSums<Shape> run;
   const int row = position + first + 16 * warp;
   int stage = 0;
   for (int tile = first_tile; tile < last_tile; ++tile) {
@@ -178,7 +178,7 @@ __device__ __forceinline__ void attend_group(const PromptArgs& args, unsigned ch
     load(tile + Shape::kStages - 1, stage == 0 ? Shape::kStages - 1 : stage - 1);
     const uint32_t keys = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
     const uint32_t values = keys + Shape::kTileBytes;
-    PromptLogits<Shape> s = {};
+    PrefillLogits<Shape> s = {};
     begin_products(s[0], q);
 #pragma unroll
     for (int k = 0; k < Dim / 16; ++k)
@@ -210,7 +210,7 @@ __device__ __forceinline__ void attend_group(const PromptArgs& args, unsigned ch
 // instructions exist.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
-    group_kernel(const __grid_constant__ PromptArgs args) {
+    group_kernel(const __grid_constant__ PrefillArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   allow_next_kernel();
@@ -220,13 +220,13 @@ __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
 }
 
 template <int Dim>
-bool launch_group(const PromptArgs& args, Stream stream) {
+bool launch_group(const PrefillArgs& args, Stream stream) {
   using Shape = GroupShape<Dim>;
   static_assert(Shape::kDim % 64 == 0 && Shape::kTiles == 1, "wgmma has 64 rows");
   // A kernel without a body needs few registers.
   static const bool usable = [] {
     cudaFuncAttributes attributes{};
-    check(cudaFuncGetAttributes(&attributes, group_kernel<Dim>), "prompt attention");
+    check(cudaFuncGetAttributes(&attributes, group_kernel<Dim>), "prefill attention");
     return attributes.numRegs > 64;
   }();
   if (!usable || current_device().major != 9) return false;
@@ -234,7 +234,7 @@ bool launch_group(const PromptArgs& args, Stream stream) {
       dim3(static_cast<unsigned>(args.heads),
            static_cast<unsigned>((args.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
-  launch("prompt attention", group_kernel<Dim>, shape, stream, args);
+  launch("prefill attention", group_kernel<Dim>, shape, stream, args);
   return true;
 }
 
@@ -245,7 +245,7 @@ bool launch_group(const PromptArgs& args, Stream stream) {
 // weights the same registers, although the queries are still needed. Windows stay with the general
 // kernel until GpuAttention's tests of them have run with this one. So do caps, which few models
 // have.
-bool launch_prompt_groups(const PromptArgs& args, Stream stream) {
+bool launch_prefill_wgmma(const PrefillArgs& args, Stream stream) {
   const int dim = args.cache.head_dim;
   return dim > 96 && dim <= 128 && args.window == 0 && args.cap.power == 0 &&
          launch_group<128>(args, stream);

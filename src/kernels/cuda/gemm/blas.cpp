@@ -109,7 +109,7 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-Key key_of(const BlasProduct& p) {
+Key key_of(const BlasMatmul& p) {
   return {p.type,
           p.bias != nullptr,
           p.add,
@@ -135,7 +135,7 @@ struct Plan {
   Owned<cublasLtMatrixLayout_t> y{nullptr, library().layout_destroy};
   cublasLtMatmulAlgo_t algo{};
 
-  explicit Plan(const BlasProduct& p) {
+  explicit Plan(const BlasMatmul& p) {
     const Library& lib = library();
     cublasLtMatmulDesc_t raw = nullptr;
     check_status(lib.desc_create(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
@@ -195,7 +195,7 @@ struct Plan {
 
 // Tells compute-sanitizer that a product's sums are written: its initcheck does not see the stores
 // of the library's kernels. Without such a tool it costs the test of a pointer.
-void mark_written(const BlasProduct& p, Stream stream) {
+void mark_written(const BlasMatmul& p, Stream stream) {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("walsh");
   const bool whole = p.ldy == p.rows;
   for (int64_t t = 0; t < (whole ? 1 : p.m); ++t) {
@@ -241,7 +241,7 @@ Blas::~Blas() = default;
 Blas::Blas(Blas&&) noexcept = default;
 Blas& Blas::operator=(Blas&&) noexcept = default;
 
-void Blas::multiply(const BlasProduct& p, Stream stream) {
+void Blas::multiply(const BlasMatmul& p, Stream stream) {
   if (p.m == 0 || p.rows == 0) return;
   const Key key = key_of(p);
   auto found = impl_->plans.find(key);

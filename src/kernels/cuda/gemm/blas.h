@@ -13,7 +13,7 @@ namespace walsh::cuda {
 
 // y[t * ldy + row] (+)= bias[row] + sum_c w[row][c] x[t][c], everything on the device. w and x have
 // one type; sums are float32 (f32: products too).
-struct BlasProduct {
+struct BlasMatmul {
   DType type = DType::bf16;
   const void* w = nullptr;  // [rows][cols]
   int64_t rows = 0, cols = 0;
@@ -39,7 +39,7 @@ class Blas {
 
   // The first product of a shape asks the library for an algorithm; later ones allocate nothing.
   // One workspace: products must be ordered on one stream at a time.
-  void multiply(const BlasProduct& product, Stream stream);
+  void multiply(const BlasMatmul& product, Stream stream);
 
  private:
   struct Impl;

@@ -1,20 +1,21 @@
-#include "kernels/cuda/gemm/dequantized_gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "kernels/cuda/gemm/blas.h"
+#include "kernels/cuda/weights/dequantize.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
-constexpr int64_t kElementBytes = 2;  // of reconstructed weights
+constexpr int64_t kElementBytes = 2;  // of dequantized weights
 
 // Whether `next` continues `first` in memory and meaning, so that both are one product of stacked
 // weights (q, k and v written side by side; gate and up).
-bool continues(const RowProduct& first, int64_t rows, const RowProduct& next) {
+bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
   const bool bias = first.bias == nullptr ? next.bias == nullptr : next.bias == first.bias + rows;
   return next.dense == nullptr && next.cols == first.cols && next.ldy == first.ldy &&
          next.add == first.add && next.y == first.y + rows && bias && rows % kTileRows == 0;
@@ -31,13 +32,13 @@ int64_t rows_from(const Format& format) {
   return format.passes > 1 ? 112 : kMaxRowsFrom;
 }
 
-struct PromptProducts::Impl {
+struct DequantizedGemm::Impl {
   Blas blas;
   Buffer scratch;
 
   explicit Impl(uint64_t scratch_bytes) : scratch(scratch_bytes) {}
 
-  void run(const RowProduct& p, const void* weights, DType type, int64_t row, int64_t rows,
+  void run(const RowMatmul& p, const void* weights, DType type, int64_t row, int64_t rows,
            const Rows& x, int64_t m, Stream stream) {
     blas.multiply({.type = type,
                    .w = weights,
@@ -53,10 +54,10 @@ struct PromptProducts::Impl {
                   stream);
   }
 
-  void multiply_dense(const RowProduct& p, const Rows& x, int64_t m, Stream stream) {
+  void multiply_dense(const RowMatmul& p, const Rows& x, int64_t m, Stream stream) {
     if (p.dense->type != x.type || p.dense->cols != p.cols || x.basis != Basis::original) {
       throw Error(
-          ErrorCode::internal, "prompt product",
+          ErrorCode::internal, "dequantized gemm",
           fmt::format("{} weights of {} columns with {} rows for {}", dtype_name(p.dense->type),
                       p.dense->cols, dtype_name(x.type), p.cols));
     }
@@ -64,56 +65,56 @@ struct PromptProducts::Impl {
   }
 
   // One product in slices that fit the scratch.
-  void multiply_slices(const RowProduct& p, const Rows& x, int64_t m, Stream stream) {
+  void multiply_slices(const RowMatmul& p, const Rows& x, int64_t m, Stream stream) {
     const int64_t fit = static_cast<int64_t>(scratch.bytes()) / (p.cols * kElementBytes);
     const int64_t slice = fit / kTileRows * kTileRows;
     if (slice == 0) {
       throw Error(
-          ErrorCode::internal, "prompt product",
+          ErrorCode::internal, "dequantized gemm",
           fmt::format("scratch of {} bytes holds no tile of {} columns", scratch.bytes(), p.cols));
     }
     for (int64_t row = 0; row < p.rows(); row += slice) {
       const int64_t end = std::min(row + slice, p.rows());
-      reconstruct(p, x.basis, x.type, row, end, scratch.as(), stream);
+      dequantize(p, x.basis, x.type, row, end, scratch.as(), stream);
       run(p, scratch.as(), x.type, row, end - row, x, m, stream);
     }
   }
 
   // Stacked weights of several products, which fit the scratch together.
-  void multiply_stack(std::span<const RowProduct> stack, const Rows& x, int64_t m, Stream stream) {
+  void multiply_stack(std::span<const RowMatmul> stack, const Rows& x, int64_t m, Stream stream) {
     int64_t rows = 0;
-    for (const RowProduct& p : stack) {
-      reconstruct(p, x.basis, x.type, 0, p.rows(), scratch.as<uint16_t>() + rows * p.cols, stream);
+    for (const RowMatmul& p : stack) {
+      dequantize(p, x.basis, x.type, 0, p.rows(), scratch.as<uint16_t>() + rows * p.cols, stream);
       rows += p.rows();
     }
     run(stack[0], scratch.as(), x.type, 0, rows, x, m, stream);
   }
 };
 
-PromptProducts::PromptProducts(uint64_t scratch_bytes)
+DequantizedGemm::DequantizedGemm(uint64_t scratch_bytes)
     : impl_(std::make_unique<Impl>(scratch_bytes)) {}
-PromptProducts::~PromptProducts() = default;
-PromptProducts::PromptProducts(PromptProducts&&) noexcept = default;
-PromptProducts& PromptProducts::operator=(PromptProducts&&) noexcept = default;
+DequantizedGemm::~DequantizedGemm() = default;
+DequantizedGemm::DequantizedGemm(DequantizedGemm&&) noexcept = default;
+DequantizedGemm& DequantizedGemm::operator=(DequantizedGemm&&) noexcept = default;
 
-std::string PromptProducts::unavailable_reason() {
+std::string DequantizedGemm::unavailable_reason() {
   return Blas::unavailable_reason();
 }
 
-uint64_t PromptProducts::scratch_for(int64_t rows, int64_t cols) {
+uint64_t DequantizedGemm::scratch_for(int64_t rows, int64_t cols) {
   const int64_t padded = (rows + kTileRows - 1) / kTileRows * kTileRows;
   return static_cast<uint64_t>(padded * cols * kElementBytes);
 }
 
-uint64_t PromptProducts::device_bytes(uint64_t scratch_bytes) {
+uint64_t DequantizedGemm::device_bytes(uint64_t scratch_bytes) {
   return scratch_bytes + Blas::kWorkspaceBytes;
 }
 
-void PromptProducts::multiply(std::span<const RowProduct> products, const Rows& x, int64_t m,
-                              Stream stream) {
+void DequantizedGemm::multiply(std::span<const RowMatmul> products, const Rows& x, int64_t m,
+                               Stream stream) {
   if (m <= 0) return;
   for (size_t begin = 0, end; begin < products.size(); begin = end) {
-    const RowProduct& first = products[begin];
+    const RowMatmul& first = products[begin];
     end = begin + 1;
     if (first.dense != nullptr) {
       impl_->multiply_dense(first, x, m, stream);

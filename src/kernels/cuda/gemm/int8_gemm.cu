@@ -1,9 +1,9 @@
-// multiply_many: which tile kernel makes which product.
+// int8_gemm: which tile kernel makes which product.
 #include <algorithm>
 #include <bit>
 #include <string>
 
-#include "kernels/cuda/gemm/dequantized_gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int8_tile.h"
 #include "walsh/error.h"
 
@@ -17,11 +17,11 @@ int shift_of(int64_t group, int64_t cols) {
   return group >= cols ? 31 : std::countr_zero(static_cast<uint64_t>(group));
 }
 
-void check_product(const Matrix& w, const Activations& x, int64_t m) {
-  const bool whole_pieces = w.cols % kPaddedColumns == 0 && w.cols == x.cols;
+void check_matmul(const Matrix& w, const Activations& x, int64_t m) {
+  const bool whole_k_tiles = w.cols % kPaddedColumns == 0 && w.cols == x.cols;
   const bool groups = w.group % 32 == 0 && (x.group == kChunk || x.group == 32) &&
                       (w.offset_group == 0 || w.offset_group >= kPaddedColumns);
-  if (!whole_pieces || !groups || m > x.max_m) {
+  if (!whole_k_tiles || !groups || m > x.max_m) {
     throw Error(ErrorCode::internal, "GPU product",
                 std::to_string(m) + " vectors of " + std::to_string(x.cols) +
                     " columns (groups of " + std::to_string(x.group) + ") with weights of " +
@@ -29,10 +29,10 @@ void check_product(const Matrix& w, const Activations& x, int64_t m) {
   }
 }
 
-TileInput tile_input(const Product& product, int pass, int64_t m) {
+TileInput tile_input(const Matmul& product, int pass, int64_t m) {
   const Matrix& w = *product.pass[pass];
   const Activations& x = *product.input[pass];
-  check_product(w, x, m);
+  check_matmul(w, x, m);
   TileInput p;
   p.codes = w.codes.as<const uint4>();
   p.scales = w.scales.as<const uint32_t>();
@@ -75,7 +75,7 @@ TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
   return launch_tile<ScalarDecoder<8>, true>;
 }
 
-TileLauncher kernel_for(const Product& product, int pass) {
+TileLauncher kernel_for(const Matmul& product, int pass) {
   const Matrix& w = *product.pass[pass];
   const bool fine = std::min<int64_t>(w.group, product.input[pass]->group) < kChunk;
   return with_decoder(w.code.decoder,
@@ -84,7 +84,7 @@ TileLauncher kernel_for(const Product& product, int pass) {
 
 }  // namespace
 
-void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shape, Stream stream) {
+void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape, Stream stream) {
   for (int pass = 0; pass < 2; ++pass) {
     for (size_t begin = 0, end; begin < products.size(); begin = end) {
       end = begin + 1;
@@ -94,7 +94,7 @@ void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shap
       TileLaunch work;
       work.m = static_cast<int>(m);
       work.input[work.count++] = tile_input(products[begin], pass, m);
-      while (end < products.size() && work.count < kMaxProducts &&
+      while (end < products.size() && work.count < kMaxMatmuls &&
              products[end].pass[pass] != nullptr && kernel_for(products[end], pass) == kernel)
         work.input[work.count++] = tile_input(products[end++], pass, m);
       if (!kernel(shape, work, stream) && !kernel(TileShape::medium, work, stream) &&
@@ -107,22 +107,22 @@ void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shap
 
 }  // namespace detail
 
-void multiply_many(std::span<const Product> products, int64_t m, Stream stream) {
+void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream) {
   if (m <= 0) return;
-  if (m <= kMaxVectors) return multiply(products, m, stream);
-  const auto has_tiles = [](const Product& p) {
+  if (m <= kMaxVectors) return gemv(products, m, stream);
+  const auto has_tiles = [](const Matmul& p) {
     return detail::kernel_for(p, 0) != nullptr && (!p.pass[1] || detail::kernel_for(p, 1));
   };
   if (!std::all_of(products.begin(), products.end(), has_tiles))
-    return detail::multiply_slices(products, m, stream);
+    return detail::gemm_by_gemv(products, m, stream);
   int64_t rows = 0;
-  for (const Product& product : products)
+  for (const Matmul& product : products)
     rows += product.pass[0]->rows;
   // A large block needs enough others beside it to fill the device.
   const int64_t large_blocks = (rows + 255) / 256 * ((m + 127) / 128);
-  detail::multiply_tiles(products, m,
-                         large_blocks >= 96 ? detail::TileShape::large : detail::TileShape::medium,
-                         stream);
+  detail::gemm_by_tiles(products, m,
+                        large_blocks >= 96 ? detail::TileShape::large : detail::TileShape::medium,
+                        stream);
 }
 
 }  // namespace walsh::cuda

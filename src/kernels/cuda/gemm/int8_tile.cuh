@@ -1,11 +1,11 @@
-// The tile kernel of multiply_many: int8 tensor cores, weights decoded in registers.
+// The tile kernel of int8_gemm: int8 tensor cores, weights decoded in registers.
 //
 // A block of WM * WK warps makes 32 WM rows by 8 NT vectors of y. A warp has 32 rows (two tiles of
-// weights/matrix.h) and all vectors of the block; WK > 1 groups of WM warps take turns at the pieces of 256
-// columns and are summed at the end. Codes, inputs and their scales of a piece come by asynchronous
-// copies, some stages ahead; codes become int8 fragments by byte permutes once per piece and serve
-// all vectors. Accumulators start at 1.5 * 2^23 as bit patterns, so that integer sums below 2^22
-// are floats after one subtraction.
+// weights/matrix.h) and all vectors of the block; WK > 1 groups of WM warps take turns at the
+// k-tiles of 256 columns and are summed at the end. Codes, inputs and their scales of a k-tile come
+// by asynchronous copies, some stages ahead; codes become int8 fragments by byte permutes once per
+// k-tile and serve all vectors. Accumulators start at 1.5 * 2^23 as bit patterns, so that integer
+// sums below 2^22 are floats after one subtraction.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,13 +14,12 @@
 #include <string_view>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/gemm/int8_tile.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda::detail {
 
-inline constexpr int kPiece = 256;         // columns per step
 inline constexpr int kMagic = 0x4B400000;  // 1.5 * 2^23 as float
 
 // Bytes from global to shared memory, zeros instead when not `valid`.
@@ -45,7 +44,7 @@ struct TileKernel {
   static constexpr int kThreads = WM * WK * 32;
   static constexpr int kGroupThreads = WM * 32;  // those that share stages
   static constexpr int kRows = WM * 32, kTiles = WM * 2, kTokens = NT * 8;
-  static constexpr int kSteps = Fine ? 8 : 2;  // scale steps of a piece: 32 or 128 columns
+  static constexpr int kSteps = Fine ? 8 : 2;  // scale steps of a k-tile: 32 or 128 columns
 
   // One step of a group of warps.
   struct Stage {
@@ -62,36 +61,37 @@ struct TileKernel {
     return std::max(sizeof(Stage) * WK * static_cast<size_t>(stages), sums);
   }
 
-  // Codes, scales and offsets of the rows for one piece.
-  static __device__ void load_weights(Stage& stage, const TileInput& p, int first_tile, int piece) {
+  // Codes, scales and offsets of the rows for one k-tile.
+  static __device__ void load_weights(Stage& stage, const TileInput& p, int first_tile,
+                                      int k_tile) {
     const int thread = threadIdx.x % kGroupThreads;
-    const int pieces = p.cols / kPiece;
+    const int k_tiles = p.cols / kKTileColumns;
 #pragma unroll
     for (int k = thread; k < kTiles * kVectors * 32; k += kGroupThreads) {
       const int tile = min(first_tile + k / (kVectors * 32), p.tiles - 1);
       copy_async(shared_address(&stage.codes[0][0][0] + k),
-                 p.codes + (static_cast<int64_t>(tile) * pieces + piece) * (kVectors * 32) +
+                 p.codes + (static_cast<int64_t>(tile) * k_tiles + k_tile) * (kVectors * 32) +
                      k % (kVectors * 32));
     }
     for (int k = thread; k < kTiles * kSteps * 2; k += kGroupThreads) {
       const int tile = min(first_tile + k / (kSteps * 2), p.tiles - 1), s = k / 2 % kSteps;
-      const int group = (piece * kPiece + s * (kPiece / kSteps)) >> p.group_shift;
+      const int group = (k_tile * kKTileColumns + s * (kKTileColumns / kSteps)) >> p.group_shift;
       copy_async(shared_address(&stage.scales[0][0][0] + k * 4),
                  p.scales + (static_cast<int64_t>(tile) * p.groups + group) * 8 + k % 2 * 4);
     }
     if (p.offsets == nullptr) return;
     for (int k = thread; k < kTiles * 2; k += kGroupThreads) {
       const int tile = min(first_tile + k / 2, p.tiles - 1);
-      const int group = (piece * kPiece) >> p.offset_shift;
+      const int group = (k_tile * kKTileColumns) >> p.offset_shift;
       copy_async(
           shared_address(&stage.offsets[0][0] + k * 4),
           p.offsets + (static_cast<int64_t>(tile) * p.offset_groups + group) * 8 + k % 2 * 4);
     }
   }
 
-  // One plane of the vectors' columns of a piece, zero for vectors from m on.
+  // One plane of the vectors' columns of a k-tile, zero for vectors from m on.
   static __device__ void load_inputs(Stage& stage, const TileInput& p, int first_token, int m,
-                                     int piece, int plane) {
+                                     int k_tile, int plane) {
     const int thread = threadIdx.x % kGroupThreads;
     const int x_groups = p.cols >> p.x_shift, left = m - first_token;
     const int64_t first_row = static_cast<int64_t>(first_token) * p.planes + plane;
@@ -101,7 +101,7 @@ struct TileKernel {
       constexpr int kStride = kGroupThreads / 16;
       const int8_t* from = p.q +
                            (first_row + static_cast<int64_t>(thread / 16) * p.planes) * p.cols +
-                           piece * kPiece + unit * 16;
+                           k_tile * kKTileColumns + unit * 16;
       const int64_t step = static_cast<int64_t>(kStride) * p.planes * p.cols;
 #pragma unroll
       for (int token = thread / 16; token < kTokens; token += kStride, from += step) {
@@ -112,30 +112,30 @@ struct TileKernel {
     for (int k = thread; k < kTokens * kSteps; k += kGroupThreads) {
       const int token = k / kSteps, s = k % kSteps;
       const bool valid = token < left;
-      const int group = (piece * kPiece + s * (kPiece / kSteps)) >> p.x_shift;
+      const int group = (k_tile * kKTileColumns + s * (kKTileColumns / kSteps)) >> p.x_shift;
       const int64_t row = valid ? first_row + token * p.planes : 0;
       copy_or_zero<4>(&stage.x_scales[s][token], p.x_scales + row * x_groups + group, valid);
     }
     if constexpr (!Fine) {
-      if (p.offsets != nullptr) load_sums(stage, p, first_row, left, piece);
+      if (p.offsets != nullptr) load_sums(stage, p, first_row, left, k_tile);
     }
   }
 
   static __device__ void load_sums(Stage& stage, const TileInput& p, int64_t first_row, int left,
-                                   int piece) {
+                                   int k_tile) {
     for (int k = threadIdx.x % kGroupThreads; k < kTokens * 2; k += kGroupThreads) {
       const int token = k / 2, c = k % 2;
       const bool valid = token < left;
       const int64_t row = valid ? first_row + token * p.planes : 0;
-      copy_or_zero<4>(&stage.sums[c][token], p.sums + row * (p.cols / 128) + 2 * piece + c, valid);
+      copy_or_zero<4>(&stage.sums[c][token], p.sums + row * (p.cols / 128) + 2 * k_tile + c, valid);
     }
   }
 
   static __device__ void load(Stage& stage, const TileInput& p, int first_tile, int first_token,
                               int m, int step) {
-    const int piece = step / p.planes;
-    load_weights(stage, p, first_tile, piece);
-    load_inputs(stage, p, first_token, m, piece, step - piece * p.planes);
+    const int k_tile = step / p.planes;
+    load_weights(stage, p, first_tile, k_tile);
+    load_inputs(stage, p, first_token, m, k_tile, step - k_tile * p.planes);
   }
 
   static __device__ __forceinline__ float scale_of(uint32_t pair, int half) {
@@ -171,7 +171,7 @@ struct TileKernel {
     }
   }
 
-  // Offsets of rows g and g + 8 of both tiles: one per piece.
+  // Offsets of rows g and g + 8 of both tiles: one per k-tile.
   struct OffsetPairs {
     float value[2][2];
   };
@@ -194,9 +194,9 @@ struct TileKernel {
     }
   }
 
-  // offset * sum of the inputs of a piece, from the stored sums over 128 columns.
-  static __device__ __forceinline__ void add_piece_offsets(const Stage& stage, int tile, int lane,
-                                                           int used, float (&y)[2][NT][4]) {
+  // offset * sum of the inputs of a k-tile, from the stored sums over 128 columns.
+  static __device__ __forceinline__ void add_k_tile_offsets(const Stage& stage, int tile, int lane,
+                                                            int used, float (&y)[2][NT][4]) {
     const OffsetPairs offset = load_offsets(stage, tile, lane / 4);
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
@@ -368,7 +368,7 @@ struct TileKernel {
 
     const int used = (launch.m - first_token + 7) / 8;
     float y[2][NT][4] = {};
-    const int steps = p.cols / kPiece * p.planes;
+    const int steps = p.cols / kKTileColumns * p.planes;
     const int mine = steps / WK + (group < steps % WK ? 1 : 0);  // steps group, group + WK, ...
     const int rounds = (steps + WK - 1) / WK;                    // of all groups: they keep step
     for (int k = 0; k < stages - 1; ++k) {
@@ -393,7 +393,7 @@ struct TileKernel {
         multiply_chunk<0>(stage, p, tile, lane, used, y);
         multiply_chunk<1>(stage, p, tile, lane, used, y);
         if constexpr (!Fine) {
-          if (p.offsets != nullptr) add_piece_offsets(stage, tile, lane, used, y);
+          if (p.offsets != nullptr) add_k_tile_offsets(stage, tile, lane, used, y);
         }
       }
       slot = slot + 1 == stages ? 0 : slot + 1;
@@ -409,7 +409,7 @@ struct TileKernel {
 
 template <typename Decoder, bool Fine, int WM, int WK, int NT>
 __global__ void __launch_bounds__(WM* WK * 32)
-    prompt_tile_kernel(const __grid_constant__ TileLaunch launch, int stages) {
+    int8_tile_kernel(const __grid_constant__ TileLaunch launch, int stages) {
   extern __shared__ __align__(16) unsigned char tile_shared[];
   wait_previous_kernel();
   TileKernel<Decoder, Fine, WM, WK, NT>::run(launch, stages, tile_shared);
@@ -431,7 +431,7 @@ bool launch_blocks(TileLaunch& work, Stream stream) {
     blocks += (work.input[k].rows + Kernel::kRows - 1) / Kernel::kRows;
   }
   work.token_blocks = (work.m + Kernel::kTokens - 1) / Kernel::kTokens;
-  cuda::launch("prompt tile", prompt_tile_kernel<Decoder, Fine, WM, WK, NT>,
+  cuda::launch("int8 gemm tile", int8_tile_kernel<Decoder, Fine, WM, WK, NT>,
                {dim3(static_cast<unsigned>(blocks * work.token_blocks)), dim3(Kernel::kThreads),
                 Kernel::shared_bytes(stages)},
                stream, work, stages);

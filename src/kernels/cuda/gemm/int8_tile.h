@@ -1,4 +1,4 @@
-// What the tile kernels of multiply_many are launched with.
+// What the tile kernels of int8_gemm are launched with.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct TileInput {
 };
 
 struct TileLaunch {
-  TileInput input[kMaxProducts];
+  TileInput input[kMaxMatmuls];
   int count = 0;
   int m = 0;
   int token_blocks = 0;
@@ -48,9 +48,9 @@ template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
 
 // Products of any number of vectors by the kernels of decoding, up to 16 at a time.
-void multiply_slices(std::span<const Product> products, int64_t m, Stream stream);
+void gemm_by_gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// multiply_many by tiles of one shape (or a smaller one where the device lacks the room).
-void multiply_tiles(std::span<const Product> products, int64_t m, TileShape shape, Stream stream);
+// int8_gemm by tiles of one shape (or a smaller one where the device lacks the room).
+void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -32,7 +32,7 @@ struct DenseSet {
 };
 
 struct DenseArgs {
-  DenseSet set[kMaxProducts];
+  DenseSet set[kMaxMatmuls];
   int m = 0;
 };
 
@@ -136,15 +136,15 @@ bool aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-void launch_dense(std::span<const DenseProduct> products, int64_t m, Stream stream) {
+void launch_dense(std::span<const DenseMatmul> products, int64_t m, Stream stream) {
   DenseArgs args;
   args.m = static_cast<int>(m);
   int64_t blocks = 0;
-  for (size_t i = 0; i < kMaxProducts; ++i) {
+  for (size_t i = 0; i < kMaxMatmuls; ++i) {
     DenseSet& set = args.set[i];
     set.first_block = std::numeric_limits<int64_t>::max();
     if (i >= products.size()) continue;
-    const DenseProduct& p = products[i];
+    const DenseMatmul& p = products[i];
     const DenseMatrix& w = *p.weights;
     set = {w.data.as(), p.x, p.bias, p.y, p.ldx, p.ldy, w.rows, w.cols, blocks, p.add, false};
     set.vectors = w.cols * dtype_size(w.type) % 16 == 0 && w.cols % 4 == 0 && p.ldx % 4 == 0 &&
@@ -161,14 +161,14 @@ void launch_dense(std::span<const DenseProduct> products, int64_t m, Stream stre
 
 }  // namespace
 
-void multiply(std::span<const DenseProduct> products, int64_t m, Stream stream) {
+void gemv(std::span<const DenseMatmul> products, int64_t m, Stream stream) {
   if (m < 0 || m > kMaxVectors) {
     throw Error(ErrorCode::internal, "GPU product", std::to_string(m) + " vectors at once");
   }
   if (m == 0) return;
   for (size_t first = 0; first < products.size();) {
     size_t count = 1;
-    while (count < kMaxProducts && first + count < products.size() &&
+    while (count < kMaxMatmuls && first + count < products.size() &&
            products[first + count].weights->type == products[first].weights->type) {
       ++count;
     }

@@ -3,7 +3,7 @@
 namespace walsh::cuda {
 
 template <>
-MatvecKernel matvec_kernel<ScalarDecoder<8>>(const MatvecKind& kind) {
+GemvKernel gemv_kernel<ScalarDecoder<8>>(const GemvKind& kind) {
   return kind.flush == 32 ? select_kernel<ScalarDecoder<8>, 32>(kind)
                           : select_kernel<ScalarDecoder<8>, 128>(kind);
 }

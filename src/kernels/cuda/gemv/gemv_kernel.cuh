@@ -2,36 +2,36 @@
 #pragma once
 
 #include "kernels/cuda/gemv/gemv_inputs.cuh"
-#include "kernels/cuda/gemv/unit_dot.cuh"
+#include "kernels/cuda/gemv/k_tile_dot.cuh"
 
 namespace walsh::cuda {
 
 template <typename Decoder, int Flush, int Tiles8>
-struct Matvec {
-  static constexpr MatvecMemory kMemory =
-      matvec_memory(Decoder::kKind, Flush, Tiles8, kMatvecArchitecture);
+struct GemvBlock {
+  static constexpr GemvMemory kMemory =
+      gemv_memory(Decoder::kKind, Flush, Tiles8, kGemvArchitecture);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
-  using Unit = UnitProduct<Decoder, Flush, Tiles8>;
+  using KTile = KTileDot<Decoder, Flush, Tiles8>;
 
-  const MatvecArgs& args;
+  const GemvArgs& args;
   const int lane, warp;
   const int tile_begin, tile_count, rounds;
   const uint32_t ring;      // of this warp
   float* const sums;        // [piece][token][row]
-  std::byte* const inputs;  // [unit]: q, then the scales
+  std::byte* const inputs;  // [k-tile]: q, then the scales
   LevelTable table;
-  int second_scale;  // from the scale of a unit's first chunk to that of its second
+  int second_scale;  // from the scale of a k-tile's first chunk to that of its second
 
-  // What is fetched next: `fetch_left` units of a piece, then units `fetch_at` to `fetch_end` of
-  // the round, then the next round (rounds of all slices, counted on).
+  // What is fetched next: `fetch_left` k-tiles of a piece, then k-tiles `fetch_at` to `fetch_end`
+  // of the round, then the next round (rounds of all slices, counted on).
   int fetch_step = -1, fetch_at = 0, fetch_end = 0, fetch_left = 0;
   const uint4* fetch_codes;
   const std::byte* fetch_side;  // of this lane's vector of scales or offsets
-  const typename Unit::Side side;
+  const typename KTile::Side side;
 
-  __device__ Matvec(const MatvecArgs& a, std::byte* shared)
+  __device__ GemvBlock(const GemvArgs& a, std::byte* shared)
       : args(a),
         lane(static_cast<int>(threadIdx.x % 32)),
         warp(static_cast<int>(threadIdx.x / 32)),
@@ -47,7 +47,7 @@ struct Matvec {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
-    table = Unit::levels(table);
+    table = KTile::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
     next_piece();
   }
@@ -57,41 +57,41 @@ struct Matvec {
     const int first = round * kRoundTiles;
     r.first = tile_begin + first;
     r.tiles = min(tile_count - first, kRoundTiles);
-    r.units = min(args.units - slice * args.slice_units, args.slice_units);
+    r.k_tiles = min(args.k_tiles - slice * args.slice_k_tiles, args.slice_k_tiles);
     r.share(warp, kWarps);
     return r;
   }
 
-  // Goes on to the next piece of a run, the units of one tile, or to the next run.
+  // Goes on to the next piece of a run, the k-tiles of one tile, or to the next run.
   __device__ __forceinline__ void next_piece() {
     while (fetch_at == fetch_end) {
       ++fetch_step;
       const int slice = divide(fetch_step, rounds);
-      if (slice * args.slice_units >= args.units) return;
+      if (slice * args.slice_k_tiles >= args.k_tiles) return;
       const TileRound r = round_of(slice, fetch_step - slice * rounds);
       fetch_at = r.begin;
       fetch_end = r.end;
     }
     const int slice = divide(fetch_step, rounds);
-    const int units = min(args.units - slice * args.slice_units, args.slice_units);
-    const int in_round = divide(fetch_at, units), first_unit = fetch_at - in_round * units;
-    fetch_left = min(units - first_unit, fetch_end - fetch_at);
+    const int k_tiles = min(args.k_tiles - slice * args.slice_k_tiles, args.slice_k_tiles);
+    const int in_round = divide(fetch_at, k_tiles), first_k_tile = fetch_at - in_round * k_tiles;
+    fetch_left = min(k_tiles - first_k_tile, fetch_end - fetch_at);
     fetch_at += fetch_left;
     const int fetch_tile = tile_begin + (fetch_step - slice * rounds) * kRoundTiles + in_round;
     const TileSet& set = set_of(args, fetch_tile);
     const int64_t tile = fetch_tile - set.first_tile;
-    const int64_t unit = slice * args.slice_units + first_unit;
-    fetch_codes = set.codes + (tile * args.units + unit) * (Unit::kVectors * 32) + lane;
-    fetch_side = side.begin(args, set, tile, unit, lane);
+    const int64_t k_tile = slice * args.slice_k_tiles + first_k_tile;
+    fetch_codes = set.codes + (tile * args.k_tiles + k_tile) * (KTile::kVectors * 32) + lane;
+    fetch_side = side.begin(args, set, tile, k_tile, lane);
   }
 
-  // Asks for the next unit.
+  // Asks for the next k-tile.
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
-      Unit::copy_unit(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
-                      fetch_side);
+      KTile::copy_k_tile(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
+                         fetch_side);
       fetch_side += side.step;
-      fetch_codes += Unit::kVectors * 32;
+      fetch_codes += KTile::kVectors * 32;
       if (--fetch_left == 0) next_piece();
     }
     copy_commit();
@@ -100,41 +100,41 @@ struct Matvec {
   // The first piece of this warp's run in a round.
   struct Start {
     TileRound r;
-    int tile, unit;
+    int tile, k_tile;
   };
 
   __device__ __forceinline__ Start start_of(int slice, int round) const {
     Start s;
     s.r = round_of(slice, round);
-    s.tile = divide(s.r.begin, s.r.units);
-    s.unit = s.r.begin - s.tile * s.r.units;
+    s.tile = divide(s.r.begin, s.r.k_tiles);
+    s.k_tile = s.r.begin - s.tile * s.r.k_tiles;
     return s;
   }
 
-  __device__ __forceinline__ void multiply_round(const Start& start, const typename Unit::Places& p,
-                                                 uint32_t input, uint32_t unit_step,
-                                                 uint32_t& slot) {
-    int tile = start.tile, unit = start.unit;
+  __device__ __forceinline__ void multiply_round(const Start& start,
+                                                 const typename KTile::Places& p, uint32_t input,
+                                                 uint32_t k_tile_step, uint32_t& slot) {
+    int tile = start.tile, k_tile = start.k_tile;
 #pragma unroll 1
-    for (int left = start.r.end - start.r.begin; left > 0; unit = 0, ++tile) {
-      float y[Unit::kNTiles][4] = {};
-      uint32_t x = input + unit * unit_step;
-      int count = min(start.r.units - unit, left);
+    for (int left = start.r.end - start.r.begin; left > 0; k_tile = 0, ++tile) {
+      float y[KTile::kNTiles][4] = {};
+      uint32_t x = input + k_tile * k_tile_step;
+      int count = min(start.r.k_tiles - k_tile, left);
       left -= count;
 #pragma unroll 1
-      for (; count > 0; --count, x += unit_step) {
+      for (; count > 0; --count, x += k_tile_step) {
         copy_wait<kStages - 1>();
         __syncwarp();
         const uint32_t codes = slot + lane * 16;
-        Unit::multiply(args, table, second_scale, codes, codes + Unit::scales_from_codes(lane), x,
-                       p, y, [&] {
-                         __syncwarp();
-                         fetch(slot);
-                       });
+        KTile::multiply(args, table, second_scale, codes, codes + KTile::scales_from_codes(lane), x,
+                        p, y, [&] {
+                          __syncwarp();
+                          fetch(slot);
+                        });
         slot += kMemory.stage_bytes;
         if (slot == ring + kStages * kMemory.stage_bytes) slot = ring;
       }
-      Unit::store_sums(sums, warp + tile, args.planes, lane, y);
+      KTile::store_sums(sums, warp + tile, args.planes, lane, y);
     }
   }
 
@@ -145,9 +145,9 @@ struct Matvec {
   }
 
   __device__ __forceinline__ void run() {
-    const InputImage image{inputs, args.vectors, Unit::kScaleColumns, kWarps};
-    const typename Unit::Places p = Unit::places(lane, args.vectors);
-    const auto unit_step = static_cast<uint32_t>(image.unit_bytes(args.x_group));
+    const InputImage image{inputs, args.vectors, KTile::kScaleColumns, kWarps};
+    const typename KTile::Places p = KTile::places(lane, args.vectors);
+    const auto k_tile_step = static_cast<uint32_t>(image.k_tile_bytes(args.x_group));
     const uint32_t input = shared_address(inputs);
     uint32_t slot = ring;
     Start start = start_of(0, 0);
@@ -158,13 +158,13 @@ struct Matvec {
     loader.load();
 #pragma unroll 1
     for (int slice = 0, round = 0;;) {
-      multiply_round(start, p, input, unit_step, slot);
-      Unit::write_tiles(
+      multiply_round(start, p, input, k_tile_step, slot);
+      KTile::write_tiles(
           args, sums, start.r, kWarps, warp, lane, slice > 0, [] { return 1.0f; },
           [](const TileSet&, int64_t) { return [](float) {}; });
       if (++round == rounds) {
         round = 0;
-        if (++slice * args.slice_units >= args.units) return;
+        if (++slice * args.slice_k_tiles >= args.k_tiles) return;
       }
       start = start_of(slice, round);
       __syncthreads();
@@ -177,24 +177,24 @@ struct Matvec {
 // Registers for a block that prepares the next input beside it.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
-    matvec_kernel_of(const __grid_constant__ MatvecArgs args) {
+    gemv_kernel_of(const __grid_constant__ GemvArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
   allow_next_kernel();
   if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
-  Matvec<Decoder, Flush, Tiles8>(args, shared).run();
+  GemvBlock<Decoder, Flush, Tiles8>(args, shared).run();
 }
 
 template <typename Decoder, int Flush>
-MatvecKernel select_kernel(const MatvecKind& kind) {
+GemvKernel select_kernel(const GemvKind& kind) {
   switch (kind.tiles8) {
     case 0:
-      return matvec_kernel_of<Decoder, Flush, 0>;
+      return gemv_kernel_of<Decoder, Flush, 0>;
     case 1:
-      return matvec_kernel_of<Decoder, Flush, 1>;
+      return gemv_kernel_of<Decoder, Flush, 1>;
     case 2:
-      return matvec_kernel_of<Decoder, Flush, 2>;
+      return gemv_kernel_of<Decoder, Flush, 2>;
     default:
-      return matvec_kernel_of<Decoder, Flush, 4>;
+      return gemv_kernel_of<Decoder, Flush, 4>;
   }
 }
 

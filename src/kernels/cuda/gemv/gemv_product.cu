@@ -3,7 +3,7 @@
 namespace walsh::cuda {
 
 template <>
-MatvecKernel matvec_kernel<ProductDecoder>(const MatvecKind& kind) {
+GemvKernel gemv_kernel<ProductDecoder>(const GemvKind& kind) {
   return kind.flush == 32 ? select_kernel<ProductDecoder, 32>(kind)
                           : select_kernel<ProductDecoder, 128>(kind);
 }

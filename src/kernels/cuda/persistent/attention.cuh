@@ -9,16 +9,16 @@
 #pragma once
 
 #include "kernels/cuda/attention/decode_softmax.cuh"
-#include "kernels/cuda/rows/rope.cuh"
+#include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
-#include "kernels/cuda/gemv/unit_dot.cuh"
+#include "kernels/cuda/rows/rope.cuh"
 
 namespace walsh::cuda {
 
-__shared__ StepRow step_row;
+__shared__ ProgramRow program_row;
 
 // The tags of queries, keys and values, and of what comes out.
-struct StepBits {
+struct PhaseBits {
   struct In {
     bool here;
     uint32_t bit;
@@ -27,20 +27,20 @@ struct StepBits {
   uint32_t out;
 };
 
-__device__ __forceinline__ StepBits bits_of(const StepPhase& phase, uint32_t epoch) {
-  const auto in = [&](const StepTag& tag) {
-    return StepBits::In{tag.here != 0, tag_bit(tag, epoch)};
+__device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t epoch) {
+  const auto in = [&](const ValueTag& tag) {
+    return PhaseBits::In{tag.here != 0, tag_bit(tag, epoch)};
   };
   return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
 }
 
 template <int Dim>
-class StepAttend {
+class AttendPhase {
   static constexpr int kChunks = Dim / 32;            // of 32 columns of a key
   static constexpr int kWords = Dim / 16;             // of a lane's columns of a value
   static constexpr int kVectors = Dim / 64;           // 16 bytes each
   static constexpr int kRowBytes = Dim * 2 + 16;      // of queries: other banks for every head
-  static constexpr int kPassHeads = kStepPass / Dim;  // whose sums are put together at a time
+  static constexpr int kPassHeads = kHeadPass / Dim;  // whose sums are put together at a time
 
   // 16 positions. Lane 4 g + t: keys g and g + 8, columns 32 c + 8 t ..; values 2 t, 2 t + 1,
   // 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
@@ -52,18 +52,18 @@ class StepAttend {
   };
 
  public:
-  __device__ StepAttend(const StepAttention& args, std::byte* memory, const StepBits& bits,
-                        int warp, int lane)
+  __device__ AttendPhase(const AttentionPhase& args, std::byte* memory, const PhaseBits& bits,
+                         int warp, int lane)
       : a_(args),
         bits_(bits),
         warp_(warp),
         lane_(lane),
         memory_(memory),
-        position_(step_row.position) {
+        position_(program_row.position) {
     first_ = a_.window > 0 ? max(0, position_ + 1 - a_.window) : 0;
     first_tile_ = first_ / kWarpTokens;
     tiles_ = position_ / kWarpTokens + 1 - first_tile_;
-    splits_ = min(a_.most_splits, (tiles_ + kStepWarps - 1) / kStepWarps);
+    splits_ = min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
   }
 
   // All parts of this block.
@@ -82,7 +82,7 @@ class StepAttend {
 #pragma unroll 1
       while (at_ < end_) {
         attend(run);
-        at_ += kStepWarps;
+        at_ += kProgramWarps;
         if (at_ < end_) place_ = row_of(at_ * kWarpTokens);
       }
       __syncthreads();
@@ -104,12 +104,12 @@ class StepAttend {
     stores_ = in_group == 0;
     at_ = first_tile_ + divide(tiles_ * split_, splits_) + warp_;
     end_ = first_tile_ + divide(tiles_ * (split_ + 1), splits_);
-    active_ = min(kStepWarps, end_ - at_ + warp_);
+    active_ = min(kProgramWarps, end_ - at_ + warp_);
   }
 
   __device__ __forceinline__ int64_t row_of(int position) const {
     const int i = position / kPageTokens;
-    const int64_t page = i < kStepPages ? step_row.first_pages[i] : step_row.pages[i];
+    const int64_t page = i < kProgramPages ? program_row.first_pages[i] : program_row.pages[i];
     return ((page * a_.kv_heads + kv_head_) * kPageTokens + position % kPageTokens) * Dim;
   }
 
@@ -167,7 +167,7 @@ class StepAttend {
   }
 
   // A head of queries, keys or values.
-  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, StepBits::In in) const {
+  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, PhaseBits::In in) const {
     const float* from = all + head * Dim;
     if (!in.here) return load_pairs(from, head_pairs(), lane_);
     Pairs v;
@@ -212,7 +212,7 @@ class StepAttend {
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
-      const StepBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
+      const PhaseBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
       Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
       if (key) {
         if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
@@ -294,7 +294,7 @@ class StepAttend {
   // The warps' sums to one part, a few heads at a time; the parts by the block that comes last.
   __device__ __forceinline__ void join(const Running<Dim>& run) const {
     auto* sums = reinterpret_cast<float*>(memory_);
-    auto* state = reinterpret_cast<float2*>(sums + kStepWarps * kStepPass);
+    auto* state = reinterpret_cast<float2*>(sums + kProgramWarps * kHeadPass);
     const int g = lane_ / 4, t = lane_ % 4;
     const bool active = warp_ < active_;
     // A head's sums lie as pairs of columns [kWords][g], so that lanes write to different banks.
@@ -338,7 +338,7 @@ class StepAttend {
       const float2 of = state[w * kTileHeads];
       const float factor = power_of_two(__fmaf_rn(of.x, a_.scale, -base));
       total = __fmaf_rn(of.y, factor, total);
-      sum = __fmaf_rn(sums[w * kStepPass], factor, sum);
+      sum = __fmaf_rn(sums[w * kHeadPass], factor, sum);
     }
     if (splits_ == 1) {
       write(first_head_ + head, column, __fdividef(sum, total));
@@ -368,17 +368,17 @@ class StepAttend {
   // All parts of the heads, in order.
   __device__ __forceinline__ void join_parts() const {
     auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
-    float* inverse = factors + kTileHeads * kStepMaxSplits;
-    if (warp_ < heads_) weigh_parts(factors + warp_ * kStepMaxSplits, inverse);
+    float* inverse = factors + kTileHeads * kPhaseMaxSplits;
+    if (warp_ < heads_) weigh_parts(factors + warp_ * kPhaseMaxSplits, inverse);
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < heads_ * Dim; i += kStepWarps * 32) {
+    for (int i = static_cast<int>(threadIdx.x); i < heads_ * Dim; i += kProgramWarps * 32) {
       const int head = i / Dim, column = i % Dim;
       const float* values =
           a_.partials + int64_t{first_head_ + head} * a_.most_splits * Dim + column;
       float sum = 0;
 #pragma unroll 8
       for (int s = 0; s < splits_; ++s)
-        sum = __fmaf_rn(__ldcg(values + s * Dim), factors[head * kStepMaxSplits + s], sum);
+        sum = __fmaf_rn(__ldcg(values + s * Dim), factors[head * kPhaseMaxSplits + s], sum);
       write(first_head_ + head, column, sum * inverse[head]);
     }
     __syncthreads();
@@ -405,8 +405,8 @@ class StepAttend {
     if (lane_ == 0) inverse[warp_] = 1.0f / total;
   }
 
-  const StepAttention& a_;
-  const StepBits bits_;
+  const AttentionPhase& a_;
+  const PhaseBits bits_;
   const int warp_, lane_;
   std::byte* const memory_;
   const int position_;

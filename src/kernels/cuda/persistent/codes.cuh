@@ -5,34 +5,34 @@
 #include <algorithm>
 #include <tuple>
 
+#include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/phase.h"
-#include "kernels/cuda/gemv/unit_dot.cuh"
 
 namespace walsh::cuda {
 
 template <typename Decoder, int Flush>
 struct OneCode {
   static constexpr bool kSeveral = false;
-  static constexpr StepMemory kMemory = step_memory(Decoder::kVectors, Flush);
-  using Unit = UnitProduct<Decoder, Flush, 0>;
+  static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
+  using KTile = KTileDot<Decoder, Flush, 0>;
 };
 
-// All units have the places of the largest. Flush: 32 for codes of both kinds, 128 if there are
+// All k-tiles have the places of the largest. Flush: 32 for codes of both kinds, 128 if there are
 // only such.
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
-  static constexpr StepMemory kMemory = step_memory(kVectors, Flush);
+  static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 
   template <typename Decoder, int F>
-  using UnitOf = UnitProduct<Decoder, F, 0, UnitPlaces<kVectors, Flush>>;
+  using KTileOf = KTileDot<Decoder, F, 0, KTilePlaces<kVectors, Flush>>;
   // For what is the same for all.
-  using Unit = UnitOf<std::tuple_element_t<0, std::tuple<Decoders...>>, Flush>;
+  using KTile = KTileOf<std::tuple_element_t<0, std::tuple<Decoders...>>, Flush>;
 
-  // body.operator()<Unit>() with the unit of a code.
+  // body.operator()<KTile>() with the k-tile of a code.
   template <typename Body>
-  static __device__ __forceinline__ void with_unit(const StepCode& code, const Body& body) {
+  static __device__ __forceinline__ void with_k_tile(const PhaseCode& code, const Body& body) {
     if (Flush == 32 && code.flush == 32) {
       select<32>(code, body);
     } else {
@@ -42,8 +42,8 @@ struct SeveralCodes {
 
  private:
   template <int F, typename Body>
-  static __device__ __forceinline__ void select(const StepCode& code, const Body& body) {
-    ((code.decoder == Decoders::kKind ? (body.template operator()<UnitOf<Decoders, F>>(), true)
+  static __device__ __forceinline__ void select(const PhaseCode& code, const Body& body) {
+    ((code.decoder == Decoders::kKind ? (body.template operator()<KTileOf<Decoders, F>>(), true)
                                       : false) ||
      ...);
   }

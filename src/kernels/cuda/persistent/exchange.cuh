@@ -4,10 +4,10 @@
 // A reader asks for a value until its bit is the one that the next write has, and clears it. So
 // there is no barrier, no fence and no flag between two phases: a value is on its way as soon as it
 // is known, and a block goes on as soon as the ones it needs are there. That nobody writes a value
-// again before all have read it follows from what the phases need of each other (persistent/phase_order.h), and
-// from the L2 cache being the one place where such values meet: none is older there than what has
-// been read of it.
-// (Idea: the LL protocol of NCCL, whose flags stand beside the values.)
+// again before all have read it follows from what the phases need of each other
+// (persistent/phase_order.h), and from the L2 cache being the one place where such values meet:
+// none is older there than what has been read of it. (Idea: the LL protocol of NCCL, whose flags
+// stand beside the values.)
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace walsh::cuda {
 
 // The bit that the values have which a phase reads or writes; `epoch` counts launches.
-__device__ __forceinline__ uint32_t tag_bit(const StepTag& tag, uint32_t epoch) {
+__device__ __forceinline__ uint32_t tag_bit(const ValueTag& tag, uint32_t epoch) {
   return (tag.bit ^ (tag.flips & epoch)) & 1;
 }
 

@@ -1,14 +1,14 @@
-// The inputs of a step's products: made by every block for itself, a unit of 256 columns per warp,
-// or, where there are more units than warps, by all blocks together through memory.
+// The inputs of a step's products: made by every block for itself, a k-tile of 256 columns per
+// warp, or, where there are more k-tiles than warps, by all blocks together through memory.
 //
 // RMSNorm divides all columns by the same number. Rotation is linear and int8 values are relative
 // to their group's largest, so only scales would change: the division is done to the product's
 // results, and nothing waits for the sum of the squares.
 #pragma once
 
-#include "kernels/cuda/rows/row_transform.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
 #include "kernels/cuda/persistent/pair.cuh"
+#include "kernels/cuda/rows/row_transform.cuh"
 
 namespace walsh::cuda {
 
@@ -17,25 +17,26 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
   return group == 32 ? 2 : 4;
 }
 
-// One unit of an input, a warp's. What does not come from another phase is made ready while that is
-// on its way.
-class InputUnit {
+// One k-tile of an input, a warp's. What does not come from another phase is made ready while that
+// is on its way.
+class InputKTile {
  public:
-  __device__ __forceinline__ InputUnit(const StepPhase& phase, uint32_t epoch, int unit, int lane)
+  __device__ __forceinline__ InputKTile(const ProgramPhase& phase, uint32_t epoch, int k_tile,
+                                        int lane)
       : phase_(phase),
-        in_(phase.matvec.in),
-        form_(phase.matvec.form),
+        in_(phase.gemv.in),
+        form_(phase.gemv.form),
         epoch_(epoch),
-        unit_(unit),
+        k_tile_(k_tile),
         lane_(lane),
-        column_(unit * kUnitColumns + lane * kLaneColumns) {}
+        column_(k_tile * kKTileColumns + lane * kLaneColumns) {}
 
   // Its values, times gains; does `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
       if (in_.gain && column_ < in_.width) prefetch(in_.gain + column_);
-      if (phase_.signs) signs_ = phase_.signs[unit_ * 32 + lane_];
+      if (phase_.signs) signs_ = phase_.signs[k_tile_ * 32 + lane_];
       meanwhile();
     };
     if (in_.up) {
@@ -62,14 +63,14 @@ class InputUnit {
 
   __device__ __forceinline__ Quantized quantize() {
     if (phase_.segment > 0) {
-      rotate_unit<kLeastSegment>(phase_.segment, true, signs_, lane_, v_);
+      rotate_k_tile<kLeastSegment>(phase_.segment, true, signs_, lane_, v_);
       return quantize_group(128);
     }
-    rotate_columns(form_, unit_, signs_, lane_, v_);
+    rotate_columns(form_, k_tile_, signs_, lane_, v_);
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
-  // Whether this lane writes the scale of its group, and which of the unit's it is.
+  // Whether this lane writes the scale of its group, and which of the k-tile's it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
   }
@@ -77,10 +78,10 @@ class InputUnit {
     return lane_ >> group_lanes_log2(form_.group);
   }
 
-  // The sum of the squares of the unit's values before gains; by and in all lanes.
+  // The sum of the squares of the k-tile's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares() const {
-    const double unit = __hiloint2double(exponent_ << 20, 0);
-    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * unit;
+    const double last_bit = __hiloint2double(exponent_ << 20, 0);
+    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
   }
 
  private:
@@ -97,11 +98,11 @@ class InputUnit {
     ExchangeReader<Rows> reader;
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      reader.from[r] = rows[r] + unit_ * kUnitColumns + lane_ * 4;
+      reader.from[r] = rows[r] + k_tile_ * kKTileColumns + lane_ * 4;
       reader.bits[r] = tag_bit(phase_.in[r], epoch_);
     }
     if (phase_.after_attention)
-      await_one(rows[Rows - 1] + unit_ * kUnitColumns, reader.bits[Rows - 1]);
+      await_one(rows[Rows - 1] + k_tile_ * kKTileColumns, reader.bits[Rows - 1]);
     reader.read(column_ < in_.width, prepare, v);
   }
 
@@ -142,42 +143,42 @@ class InputUnit {
     return part[0] + part[1];
   }
 
-  const StepPhase& phase_;
+  const ProgramPhase& phase_;
   const InputView& in_;
   const FormView& form_;
   const uint32_t epoch_;
-  const int unit_, lane_, column_;
+  const int k_tile_, lane_, column_;
   uint32_t signs_ = 0;
   float v_[kLaneColumns];
   uint32_t squares_ = 0;  // of this lane, in units of ...
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// All units to the place of `own`. `meanwhile` is done by every warp while it waits.
+// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits.
 template <typename Meanwhile>
-__device__ __forceinline__ void make_own_inputs(const StepPhase& phase, uint32_t epoch,
+__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint32_t epoch,
                                                 const PairInputs& own, int warp, int lane,
                                                 const Meanwhile& meanwhile) {
-  const MatvecArgs& args = phase.matvec;
-  const int unit_bytes = phase.unit_bytes, i = own.unit_of(warp);
-  own.expect(args.units, unit_bytes + (args.in.gain ? 8 : 0));
-  if (i >= args.units) {
+  const GemvArgs& args = phase.gemv;
+  const int k_tile_bytes = phase.k_tile_bytes, i = own.k_tile_of(warp);
+  own.expect(args.k_tiles, k_tile_bytes + (args.in.gain ? 8 : 0));
+  if (i >= args.k_tiles) {
     meanwhile();
   } else {
-    InputUnit unit(phase, epoch, i, lane);
-    unit.load(meanwhile);
-    std::byte* const to = own.place() + i * unit_bytes;
-    const Quantized part = unit.quantize();
+    InputKTile k_tile(phase, epoch, i, lane);
+    k_tile.load(meanwhile);
+    std::byte* const to = own.place() + i * k_tile_bytes;
+    const Quantized part = k_tile.quantize();
     own.store(to + lane_byte(lane), make_uint2(part.low, part.high));
-    if (unit.has_scale()) {
-      own.store(to + kUnitColumns + unit.group() * 8,
+    if (k_tile.has_scale()) {
+      own.store(to + kKTileColumns + k_tile.group() * 8,
                 make_uint2(__float_as_uint(part.scale),
                            __float_as_uint(static_cast<float>(part.sum) * part.scale)));
     }
     if (args.in.gain) {
-      const uint64_t sum = __double_as_longlong(unit.squares());
+      const uint64_t sum = __double_as_longlong(k_tile.squares());
       if (lane == 0) {
-        own.store(squares_behind(own.place(), args.units, unit_bytes) + i,
+        own.store(squares_behind(own.place(), args.k_tiles, k_tile_bytes) + i,
                   make_uint2(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32)));
       }
     }
@@ -185,25 +186,25 @@ __device__ __forceinline__ void make_own_inputs(const StepPhase& phase, uint32_t
   own.wait();
 }
 
-// This block's units to where all blocks read them.
-__device__ __forceinline__ void make_shared_inputs(const StepPhase& phase, uint32_t epoch, int warp,
-                                                   int lane) {
-  const MatvecArgs& args = phase.matvec;
+// This block's k-tiles to where all blocks read them.
+__device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
+                                                   int warp, int lane) {
+  const GemvArgs& args = phase.gemv;
   const auto blocks = static_cast<int>(gridDim.x);
   const uint32_t bit = tag_bit(phase.out[0], epoch);
 #pragma unroll 1
-  for (int i = last_first() + warp * blocks; i < args.units; i += kStepWarps * blocks) {
-    InputUnit unit(phase, epoch, i, lane);
-    unit.load([] {});
-    const Quantized part = unit.quantize();
-    exchange_packet(phase.packets + i * kUnitPackets + lane,
+  for (int i = last_first() + warp * blocks; i < args.k_tiles; i += kProgramWarps * blocks) {
+    InputKTile k_tile(phase, epoch, i, lane);
+    k_tile.load([] {});
+    const Quantized part = k_tile.quantize();
+    exchange_packet(phase.packets + i * kKTilePackets + lane,
                     make_uint4(part.low, part.high, __float_as_uint(part.scale),
                                static_cast<uint32_t>(part.sum) << 1 | bit));
     if (args.in.gain) {
-      const uint64_t sum = __double_as_longlong(unit.squares());
+      const uint64_t sum = __double_as_longlong(k_tile.squares());
       if (lane == 0) {
         exchange_packet(
-            phase.packets + args.units * kUnitPackets + i,
+            phase.packets + args.k_tiles * kKTilePackets + i,
             make_uint4(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32), 0, bit));
       }
     }
@@ -212,12 +213,12 @@ __device__ __forceinline__ void make_shared_inputs(const StepPhase& phase, uint3
 
 // What all blocks have made together: thread i has packets i, i + 512, ... All loads are on their
 // way before the first one is used.
-__device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint32_t epoch,
-                                                   std::byte* units, double* squares) {
-  constexpr int kThreads = kStepWarps * 32, kAtOnce = 4;
-  const MatvecArgs& args = phase.matvec;
+__device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
+                                                   std::byte* k_tiles, double* squares) {
+  constexpr int kThreads = kProgramWarps * 32, kAtOnce = 4;
+  const GemvArgs& args = phase.gemv;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int unit_bytes = phase.unit_bytes, count = args.units * kUnitPackets;
+  const int k_tile_bytes = phase.k_tile_bytes, count = args.k_tiles * kKTilePackets;
   const int group_shift = group_lanes_log2(args.x_group);
   const uint32_t bit = tag_bit(phase.in[0], epoch);
   const auto missing = [&](const uint4& v) { return (v.w & 1) != bit; };
@@ -232,15 +233,15 @@ __device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint3
       const int packet = min(base + j * kThreads, count - 1);
       while (missing(v[j]))
         v[j] = exchanged_packet(phase.packets + packet);
-      std::byte* to = units + packet / kUnitPackets * unit_bytes;
+      std::byte* to = k_tiles + packet / kKTilePackets * k_tile_bytes;
       *reinterpret_cast<uint2*>(to + lane_byte(packet % 32)) = make_uint2(v[j].x, v[j].y);
       if ((packet & ((1 << group_shift) - 1)) != 0) continue;
       const float scale = __uint_as_float(v[j].z);
-      reinterpret_cast<float2*>(to + kUnitColumns)[packet % 32 >> group_shift] =
+      reinterpret_cast<float2*>(to + kKTileColumns)[packet % 32 >> group_shift] =
           make_float2(scale, static_cast<float>(static_cast<int>(v[j].w) >> 1) * scale);
     }
   }
-  if (args.in.gain && thread < args.units) {
+  if (args.in.gain && thread < args.k_tiles) {
     uint4 v;
     do {
       v = exchanged_packet(phase.packets + count + thread);
@@ -251,11 +252,11 @@ __device__ __forceinline__ void read_shared_inputs(const StepPhase& phase, uint3
 }
 
 // What results of a normed input are multiplied by; by whole warps.
-__device__ __forceinline__ float norm_factor(const MatvecArgs& args, const double* squares,
+__device__ __forceinline__ float norm_factor(const GemvArgs& args, const double* squares,
                                              int lane) {
   double share = 0;
-  for (int unit = lane; unit < args.units; unit += 32)
-    share += squares[unit];
+  for (int k_tile = lane; k_tile < args.k_tiles; k_tile += 32)
+    share += squares[k_tile];
   share *= args.in.inverse_width;
   auto mean = static_cast<float>(share);
 #pragma unroll

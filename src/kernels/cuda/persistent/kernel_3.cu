@@ -3,9 +3,9 @@
 namespace walsh::cuda {
 
 template <>
-StepKernel step_kernel<ScalarDecoder<3>>(int flush) {
-  return flush == 32 ? step_kernel_of<OneCode<ScalarDecoder<3>, 32>>
-                     : step_kernel_of<OneCode<ScalarDecoder<3>, 128>>;
+PersistentKernel persistent_kernel<ScalarDecoder<3>>(int flush) {
+  return flush == 32 ? persistent_kernel_of<OneCode<ScalarDecoder<3>, 32>>
+                     : persistent_kernel_of<OneCode<ScalarDecoder<3>, 128>>;
 }
 
 }  // namespace walsh::cuda

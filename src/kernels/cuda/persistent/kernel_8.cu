@@ -3,9 +3,9 @@
 namespace walsh::cuda {
 
 template <>
-StepKernel step_kernel<ScalarDecoder<8>>(int flush) {
-  return flush == 32 ? step_kernel_of<OneCode<ScalarDecoder<8>, 32>>
-                     : step_kernel_of<OneCode<ScalarDecoder<8>, 128>>;
+PersistentKernel persistent_kernel<ScalarDecoder<8>>(int flush) {
+  return flush == 32 ? persistent_kernel_of<OneCode<ScalarDecoder<8>, 32>>
+                     : persistent_kernel_of<OneCode<ScalarDecoder<8>, 128>>;
 }
 
 }  // namespace walsh::cuda

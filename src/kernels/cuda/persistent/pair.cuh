@@ -1,8 +1,9 @@
-// Inputs that blocks make for themselves: two blocks of a cluster half of the units each, into the
-// shared memory of both. So there are half as many questions for values and half as many rotations.
+// Inputs that blocks make for themselves: two blocks of a cluster half of the k-tiles each, into
+// the shared memory of both. So there are half as many questions for values and half as many
+// rotations.
 //
 // There are two places, used in turn: the other block may be one product ahead, but not two, since
-// it needs this one's units; so every input has two at least. The bytes that it sends complete a
+// it needs this one's k-tiles; so every input has two at least. The bytes that it sends complete a
 // barrier of the place.
 #pragma once
 
@@ -24,9 +25,10 @@ __device__ __forceinline__ void send_to_block(uint32_t to, uint2 v, uint32_t bar
 #endif
 }
 
-// The sums of the squares of a product's inputs, which stand behind all `units` of them at `place`.
-__device__ __forceinline__ double* squares_behind(std::byte* place, int units, int unit_bytes) {
-  return reinterpret_cast<double*>(place + units * unit_bytes);
+// The sums of the squares of a product's inputs, which stand behind all `k_tiles` of them at
+// `place`.
+__device__ __forceinline__ double* squares_behind(std::byte* place, int k_tiles, int k_tile_bytes) {
+  return reinterpret_cast<double*>(place + k_tiles * k_tile_bytes);
 }
 
 // Where the inputs of one product come to be.
@@ -51,21 +53,21 @@ class PairInputs {
   }
 
   // The one that a warp makes.
-  __device__ __forceinline__ int unit_of(int warp) const {
+  __device__ __forceinline__ int k_tile_of(int warp) const {
     return blocks_ == 1 ? warp : cluster_rank() + 2 * warp;
   }
 
-  // Units, then the sums of their squares.
+  // K-tiles, then the sums of their squares.
   __device__ __forceinline__ std::byte* place() const {
     return place_;
   }
 
-  // Says that `unit_bytes` of each of its units will come from the other block; by one thread,
+  // Says that `k_tile_bytes` of each of its k-tiles will come from the other block; by one thread,
   // before it sends any.
-  __device__ __forceinline__ void expect(int units, int unit_bytes) const {
+  __device__ __forceinline__ void expect(int k_tiles, int k_tile_bytes) const {
 #if __CUDA_ARCH__ >= 900
     if (blocks_ == 1 || threadIdx.x != 0) return;
-    const int bytes = (units + cluster_rank()) / 2 * unit_bytes;
+    const int bytes = (k_tiles + cluster_rank()) / 2 * k_tile_bytes;
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrivals(turn_ & 1)),
         "r"(bytes)
@@ -82,7 +84,7 @@ class PairInputs {
                   cluster_address(arrivals(turn_ & 1), other));
   }
 
-  // Until all units are there; by all threads.
+  // Until all k-tiles are there; by all threads.
   __device__ __forceinline__ void wait() const {
     __syncthreads();
 #if __CUDA_ARCH__ >= 900

@@ -9,20 +9,20 @@
 
 namespace walsh::cuda {
 
-enum class StepKind : int {
-  product,    // of inputs that every block makes for itself, or reads from memory
+enum class PhaseKind : int {
+  matmul,     // of inputs that every block makes for itself, or reads from memory
   inputs,     // of a product, shared by all blocks
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
 };
 
 // How a phase knows values of this launch from older ones (persistent/exchange.cuh).
-struct StepTag {
+struct ValueTag {
   uint8_t here = 0;   // written by an earlier phase; else they were there before the launch
   uint8_t bit = 0;    // of the values
   uint8_t flips = 0;  // with every launch
 };
 
-struct StepAttention {
+struct AttentionPhase {
   uint16_t* keys = nullptr;  // fp16 [page][kv_head][kPageTokens][head_dim]
   uint16_t* values = nullptr;
   const float* q = nullptr;  // exchanged or plain, as the phase's tags say
@@ -47,44 +47,44 @@ struct StepAttention {
 };
 
 // How a product of a phase is coded, in programs of several codes.
-struct alignas(16) StepCode {
+struct alignas(16) PhaseCode {
   LevelTable table{};
   float unit = 1;
   DecoderKind decoder = DecoderKind::scalar2;
-  uint8_t flush = 128;        // as MatvecKind
-  uint8_t vectors = 0;        // of codes of a lane and unit
-  uint8_t scale_vectors = 0;  // as MatvecArgs
+  uint8_t flush = 128;        // as GemvKind
+  uint8_t vectors = 0;        // of codes of a lane and k-tile
+  uint8_t scale_vectors = 0;  // as GemvArgs
   uint8_t scale_shift = 0;
   uint8_t offset_vectors = 0;
 };
 
-struct alignas(16) StepPhase {
-  StepKind kind = StepKind::product;
+struct alignas(16) ProgramPhase {
+  PhaseKind kind = PhaseKind::matmul;
   bool prepares = true;            // product: makes its inputs itself
   bool after_attention = false;    // its inputs are long in coming
   uint8_t turn = 0;                // product: the how manieth that makes its inputs, modulo 4
-  uint16_t segment = 0;            // all of a rotation, from kLeastSegment up to a unit; or 0
-  uint16_t unit_bytes = 0;         // of inputs in shared memory
+  uint16_t segment = 0;            // all of a rotation, from kLeastSegment up to a k-tile; or 0
+  uint16_t k_tile_bytes = 0;       // of inputs in shared memory
   int known = 0;                   // product: phases up to this one are in shared memory
   const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
-  StepTag in[kStepArrays];         // product: x, up; attention: q, k, v
-  StepTag out[kStepArrays];        // product: results; inputs: packets; attention: out
+  ValueTag in[kPhaseArrays];       // product: x, up; attention: q, k, v
+  ValueTag out[kPhaseArrays];      // product: results; inputs: packets; attention: out
   uint4* packets = nullptr;        // of shared inputs
   // Of programs of several codes: those of the products, and the tiles of a block, which it fills
-  // in itself (StepArgs::shares).
-  StepCode code[kMaxProducts];
+  // in itself (ProgramArgs::shares).
+  PhaseCode code[kMaxMatmuls];
   int first_tile = 0, tiles = 0;
   union {
-    MatvecArgs matvec;  // its `in` may be exchanged values
-    StepAttention attention;
+    GemvArgs gemv;  // its `in` may be exchanged values
+    AttentionPhase attention;
   };
 
-  StepPhase() : matvec() {}
-  explicit StepPhase(const StepAttention& of) : kind(StepKind::attention), attention(of) {}
+  ProgramPhase() : gemv() {}
+  explicit ProgramPhase(const AttentionPhase& of) : kind(PhaseKind::attention), attention(of) {}
 };
 
-struct StepArgs {
-  const StepPhase* phases = nullptr;
+struct ProgramArgs {
+  const ProgramPhase* phases = nullptr;
   int count = 0;
   int pair = 1;         // blocks that make their inputs together, 1 or 2
   int own_bytes = 0;    // of shared memory: of one of two places of inputs that blocks make
@@ -99,44 +99,44 @@ struct StepArgs {
   int64_t pages_per_sequence = 0;
 };
 
-inline constexpr int kStepPages = 32;  // of a sequence, whose places blocks keep at hand
+inline constexpr int kProgramPages = 32;  // of a sequence, whose places blocks keep at hand
 
 // A row of the cache.
-struct StepRow {
+struct ProgramRow {
   int position;
   const int32_t* pages;
-  int32_t first_pages[kStepPages];
+  int32_t first_pages[kProgramPages];
 };
 
-inline constexpr int kStepWarps = 16;
+inline constexpr int kProgramWarps = 16;
 inline constexpr int kLeastSegment = 128;
-inline constexpr int kNormedUnits = 64;                // at most, of an input with a norm
+inline constexpr int kNormedKTiles = 64;               // at most, of an input with a norm
 inline constexpr int kKnownPhases = 8;                 // in shared memory
 inline constexpr int kFirstPhases = kKnownPhases - 1;  // before the first one
 inline constexpr int kLongestPiece = 65535;
-inline constexpr int kWorkBytes = kStepWarps * (16 + kMaxProducts * 32);  // StepWork
-// Packets of a unit of shared inputs: of every lane its int8 values, scale, and twice the sum of
-// the group's. Behind those of all units comes one of each with the sum of its squares.
-inline constexpr int kUnitPackets = 32;
-inline constexpr int kStepPass = 512;  // values of heads that warps put together at a time
-inline constexpr int kStepMaxSplits = 128;
+inline constexpr int kWorkBytes = kProgramWarps * (16 + kMaxMatmuls * 32);  // PhaseWork
+// Packets of a k-tile of shared inputs: of every lane its int8 values, scale, and twice the sum of
+// the group's. Behind those of all k-tiles comes one of each with the sum of its squares.
+inline constexpr int kKTilePackets = 32;
+inline constexpr int kHeadPass = 512;  // values of heads that warps put together at a time
+inline constexpr int kPhaseMaxSplits = 128;
 
 // Memory of a block: rings of weights, own inputs twice, shared ones, sums, phases.
-struct StepMemory {
+struct ProgramMemory {
   int stage_bytes, stages;
 
-  constexpr int ring_bytes() const { return kStepWarps * stages * stage_bytes; }
-  bool operator==(const StepMemory&) const = default;
+  constexpr int ring_bytes() const { return kProgramWarps * stages * stage_bytes; }
+  bool operator==(const ProgramMemory&) const = default;
 };
 
 // Rings of some 130 KB: what comes in while a phase waits for the one before.
-constexpr StepMemory step_memory(int code_vectors, int flush) {
+constexpr ProgramMemory program_memory(int code_vectors, int flush) {
   const int stages = code_vectors == 2 ? 7 : code_vectors == 3 ? 5 : code_vectors == 4 ? 4 : 2;
-  return {unit_bytes(code_vectors, flush), stages};
+  return {k_tile_bytes(code_vectors, flush), stages};
 }
 
 // What attention needs of the inputs' room: sums of the warps, their state.
-inline constexpr int kStepAttentionBytes = kStepWarps * kStepPass * 4 + kStepWarps * 8 * 8;
+inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
 
 #ifdef __CUDACC__
 // The number of this block from the end: the last ones have the fewest tiles of products, so what
@@ -146,14 +146,14 @@ __device__ __forceinline__ int last_first() {
 }
 #endif
 
-using StepKernel = void (*)(StepArgs);
+using PersistentKernel = void (*)(ProgramArgs);
 // One file per decoder, and one for several: of 2, 3 and 4 bits with scales that hold for 128
 // columns at least, or of all (`wide`).
 template <typename Decoder>
-StepKernel step_kernel(int flush);
-StepKernel step_kernel_of_several(bool wide);
-constexpr StepMemory step_memory_of_several(bool wide) {
-  return wide ? step_memory(8, 32) : step_memory(4, 128);
+PersistentKernel persistent_kernel(int flush);
+PersistentKernel persistent_kernel_of_several(bool wide);
+constexpr ProgramMemory program_memory_of_several(bool wide) {
+  return wide ? program_memory(8, 32) : program_memory(4, 128);
 }
 
 }  // namespace walsh::cuda

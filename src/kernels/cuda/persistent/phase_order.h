@@ -15,10 +15,10 @@
 
 namespace walsh::cuda {
 
-inline constexpr size_t kStepArrays = 3;  // that a phase reads or writes at most
+inline constexpr size_t kPhaseArrays = 3;  // that a phase reads or writes at most
 
 // Values that phases hand over, floats or packets.
-struct StepArray {
+struct ExchangeArray {
   Buffer exchange;  // persistent/exchange.cuh
   int64_t count = 0;
   int writes = 0;    // of a program
@@ -29,18 +29,19 @@ struct StepArray {
   bool uneven = false;  // its tiles differ in weight
 };
 
-class StepOrder {
+class PhaseOrder {
  public:
   enum class Work {
-    product,  // needs all of its inputs, every block writes some of its results
-    part,     // of the inputs and results only, some blocks do nothing
+    matmul,  // needs all of its inputs, every block writes some of its results
+    part,    // of the inputs and results only, some blocks do nothing
   };
 
   // Adds a phase, which reads the arrays of `in` as the last writes before it leave them. False,
   // and nothing is added, if a block might still read what it writes.
-  bool add(Work work, std::span<StepArray* const> in, std::span<StepArray* const> out);
+  bool add(Work work, std::span<ExchangeArray* const> in, std::span<ExchangeArray* const> out);
   // Whether add() would do so.
-  bool may_add(Work work, std::span<StepArray* const> in, std::span<StepArray* const> out) const;
+  bool may_add(Work work, std::span<ExchangeArray* const> in,
+               std::span<ExchangeArray* const> out) const;
 
  private:
   // Phases up to which all blocks have read all that they read, ...
@@ -50,7 +51,7 @@ class StepOrder {
     int64_t results;
   };
 
-  Phase next(Work work, std::span<StepArray* const> in) const;
+  Phase next(Work work, std::span<ExchangeArray* const> in) const;
 
   std::vector<Phase> phases_;
 };

@@ -3,9 +3,9 @@
 // One block per multiprocessor stays for the whole step and goes through its phases: products with
 // their inputs' norm, rotation and quantization, and attention with what belongs to it. A block
 // waits for the values that it needs, which say themselves that they are there
-// (persistent/exchange.cuh). Weights do not depend on anything, so the warps ask for those of the next
-// phases while they wait: the memory never rests. (Ideas: calm's kernel for a whole model, Hazy
-// Research's "No Bubbles" megakernel.)
+// (persistent/exchange.cuh). Weights do not depend on anything, so the warps ask for those of the
+// next phases while they wait: the memory never rests. (Ideas: calm's kernel for a whole model,
+// Hazy Research's "No Bubbles" megakernel.)
 #pragma once
 
 #include <array>
@@ -18,27 +18,27 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/persistent/phase_order.h"
+#include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
 
 struct FormView;
 struct LaunchShape;
-struct StepMemory;
-struct StepPhase;
-struct StepArgs;
-using StepKernel = void (*)(StepArgs);
+struct ProgramMemory;
+struct ProgramPhase;
+struct ProgramArgs;
+using PersistentKernel = void (*)(ProgramArgs);
 namespace detail {
-struct PassProduct;
+struct PassMatmul;
 }
 
-class StepProgram {
+class PersistentProgram {
  public:
-  StepProgram();
-  ~StepProgram();
-  StepProgram(StepProgram&&) noexcept;
-  StepProgram& operator=(StepProgram&&) noexcept;
+  PersistentProgram();
+  ~PersistentProgram();
+  PersistentProgram(PersistentProgram&&) noexcept;
+  PersistentProgram& operator=(PersistentProgram&&) noexcept;
 
   // Whether the current device can run steps: from sm_90 on, with 227 KB of shared memory for a
   // block. A step needs all multiprocessors at the same time.
@@ -50,9 +50,9 @@ class StepProgram {
   // cannot be had. Products may have different codes; if all have the same, the kernel has fewer
   // instructions.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
-                std::span<const Product> products);
-  // rope_and_store() and attend_rows() of one row, whose queries stay as they are. False for heads
-  // of other sizes than 64 and 128, those that are not rotated wholly, and a cap of logits.
+                std::span<const Matmul> products);
+  // rope_and_store() and attend_decode() of one row, whose queries stay as they are. False for
+  // heads of other sizes than 64 and 128, those that are not rotated wholly, and a cap of logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention,
               const AttentionScratch& scratch);
 
@@ -78,7 +78,7 @@ class StepProgram {
 
   // The arrays that a phase reads and writes, as its tags.
   struct Arrays {
-    std::array<StepArray*, kStepArrays> in{}, out{};
+    std::array<ExchangeArray*, kPhaseArrays> in{}, out{};
   };
 
   // The codes of the products, as far as they decide about the kernel.
@@ -88,40 +88,41 @@ class StepProgram {
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
-    StepMemory memory() const;
-    StepKernel kernel() const;
+    ProgramMemory memory() const;
+    PersistentKernel kernel() const;
   };
 
-  static std::vector<StepArray*> present(const std::array<StepArray*, kStepArrays>& arrays);
-  StepArray* array(const void* place) { return &arrays_[place]; }
-  bool add_phase(StepPhase phase, StepOrder::Work work, const Arrays& arrays);
+  static std::vector<ExchangeArray*> present(
+      const std::array<ExchangeArray*, kPhaseArrays>& arrays);
+  ExchangeArray* array(const void* place) { return &arrays_[place]; }
+  bool add_phase(ProgramPhase phase, PhaseOrder::Work work, const Arrays& arrays);
   bool add_product(const InputSource& source, const InputForm& form,
-                   std::span<const detail::PassProduct> group);
-  StepArray* add_inputs(const StepPhase& product, const Arrays& sources);
-  bool describe_codes(std::span<const detail::PassProduct> group, StepPhase& phase);
-  bool results_of(StepPhase& phase, Arrays& arrays);
+                   std::span<const detail::PassMatmul> group);
+  ExchangeArray* add_inputs(const ProgramPhase& product, const Arrays& sources);
+  bool describe_codes(std::span<const detail::PassMatmul> group, ProgramPhase& phase);
+  bool results_of(ProgramPhase& phase, Arrays& arrays);
   const uint8_t* signs_of(const FormView& form);
   bool schedule();
   void share_work();
-  int share_tiles_of(StepPhase& phase, std::span<uint16_t> first) const;
+  int share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const;
   int64_t shared_bytes() const;
   LaunchShape shape() const;
 
-  std::vector<StepPhase> phases_;
-  std::vector<Arrays> links_;                        // of the phases
-  std::map<const void*, StepArray> arrays_;          // by the address that callers know
-  std::vector<std::unique_ptr<StepArray>> packets_;  // of shared inputs
+  std::vector<ProgramPhase> phases_;
+  std::vector<Arrays> links_;                            // of the phases
+  std::map<const void*, ExchangeArray> arrays_;          // by the address that callers know
+  std::vector<std::unique_ptr<ExchangeArray>> packets_;  // of shared inputs
   std::vector<Signs> signs_;
-  StepOrder order_;
+  PhaseOrder order_;
   int count_ = 0, blocks_ = 0;
   Codes codes_;
   int pair_ = 1;                                             // blocks that make inputs together
-  int most_own_units_ = 0;                                   // of an input that they make
-  bool one_unit_ = false;                                    // is all that such an input has
-  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // StepArgs
-  int longest_run_ = 0;                                      // units of a warp in a phase
+  int most_own_k_tiles_ = 0;                                 // of an input that they make
+  bool one_k_tile_ = false;                                  // is all that such an input has
+  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // ProgramArgs
+  int longest_run_ = 0;                                      // k-tiles of a warp in a phase
   Row row_;
-  std::vector<uint16_t> shares_;  // StepArgs
+  std::vector<uint16_t> shares_;  // ProgramArgs
   Buffer device_phases_, device_shares_, left_;
 };
 

@@ -5,88 +5,88 @@
 
 namespace walsh::cuda {
 
-// The units of a warp in one matrix, whose codes, scales and offsets lie one after the other, from
-// the first one on.
-struct StepPiece {
+// The k-tiles of a warp in one matrix, whose codes, scales and offsets lie one after the other,
+// from the first one on.
+struct StreamPiece {
   const uint4* codes;
   const std::byte* scales;
   const std::byte* offsets;
   uint16_t count;
   uint8_t last;  // of the phase
   uint8_t scale_vectors, offset_vectors;
-  uint8_t code_vectors;  // of a lane and unit
+  uint8_t code_vectors;  // of a lane and k-tile
 };
 
-// The units of a warp in a phase.
-struct alignas(16) StepRun {
-  int tile, unit;  // the first one: of the block's tiles, of the tile
+// The k-tiles of a warp in a phase.
+struct alignas(16) PhaseRun {
+  int tile, k_tile;  // the first one: of the block's tiles, of the tile
   int count;
 };
 
 // What the warps of a block multiply in a phase.
-struct StepWork {
-  StepRun run[kStepWarps];
-  StepPiece piece[kStepWarps][kMaxProducts];
+struct PhaseWork {
+  PhaseRun run[kProgramWarps];
+  StreamPiece piece[kProgramWarps][kMaxMatmuls];
 };
-static_assert(sizeof(StepWork) == kWorkBytes);
+static_assert(sizeof(PhaseWork) == kWorkBytes);
 
 // The tiles of this block.
 template <bool Several>
-__device__ __forceinline__ TileRound tiles_of_block(const StepPhase& phase) {
-  const MatvecArgs& args = phase.matvec;
+__device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
+  const GemvArgs& args = phase.gemv;
   if constexpr (Several) {
     TileRound r{};
     r.first = phase.first_tile;
     r.tiles = phase.tiles;
-    r.units = args.units;
+    r.k_tiles = args.k_tiles;
     return r;
   }
   const int block = static_cast<int>(blockIdx.x);
   TileRound r{};
   r.first = block * args.tiles_per_block + min(block, args.blocks_with_more);
   r.tiles = args.tiles_per_block + (block < args.blocks_with_more);
-  r.units = args.units;
+  r.k_tiles = args.k_tiles;
   return r;
 }
 
 // The work of a warp.
 template <typename Codes>
-__device__ __forceinline__ void find_work(const StepPhase& phase, int warp, StepWork& work) {
-  StepPiece* const pieces = work.piece[warp];
-  if (phase.kind != StepKind::product) {
+__device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, PhaseWork& work) {
+  StreamPiece* const pieces = work.piece[warp];
+  if (phase.kind != PhaseKind::matmul) {
     pieces[0].count = 0;
     pieces[0].last = 1;
     return;
   }
-  const MatvecArgs& args = phase.matvec;
+  const GemvArgs& args = phase.gemv;
   TileRound r = tiles_of_block<Codes::kSeveral>(phase);
-  r.share(warp, kStepWarps);
-  const int tile = divide(r.begin, r.units);
-  work.run[warp] = {tile, r.begin - tile * r.units, r.end - r.begin};
-  const int begin = r.first * r.units + r.begin, end = r.first * r.units + r.end;
+  r.share(warp, kProgramWarps);
+  const int tile = divide(r.begin, r.k_tiles);
+  work.run[warp] = {tile, r.begin - tile * r.k_tiles, r.end - r.begin};
+  const int begin = r.first * r.k_tiles + r.begin, end = r.first * r.k_tiles + r.end;
   int count = 0;
-  for (int s = 0; s < kMaxProducts; ++s) {
+  for (int s = 0; s < kMaxMatmuls; ++s) {
     const TileSet& set = args.set[s];
-    const int first = min(set.first_tile, args.tiles) * r.units;
-    const int next = s + 1 < kMaxProducts ? args.set[s + 1].first_tile : args.tiles;
-    const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.units);
+    const int first = min(set.first_tile, args.tiles) * r.k_tiles;
+    const int next = s + 1 < kMaxMatmuls ? args.set[s + 1].first_tile : args.tiles;
+    const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.k_tiles);
     if (from >= to) continue;
-    const int64_t unit = from - first;
-    StepPiece& piece = pieces[count++];
+    const int64_t k_tile = from - first;
+    StreamPiece& piece = pieces[count++];
     piece.count = static_cast<uint16_t>(to - from);
     piece.last = 0;
     if constexpr (Codes::kSeveral) {
-      const StepCode& code = phase.code[s];
-      piece.codes = set.codes + unit * (code.vectors * 32);
-      piece.scales = set.scales + unit * (code.scale_vectors * 16);
-      piece.offsets = set.offsets + unit * (code.offset_vectors * 16);
+      const PhaseCode& code = phase.code[s];
+      piece.codes = set.codes + k_tile * (code.vectors * 32);
+      piece.scales = set.scales + k_tile * (code.scale_vectors * 16);
+      piece.offsets = set.offsets + k_tile * (code.offset_vectors * 16);
       piece.scale_vectors = code.scale_vectors;
       piece.offset_vectors = code.offset_vectors;
       piece.code_vectors = code.vectors;
     } else {
-      piece.codes = set.codes + unit * (Codes::Unit::kVectors * 32);
-      piece.scales = set.scales + unit * args.scale_step;
-      piece.offsets = set.offsets + unit * args.offset_step;
+      piece.codes = set.codes + k_tile * (Codes::KTile::kVectors * 32);
+      piece.scales = set.scales + k_tile * args.scale_step;
+      piece.offsets = set.offsets + k_tile * args.offset_step;
       piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
       piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
     }
@@ -97,14 +97,14 @@ __device__ __forceinline__ void find_work(const StepPhase& phase, int warp, Step
 
 // The phases in shared memory: those up to `known`, from the one at work on.
 struct PhaseQueue {
-  StepPhase* slots;
-  StepWork* works;
+  ProgramPhase* slots;
+  PhaseWork* works;
   int known;
 
   static_assert((kKnownPhases & (kKnownPhases - 1)) == 0);
-  __device__ StepPhase& operator[](int phase) const { return slots[phase & (kKnownPhases - 1)]; }
-  __device__ StepWork& work(int phase) const { return works[phase & (kKnownPhases - 1)]; }
-  __device__ const StepPiece& piece(int phase, int warp, int i) const {
+  __device__ ProgramPhase& operator[](int phase) const { return slots[phase & (kKnownPhases - 1)]; }
+  __device__ PhaseWork& work(int phase) const { return works[phase & (kKnownPhases - 1)]; }
+  __device__ const StreamPiece& piece(int phase, int warp, int i) const {
     return work(phase).piece[warp][i];
   }
 };
@@ -115,13 +115,13 @@ struct ParkedStream {
   int ahead, phase, piece, left;
 };
 
-// Units of all products in the order in which this warp needs them, in a ring that is filled as far
-// ahead as phases are known.
+// K-tiles of all products in the order in which this warp needs them, in a ring that is filled as
+// far ahead as phases are known.
 template <typename Codes>
 class WeightStream {
  public:
-  using Unit = typename Codes::Unit;
-  static constexpr StepMemory kMemory = Codes::kMemory;
+  using KTile = typename Codes::KTile;
+  static constexpr ProgramMemory kMemory = Codes::kMemory;
   static constexpr int kStages = kMemory.stages;
   static constexpr uint32_t kRingBytes = kStages * kMemory.stage_bytes;
 
@@ -148,7 +148,7 @@ class WeightStream {
     if (from.left > 0) begin_piece(phases, from.left);
   }
 
-  // Asks for all units that there is room for. Then the ring is full, or no more are known.
+  // Asks for all k-tiles that there is room for. Then the ring is full, or no more are known.
   __device__ __forceinline__ void fill(const PhaseQueue& phases) {
 #pragma unroll 1
     while (has_piece(phases) && ahead_ < kStages) {
@@ -160,7 +160,7 @@ class WeightStream {
     }
   }
 
-  // How many of the next `count` units are replaced as they are read (`replaces`), or not.
+  // How many of the next `count` k-tiles are replaced as they are read (`replaces`), or not.
   __device__ __forceinline__ int piece(const PhaseQueue& phases, int count, bool& replaces) {
     replaces = has_piece(phases);
     if (!replaces) {
@@ -173,10 +173,10 @@ class WeightStream {
     return count;
   }
 
-  // Waits for the oldest units and says where this lane's codes of the first one are.
-  template <int Units>
+  // Waits for the oldest k-tiles and says where this lane's codes of the first one are.
+  template <int KTiles>
   __device__ __forceinline__ uint32_t oldest() const {
-    copy_wait<kStages - Units>();
+    copy_wait<kStages - KTiles>();
     __syncwarp();
     return oldest_;
   }
@@ -187,16 +187,16 @@ class WeightStream {
     return slot == end_of_ring_ ? slot - kRingBytes : slot;
   }
 
-  // The oldest units have been read by this lane.
-  template <int Units>
+  // The oldest k-tiles have been read by this lane.
+  template <int KTiles>
   __device__ __forceinline__ void replace_oldest(bool replaces) {
     __syncwarp();
     const uint32_t second = next(oldest_);
     if (replaces) {
       fetch(oldest_);
-      if (Units == 2) fetch(second);
+      if (KTiles == 2) fetch(second);
     }
-    oldest_ = Units == 2 ? next(second) : second;
+    oldest_ = KTiles == 2 ? next(second) : second;
   }
 
  private:
@@ -208,8 +208,8 @@ class WeightStream {
       if (side_place_ >= 0) copy_async(slot + side_place_, side_);
       codes_ += code_vectors_ * 32;
     } else {
-      Unit::copy_unit(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
-      codes_ += Unit::kVectors * 32;
+      KTile::copy_k_tile(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
+      codes_ += KTile::kVectors * 32;
     }
     copy_commit();
     side_ += side_step_;
@@ -231,9 +231,9 @@ class WeightStream {
     return true;
   }
 
-  // The last `left` units of a piece. Some lanes copy scales or offsets, 16 bytes each.
+  // The last `left` k-tiles of a piece. Some lanes copy scales or offsets, 16 bytes each.
   __device__ __forceinline__ void begin_piece(const PhaseQueue& phases, int left) {
-    const StepPiece& piece = phases.piece(phase_, warp_, piece_);
+    const StreamPiece& piece = phases.piece(phase_, warp_, piece_);
     const int done = piece.count - left, offset_lane = lane_ - piece.scale_vectors;
     const bool scale = offset_lane < 0;
     left_ = left;
@@ -241,26 +241,26 @@ class WeightStream {
       code_vectors_ = piece.code_vectors;
       codes_ = piece.codes + done * (code_vectors_ * 32) + lane_;
     } else {
-      codes_ = piece.codes + done * (Unit::kVectors * 32) + lane_;
+      codes_ = piece.codes + done * (KTile::kVectors * 32) + lane_;
     }
     side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
     side_ =
         (scale ? piece.scales + lane_ * 16 : piece.offsets + offset_lane * 16) + done * side_step_;
     side_place_ = offset_lane >= piece.offset_vectors ? -1
-                  : scale                             ? Unit::kScales
-                                                      : Unit::kOffsets - piece.scale_vectors * 16;
+                  : scale                             ? KTile::kScales
+                                                      : KTile::kOffsets - piece.scale_vectors * 16;
   }
 
   const int warp_, lane_;
   const uint32_t end_of_ring_;
-  uint32_t oldest_;  // unit: this lane's codes
-  int ahead_ = 0;    // units that are in the ring
-  // What is fetched next: `left_` units of a piece.
+  uint32_t oldest_;  // k-tile: this lane's codes
+  int ahead_ = 0;    // k-tiles that are in the ring
+  // What is fetched next: `left_` k-tiles of a piece.
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
   int side_place_ = 0;    // from the lane's codes, < 0: this lane has none
-  int side_step_ = 0;     // bytes from unit to unit
+  int side_step_ = 0;     // bytes from k-tile to k-tile
   int code_vectors_ = 0;  // of several codes: of the piece
 };
 

@@ -58,7 +58,7 @@ FormView form_view(const InputSource& source, const InputForm& form, int64_t m) 
     refuse(fmt::format("{} columns padded to {}", source.width, form.padded));
   FormView view;
   view.padded = static_cast<int>(form.padded);
-  view.cols = (view.padded + kUnitColumns - 1) / kUnitColumns * kUnitColumns;
+  view.cols = (view.padded + kKTileColumns - 1) / kKTileColumns * kKTileColumns;
   view.block = rotated ? form.rotation.block : 0;
   view.full = rotated ? view.padded / view.block * view.block : view.padded;
   view.signs = form.rotation.signs;

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/rows/prepare.h"
 
 namespace walsh::cuda {
 
-inline constexpr int kShares = 16;  // parts of a row that are summed apart: every sixteenth unit
-inline constexpr int kUnitColumns = 256;  // columns of a warp's step
+inline constexpr int kShares = 16;  // parts of a row that are summed apart: every sixteenth k-tile
 inline constexpr int kLaneColumns = 8;
 
 // InputSource on the device.

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/rows/form_view.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows/form_view.h"
 #include "kernels/cuda/rows/row_transform.cuh"
 #include "walsh/error.h"
 
@@ -16,14 +16,14 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// Stages of distance 256 and 512 between the units of a span.
+// Stages of distance 256 and 512 between the k-tiles of a span.
 template <int Span>
 __device__ void rotate_span(const int (&size)[Span], float (&v)[Span][kLaneColumns]) {
 #pragma unroll
   for (int h = 1; h < Span; h *= 2) {
 #pragma unroll
     for (int u = 0; u < Span; ++u) {
-      if ((u & h) != 0 || size[u] <= h * kUnitColumns) continue;
+      if ((u & h) != 0 || size[u] <= h * kKTileColumns) continue;
 #pragma unroll
       for (int e = 0; e < kLaneColumns; ++e)
         butterfly(v[u][e], v[u | h][e]);
@@ -40,9 +40,9 @@ __device__ float row_inverse_rms(const InputView& in, int64_t t, int warp, int l
   __shared__ double shares[kShares];
   double sum[kParts] = {};
   const bool plain = in.vectors && !in.up;  // no branch between the loads
-  for (int unit = warp; unit * kUnitColumns < in.width; unit += kShares) {
-    const int column = unit * kUnitColumns + lane * kLaneColumns;
-    constexpr int kStep = kPrepareWarps * kUnitColumns;
+  for (int k_tile = warp; k_tile * kKTileColumns < in.width; k_tile += kShares) {
+    const int column = k_tile * kKTileColumns + lane * kLaneColumns;
+    constexpr int kStep = kPrepareWarps * kKTileColumns;
     float v[kParts][kLaneColumns];
     if (plain) {
 #pragma unroll
@@ -55,7 +55,7 @@ __device__ float row_inverse_rms(const InputView& in, int64_t t, int warp, int l
     }
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
-      sum[p] += unit_squares(v[p]);
+      sum[p] += k_tile_squares(v[p]);
   }
 #pragma unroll
   for (int p = 0; p < kParts; ++p)
@@ -64,7 +64,7 @@ __device__ float row_inverse_rms(const InputView& in, int64_t t, int warp, int l
   return inverse_rms(in, shares[lane % kShares]);
 }
 
-// Grid: x over the units, y over the inputs, z over the forms.
+// Grid: x over the k-tiles, y over the inputs, z over the forms.
 template <int Span>
 __global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_kernel(const InputView in, const Forms forms) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kPrepareWarps * 32)
   const FormView form = blockIdx.z == 0 ? forms.form[0] : forms.form[1];
   const int64_t t = blockIdx.y;
   const int first = (static_cast<int>(blockIdx.x) * kPrepareWarps + warp) * Span;
-  const auto column_of = [&](int u) { return (first + u) * kUnitColumns + lane * kLaneColumns; };
+  const auto column_of = [&](int u) { return (first + u) * kKTileColumns + lane * kLaneColumns; };
   allow_next_kernel();
   // What does not come from the kernel before is made ready before waiting for it.
   float gain[Span][kLaneColumns];
@@ -88,19 +88,19 @@ __global__ void __launch_bounds__(kPrepareWarps * 32)
   for (int u = 0; u < Span; ++u)
     load_input(in, t, column_of(u), v[u]);
   const float inverse = in.gain ? row_inverse_rms(in, t, warp, lane) : 0.0f;
-  if (first * kUnitColumns >= form.cols) return;
+  if (first * kKTileColumns >= form.cols) return;
   int size[Span];
 #pragma unroll
   for (int u = 0; u < Span; ++u) {
     if (in.gain) apply_norm(gain[u], inverse, v[u]);
-    const bool whole = (first + u + 1) * kUnitColumns <= form.full;
+    const bool whole = (first + u + 1) * kKTileColumns <= form.full;
     size[u] = !form.block ? 0 : whole ? form.block : segment_size(form, column_of(u));
-    if (form.block) rotate_unit(size[u], whole, signs[u], lane, v[u]);
+    if (form.block) rotate_k_tile(size[u], whole, signs[u], lane, v[u]);
   }
   rotate_span<Span>(size, v);
 #pragma unroll
   for (int u = 0; u < Span; ++u) {
-    if ((first + u) * kUnitColumns >= form.cols) break;
+    if ((first + u) * kKTileColumns >= form.cols) break;
     if (form.rows) {
       store_rows(form, t, column_of(u), v[u]);
     } else {
@@ -125,8 +125,8 @@ void prepare(const InputSource& source, std::span<const InputForm> forms, int64_
     block = std::max(block, views.form[i].block);
     cols = std::max(cols, views.form[i].cols);
   }
-  const int span = block > kUnitColumns ? 4 : 1;
-  const int per_block = kPrepareWarps * span * kUnitColumns;
+  const int span = block > kKTileColumns ? 4 : 1;
+  const int per_block = kPrepareWarps * span * kKTileColumns;
   const LaunchShape shape{dim3(static_cast<unsigned>((cols + per_block - 1) / per_block),
                                static_cast<unsigned>(m), static_cast<unsigned>(forms.size())),
                           dim3(kPrepareWarps * 32)};

@@ -66,8 +66,8 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
     v[e] = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]) * up[e];
 }
 
-// Sum of squares of a unit, in all lanes. Squares are summed in double: inputs of 1e30 are legal.
-__device__ __forceinline__ double unit_squares(const float (&v)[kLaneColumns]) {
+// Sum of squares of a k-tile, in all lanes. Squares are summed in double: inputs of 1e30 are legal.
+__device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns]) {
   double part[2] = {};  // short chains
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e) {
@@ -150,11 +150,11 @@ __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneC
     next[e] = fmaf(sign, v[e], __shfl_xor_sync(~0u, v[e], mask));
 }
 
-// Signs (bit e: column e is negated), norm and the stages of distance < 256 of a unit's segments.
+// Signs (bit e: column e is negated), norm and the stages of distance < 256 of a k-tile's segments.
 // `size` is this lane's and at least `Least`, `whole` says that all lanes have the same.
 template <int Least = 0>
-__device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs, int lane,
-                                            float (&v)[kLaneColumns]) {
+__device__ __forceinline__ void rotate_k_tile(int size, bool whole, uint32_t signs, int lane,
+                                              float (&v)[kLaneColumns]) {
   const float norm = size > 0 ? segment_norm(size) : 0.0f;
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
@@ -167,12 +167,12 @@ __device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs
   }
   if (whole) {
 #pragma unroll
-    for (int h = kLaneColumns; h < kUnitColumns; h *= 2)
+    for (int h = kLaneColumns; h < kKTileColumns; h *= 2)
       if (h < Least || h < size) lane_stage(h, lane, v, v);
     return;
   }
 #pragma unroll 1
-  for (int h = kLaneColumns; h < kUnitColumns; h *= 2) {
+  for (int h = kLaneColumns; h < kKTileColumns; h *= 2) {
     float next[kLaneColumns];
     lane_stage(h, lane, next, v);
 #pragma unroll
@@ -181,14 +181,14 @@ __device__ __forceinline__ void rotate_unit(int size, bool whole, uint32_t signs
   }
 }
 
-// The segments of unit `unit`: signs, norm and butterflies, as the form says.
-__device__ __forceinline__ void rotate_columns(const FormView& form, int unit, uint32_t signs,
+// The segments of k-tile `k_tile`: signs, norm and butterflies, as the form says.
+__device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile, uint32_t signs,
                                                int lane, float (&v)[kLaneColumns]) {
   if (!form.block) return;
-  const bool whole = (unit + 1) * kUnitColumns <= form.full;
+  const bool whole = (k_tile + 1) * kKTileColumns <= form.full;
   const int size =
-      whole ? form.block : segment_size(form, unit * kUnitColumns + lane * kLaneColumns);
-  rotate_unit(size, whole, signs, lane, v);
+      whole ? form.block : segment_size(form, k_tile * kKTileColumns + lane * kLaneColumns);
+  rotate_k_tile(size, whole, signs, lane, v);
 }
 
 // The larger magnitude, NaN if one is.
@@ -272,7 +272,7 @@ __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], Gr
   return out;
 }
 
-// Byte of a unit's 256 that a lane's 8 columns start at (weights/matrix.h, activation_byte).
+// Byte of a k-tile's 256 that a lane's 8 columns start at (weights/matrix.h, activation_byte).
 __device__ __forceinline__ int lane_byte(int lane) {
   return (lane / 16) * 128 + (lane % 4) * 32 + (lane / 4 % 4) * 8;
 }
@@ -293,17 +293,18 @@ __device__ __forceinline__ void store_rows(const FormView& form, int64_t t, int 
   }
 }
 
-__device__ __forceinline__ void store_planes(const FormView& form, int64_t t, int unit, int lane,
+__device__ __forceinline__ void store_planes(const FormView& form, int64_t t, int k_tile, int lane,
                                              float (&v)[kLaneColumns]) {
   GroupScale s = group_scale(v, form.group, lane);
   const int64_t groups = form.cols / form.group;
   for (int p = 0; p < form.planes; ++p) {
     const int64_t plane = t * form.planes + p;
     const Quantized part = quantize_plane(v, s, form.group, lane);
-    int8_t* q = form.q + plane * form.cols + unit * kUnitColumns + lane_byte(lane);
+    int8_t* q = form.q + plane * form.cols + k_tile * kKTileColumns + lane_byte(lane);
     *reinterpret_cast<uint2*>(q) = make_uint2(part.low, part.high);
     if (lane % (form.group / kLaneColumns) != 0) continue;
-    const int64_t group = plane * groups + (unit * kUnitColumns + lane * kLaneColumns) / form.group;
+    const int64_t group =
+        plane * groups + (k_tile * kKTileColumns + lane * kLaneColumns) / form.group;
     form.scales[group] = part.scale;
     form.sums[group] = part.sum;
   }

@@ -1,7 +1,7 @@
 // Seed 000's matrix-matrix kernel: 128 rows by 128 vectors per block (32 where a block has less
-// than 165 KiB of shared memory). Each warp decodes 16 rows of a piece of 256 columns, rotates them
-// back in registers and rounds them to bf16, already in the order of tensor core fragments; inputs
-// come through shared memory, one piece ahead.
+// than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns, rotates
+// them back in registers and rounds them to bf16, already in the order of tensor core fragments;
+// inputs come through shared memory, one k-tile ahead.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/async.cuh"
@@ -13,11 +13,11 @@ namespace walsh::cuda::detail {
 namespace {
 
 constexpr int kWarps = 8;                  // tiles of 16 rows
-constexpr int kUnits = kPieceColumns / 8;  // of 16 bytes in a row of a piece
+constexpr int kUnits = kKTileColumns / 8;  // of 16 bytes in a row of a k-tile
 
 // 16-byte unit u of vector v stands at u ^ 4 (v % 2), so that reads of two vectors do not collide.
 template <int Vectors>
-using InputPiece = uint4[Vectors][kUnits];
+using InputKTile = uint4[Vectors][kUnits];
 
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
@@ -28,10 +28,10 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 }
 
 template <int Vectors>
-__device__ void load_inputs(const PassView& w, const WeightSideIo& io, int piece, int first,
-                            InputPiece<Vectors>& to) {
+__device__ void load_inputs(const PassView& w, const WeightSideIo& io, int k_tile, int first,
+                            InputKTile<Vectors>& to) {
   for (int k = threadIdx.x; k < Vectors * kUnits; k += kWarps * 32) {
-    const int v = k / kUnits, u = k % kUnits, column = piece * kPieceColumns + 8 * u;
+    const int v = k / kUnits, u = k % kUnits, column = k_tile * kKTileColumns + 8 * u;
     const bool valid = first + v < io.m && column < w.cols;
     const auto* from =
         static_cast<const __nv_bfloat16*>(io.x) + (valid ? (first + v) * io.ldx + column : 0);
@@ -47,10 +47,10 @@ __device__ void load_inputs(const PassView& w, const WeightSideIo& io, int piece
 // 128 c + 32 i + 8 t + 4 s + (0..3).
 template <typename Decoder>
 __device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Decoder>& stage,
-                                               int piece, int lane, uint32_t (&a)[2][4][2][4]) {
-  const PieceShape shape = piece_shape(piece, w);
+                                               int k_tile, int lane, uint32_t (&a)[2][4][2][4]) {
+  const KTileShape shape = k_tile_shape(k_tile, w);
   uint32_t signs[8];
-  piece_signs(piece, w, lane, signs);
+  k_tile_signs(k_tile, w, lane, signs);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint32_t levels[2][4][4];
@@ -68,9 +68,9 @@ __device__ __forceinline__ void make_fragments(const PassView& w, const TileStag
 }
 
 template <int Vectors>
-__device__ __forceinline__ void multiply_piece(const uint32_t (&a)[2][4][2][4],
-                                               const InputPiece<Vectors>& x, int lane,
-                                               float (&y)[Vectors / 8][4]) {
+__device__ __forceinline__ void multiply_k_tile(const uint32_t (&a)[2][4][2][4],
+                                                const InputKTile<Vectors>& x, int lane,
+                                                float (&y)[Vectors / 8][4]) {
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
@@ -103,7 +103,7 @@ __device__ void store_tile(const WeightSideIo& io, int tile, int first, int lane
 
 template <typename Decoder, int Vectors>
 struct Shared {
-  InputPiece<Vectors> x[2];
+  InputKTile<Vectors> x[2];
   TileStage<Decoder> stages[kWarps][2];
 };
 
@@ -121,19 +121,19 @@ __global__ void __launch_bounds__(kWarps * 32)
   load_stage(shared.stages[warp][0], w, read, 0, lane);
   copy_commit();
   load_inputs<Vectors>(w, io, 0, first, shared.x[0]);
-  for (int piece = 0; piece < w.pieces; ++piece) {
+  for (int k_tile = 0; k_tile < w.k_tiles; ++k_tile) {
     copy_wait<1>();  // the codes: inputs come behind them
     __syncwarp();
     uint32_t a[2][4][2][4];
-    make_fragments<Decoder>(w, shared.stages[warp][piece % 2], piece, lane, a);
+    make_fragments<Decoder>(w, shared.stages[warp][k_tile % 2], k_tile, lane, a);
     copy_wait<0>();
-    __syncthreads();  // this piece is there, and everybody is done with the one before
-    if (piece + 1 < w.pieces) {
-      load_stage(shared.stages[warp][(piece + 1) % 2], w, read, piece + 1, lane);
+    __syncthreads();  // this k-tile is there, and everybody is done with the one before
+    if (k_tile + 1 < w.k_tiles) {
+      load_stage(shared.stages[warp][(k_tile + 1) % 2], w, read, k_tile + 1, lane);
       copy_commit();
-      load_inputs<Vectors>(w, io, piece + 1, first, shared.x[(piece + 1) % 2]);
+      load_inputs<Vectors>(w, io, k_tile + 1, first, shared.x[(k_tile + 1) % 2]);
     }
-    multiply_piece<Vectors>(a, shared.x[piece % 2], lane, y);
+    multiply_k_tile<Vectors>(a, shared.x[k_tile % 2], lane, y);
   }
   store_tile(io, tile, first, lane, y);
 }

@@ -2,31 +2,31 @@
 // with the model's own activations. The sign flips go to the activations, which every tile shares.
 #include <algorithm>
 
-#include "kernels/cuda/weight_side/weight_side.h"
 #include "kernels/cuda/weight_side/kernels.h"
+#include "kernels/cuda/weight_side/weight_side.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kWarps = 4;    // each has every fourth piece of the columns
+constexpr int kWarps = 4;    // each has every fourth k-tile of the columns
 constexpr int kTiles = 2;    // of 16 rows per block
 constexpr int kVectors = 4;  // per launch, if not one
 
-// The warp's x[v][column of the piece] with signs flipped, zero beyond the columns.
+// The warp's x[v][column of the k-tile] with signs flipped, zero beyond the columns.
 template <int M>
-__device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int piece, int lane,
-                             float (*x)[kPieceColumns]) {
+__device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int k_tile, int lane,
+                             float (*x)[kKTileColumns]) {
   uint32_t signs[8];
-  piece_signs(piece, w, lane, signs);
-  const int shift = 16 * (lane % 2) + 15 - lane % 8 / 2 - 4 * (lane / 8);  // see piece_signs
+  k_tile_signs(k_tile, w, lane, signs);
+  const int shift = 16 * (lane % 2) + 15 - lane % 8 / 2 - 4 * (lane / 8);  // see k_tile_signs
   __syncwarp();
   for (int v = 0; v < M; ++v) {
-    const float* from = static_cast<const float*>(io.x) + v * io.ldx + piece * kPieceColumns;
+    const float* from = static_cast<const float*>(io.x) + v * io.ldx + k_tile * kKTileColumns;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const int column = 32 * k + lane;
-      const bool valid = v < io.m && piece * kPieceColumns + column < w.cols;
+      const bool valid = v < io.m && k_tile * kKTileColumns + column < w.cols;
       const float value = valid ? from[column] : 0.0f;
       x[v][column] = signs[k] >> shift & 1u ? -value : value;
     }
@@ -34,7 +34,7 @@ __device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int piec
   __syncwarp();
 }
 
-// The lane's columns of a piece of one input, in the order of a row's values.
+// The lane's columns of a k-tile of one input, in the order of a row's values.
 __device__ void lane_inputs(const float* x, int t, float4 (&in)[16]) {
 #pragma unroll
   for (int k = 0; k < 16; ++k)
@@ -75,12 +75,12 @@ template <typename Decoder, int M>
 __global__ void __launch_bounds__(kWarps * 32, 3)
     weight_vector_kernel(const __grid_constant__ PassView w,
                          const __grid_constant__ WeightSideIo io) {
-  __shared__ float x[kWarps][M][kPieceColumns];
+  __shared__ float x[kWarps][M][kKTileColumns];
   __shared__ float sum[kWarps][kTiles * 2][M][32];
   __shared__ TileStage<Decoder> stages[kWarps][2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first = blockIdx.x * kTiles, tiles = min(kTiles, (io.rows + 15) / 16 - first);
-  const int steps = (w.pieces - warp + kWarps - 1) / kWarps * tiles;  // pieces, then tiles
+  const int steps = (w.k_tiles - warp + kWarps - 1) / kWarps * tiles;  // k-tiles, then tiles
   const auto load = [&](int k) {
     if (k < steps)
       load_stage(stages[warp][k % 2], w, first + k % tiles, warp + k / tiles * kWarps, lane);
@@ -89,15 +89,15 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
   load(0);
   for (int k = 0; k < kTiles * 2 * M; ++k)
     sum[warp][k / M][k % M][lane] = 0;
-  PieceShape shape;
+  KTileShape shape;
   float4 in[16];
 #pragma unroll 1
   for (int k = 0; k < steps; ++k) {
     load(k + 1);
     if (k % tiles == 0) {
-      const int piece = warp + k / tiles * kWarps;
-      shape = piece_shape(piece, w);
-      stage_inputs<M>(w, io, piece, lane, x[warp]);
+      const int k_tile = warp + k / tiles * kWarps;
+      shape = k_tile_shape(k_tile, w);
+      stage_inputs<M>(w, io, k_tile, lane, x[warp]);
       if constexpr (M == 1) lane_inputs(x[warp][0], lane % 4, in);
     }
     copy_wait<1>();

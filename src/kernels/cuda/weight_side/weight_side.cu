@@ -1,17 +1,17 @@
 #include "kernels/cuda/weight_side/weight_side.h"
 
-#include "kernels/cuda/weights/pass_view.h"
 #include "kernels/cuda/weight_side/kernels.h"
+#include "kernels/cuda/weights/pass_view.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 
-bool can_rotate_weights(std::span<const RowProduct> products) {
-  for (const RowProduct& product : products) {
+bool can_rotate_weights(std::span<const RowMatmul> products) {
+  for (const RowMatmul& product : products) {
     if (product.pass[0] == nullptr) return false;
     for (int pass = 0; pass < 2 && product.pass[pass] != nullptr; ++pass) {
       const Rotation& rotation = product.rotation[pass];
-      if (rotation.kind != RotationKind::hadamard || rotation.block > detail::kPieceColumns ||
+      if (rotation.kind != RotationKind::hadamard || rotation.block > detail::kKTileColumns ||
           product.pass[pass]->code.vectors() > detail::kWeightSideVectorsOfCodes ||
           table_bytes(product.pass[pass]->code.decoder) > 0)
         return false;
@@ -20,7 +20,7 @@ bool can_rotate_weights(std::span<const RowProduct> products) {
   return true;
 }
 
-void multiply_weight_side(std::span<const RowProduct> products, const Rows& x, int64_t m,
+void multiply_weight_side(std::span<const RowMatmul> products, const Rows& x, int64_t m,
                           Stream stream) {
   if (m <= 0) return;
   const bool vector = m <= kWeightSideVectors;
@@ -29,7 +29,7 @@ void multiply_weight_side(std::span<const RowProduct> products, const Rows& x, i
     throw Error(ErrorCode::internal, "weight-side product",
                 "weights or inputs of another kind than the kernels read");
   }
-  for (const RowProduct& product : products) {
+  for (const RowMatmul& product : products) {
     for (int pass = 0; pass < 2 && product.pass[pass] != nullptr; ++pass) {
       detail::WeightSideIo io;
       io.x = x.data;

@@ -158,8 +158,8 @@ struct ScalarDecoder {
 __shared__ __align__(16) uint16_t product_table[2][256];
 
 // Product codes. The pointers of a row's 16 columns belong to two lanes, each of which has half of
-// them in its registers (weights/matrix.h): all lanes of a warp decode together. Of an entry a lane needs
-// two values of four, one for each of its operands.
+// them in its registers (weights/matrix.h): all lanes of a warp decode together. Of an entry a lane
+// needs two values of four, one for each of its operands.
 struct ProductDecoder {
   static constexpr DecoderKind kKind = DecoderKind::product;
   static constexpr int kVectors = 3;

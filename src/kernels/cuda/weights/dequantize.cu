@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/weights/dequantize.h"
 #include "kernels/cuda/weights/pass_view.h"
 #include "walsh/error.h"
 
@@ -14,7 +15,7 @@ namespace walsh::cuda {
 namespace detail {
 namespace {
 
-constexpr int kWarps = 4;  // consecutive pieces of 256 columns: one segment of 1024 at most
+constexpr int kWarps = 4;  // consecutive k-tiles of 256 columns: one segment of 1024 at most
 
 struct Target {
   uint16_t* data = nullptr;  // row row_begin first
@@ -32,9 +33,9 @@ __device__ uint32_t pack_pair(float a, float b, bool bf16) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Joins the pieces of segments of 512 and 1024 columns, which are neighbouring warps. All threads
+// Joins the k-tiles of segments of 512 and 1024 columns, which are neighbouring warps. All threads
 // of the block take part.
-__device__ void join_pieces(float (&value)[2][4][8], const PieceShape& shape, float* shared) {
+__device__ void join_k_tiles(float (&value)[2][4][8], const KTileShape& shape, float* shared) {
 #pragma unroll 1
   for (int step = 1; step <= 2; ++step) {
     __syncthreads();
@@ -54,21 +55,21 @@ __device__ void join_pieces(float (&value)[2][4][8], const PieceShape& shape, fl
 }
 
 // What a warp needs of a pass besides its words: the same for every tile.
-struct PieceState {
-  PieceShape shape;
+struct KTileState {
+  KTileShape shape;
   uint32_t signs[8] = {};
 
-  __device__ PieceState(const PassView& w, int piece, int lane) {
+  __device__ KTileState(const PassView& w, int k_tile, int lane) {
     if (w.block == 0) return;
-    shape = piece_shape(piece, w);
-    piece_signs(piece, w, lane, signs);
+    shape = k_tile_shape(k_tile, w);
+    k_tile_signs(k_tile, w, lane, signs);
   }
 };
 
 // The row `half` of every lane in the basis of the output, without signs.
 template <typename Decoder>
 __device__ void row_values(const PassView& w, const TileStage<Decoder>& stage, int half,
-                           const PieceShape& shape, int lane, float* shared,
+                           const KTileShape& shape, int lane, float* shared,
                            float (&value)[2][4][8]) {
   uint32_t levels[2][4][4];
   decode_levels<Decoder>(w, stage, lane, half, levels);
@@ -77,7 +78,7 @@ __device__ void row_values(const PassView& w, const TileStage<Decoder>& stage, i
     return;
   }
   rotate_back(levels, stage, w, half, shape, lane, value);
-  if (w.block > kPieceColumns) join_pieces(value, shape, shared);
+  if (w.block > kKTileColumns) join_k_tiles(value, shape, shared);
 }
 
 __device__ void flip_signs(const uint32_t (&signs)[8], int t, float (&value)[2][4][8]) {
@@ -91,12 +92,12 @@ __device__ void flip_signs(const uint32_t (&signs)[8], int t, float (&value)[2][
 }
 
 __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)[8],
-                          const Target& target, int row, int piece, int t) {
+                          const Target& target, int row, int k_tile, int t) {
   if (row < target.row_begin || row >= target.row_end) return;
   uint16_t* out = target.data + static_cast<int64_t>(row - target.row_begin) * target.cols;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const int column = piece * kPieceColumns + 32 * k;
+    const int column = k_tile * kKTileColumns + 32 * k;
     if (column >= target.cols) break;
     const float* v = value[k / 4][k % 4];
     uint32_t packed[4];
@@ -130,24 +131,24 @@ constexpr int kStages = First::kVectors + Second::kVectors > 4 ? 2 : 3;
 
 template <typename First, typename Second>
 __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
-    reconstruct_kernel(const __grid_constant__ PassView first,
-                       const __grid_constant__ PassView second,
-                       const __grid_constant__ Target target) {
+    dequantize_kernel(const __grid_constant__ PassView first,
+                      const __grid_constant__ PassView second,
+                      const __grid_constant__ Target target) {
   extern __shared__ float shared[];
   constexpr bool kResidual = Second::kVectors > 0;
   constexpr int kRing = kStages<First, Second>;
   __shared__ Stage<First, Second> stages[kWarps][kRing];
   auto& ring = stages[threadIdx.x / 32];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  // A warp beyond the last piece repeats it without storing, since blocks synchronize.
+  // A warp beyond the last k-tile repeats it without storing, since blocks synchronize.
   const int wanted = blockIdx.x * kWarps + threadIdx.x / 32;
-  const int piece = min(wanted, first.pieces - 1);
+  const int k_tile = min(wanted, first.k_tiles - 1);
   const int begin = target.row_begin / 16 + blockIdx.y, end = (target.row_end + 15) / 16;
   const auto load = [&](int k) {
     const int tile = begin + k * static_cast<int>(gridDim.y);
     if (tile < end) {
-      load_stage(ring[k % kRing].first, first, tile, piece, lane);
-      if constexpr (kResidual) load_stage(ring[k % kRing].second, second, tile, piece, lane);
+      load_stage(ring[k % kRing].first, first, tile, k_tile, lane);
+      if constexpr (kResidual) load_stage(ring[k % kRing].second, second, tile, k_tile, lane);
     }
     copy_commit();
   };
@@ -157,8 +158,8 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
     First::load_table(first.table);
     __syncthreads();
   }
-  const PieceState state(first, piece, lane);
-  const PieceState state2(kResidual ? second : PassView(), piece, lane);
+  const KTileState state(first, k_tile, lane);
+  const KTileState state2(kResidual ? second : PassView(), k_tile, lane);
   for (int k = 0, tile = begin; tile < end; ++k, tile += gridDim.y) {
     copy_wait<kRing - 2>();
     __syncwarp();
@@ -168,9 +169,9 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
     for (int half = 0; half < 2; ++half) {
       float value[2][4][8];
       row_values<First>(first, stage.first, half, state.shape, lane, shared, value);
-      const int row = wanted == piece ? tile * 16 + g + 8 * half : target.row_end;
+      const int row = wanted == k_tile ? tile * 16 + g + 8 * half : target.row_end;
       if constexpr (!kResidual) {
-        store_row(value, state.signs, target, row, piece, t);
+        store_row(value, state.signs, target, row, k_tile, t);
       } else {
         float residual[2][4][8];
         row_values<Second>(second, stage.second, half, state2.shape, lane, shared, residual);
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
         for (int e = 0; e < 64; ++e)
           value[e / 32][e / 8 % 4][e % 8] += residual[e / 32][e / 8 % 4][e % 8];
         constexpr uint32_t kNone[8] = {};
-        store_row(value, kNone, target, row, piece, t);
+        store_row(value, kNone, target, row, k_tile, t);
       }
     }
     __syncwarp();  // the stage may be filled again
@@ -190,17 +191,17 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
 template <typename First, typename Second>
 void launch(const PassView& first, const PassView& second, const Target& target, Stream stream) {
   const int resident = current_device().multiprocessors * (Second::kVectors ? 2 : 3);
-  const int windows = (first.pieces + kWarps - 1) / kWarps;
+  const int windows = (first.k_tiles + kWarps - 1) / kWarps;
   const int tiles = (target.row_end + 15) / 16 - target.row_begin / 16;
   const int rows = std::max(1, resident / windows), rounds = (tiles + rows - 1) / rows;
   const dim3 grid(static_cast<unsigned>(windows),
                   static_cast<unsigned>((tiles + rounds - 1) / rounds));
-  const bool wide = std::max(first.block, second.block) > kPieceColumns;
+  const bool wide = std::max(first.block, second.block) > kKTileColumns;
   const int shared = wide ? 64 * kWarps * 32 * static_cast<int>(sizeof(float)) : 0;
-  const auto kernel = reconstruct_kernel<First, Second>;
-  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "reconstruct");
+  const auto kernel = dequantize_kernel<First, Second>;
+  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "dequantize");
   kernel<<<grid, kWarps * 32, static_cast<size_t>(shared), stream>>>(first, second, target);
-  check_launch("reconstruct");
+  check_launch("dequantize");
 }
 
 int shift_of(int64_t group, int64_t cols) {
@@ -210,11 +211,11 @@ int shift_of(int64_t group, int64_t cols) {
 
 }  // namespace
 
-PassView pass_view(const RowProduct& product, int pass, bool keep_rotated) {
+PassView pass_view(const RowMatmul& product, int pass, bool keep_rotated) {
   const Matrix& m = *product.pass[pass];
   const Rotation& rotation = product.rotation[pass];
   const bool rotated = rotation.kind != RotationKind::none && !keep_rotated;
-  if (m.cols % kPieceColumns != 0 || product.cols % 32 != 0 || product.cols > m.cols ||
+  if (m.cols % kKTileColumns != 0 || product.cols % 32 != 0 || product.cols > m.cols ||
       (rotated && rotation.kind != RotationKind::hadamard)) {
     throw Error(ErrorCode::internal, "GPU weights",
                 std::to_string(product.cols) + " of " + std::to_string(m.cols) +
@@ -224,7 +225,7 @@ PassView pass_view(const RowProduct& product, int pass, bool keep_rotated) {
   view.codes = m.codes.as<const uint4>();
   view.scales = m.scales.as<const uint32_t>();
   view.offsets = m.offset_group != 0 ? m.offsets.as<const uint32_t>() : nullptr;
-  view.pieces = static_cast<int>(m.cols / kPieceColumns);
+  view.k_tiles = static_cast<int>(m.cols / kKTileColumns);
   view.groups = static_cast<int>(m.groups());
   view.group_shift = shift_of(m.group, m.cols);
   if (m.offset_group != 0) {
@@ -247,13 +248,13 @@ PassView pass_view(const RowProduct& product, int pass, bool keep_rotated) {
 
 }  // namespace detail
 
-void reconstruct(const RowProduct& product, Basis basis, DType type, int64_t row_begin,
-                 int64_t row_end, void* out, Stream stream) {
+void dequantize(const RowMatmul& product, Basis basis, DType type, int64_t row_begin,
+                int64_t row_end, void* out, Stream stream) {
   using namespace detail;
   const bool residual = product.pass[1] != nullptr;
   if (product.pass[0] == nullptr || (residual && basis == Basis::rotated) || type == DType::f32 ||
       row_begin % kTileRows != 0 || row_begin < 0 || row_end > product.pass[0]->rows) {
-    throw Error(ErrorCode::internal, "reconstruct", "not a coded product, or rows out of range");
+    throw Error(ErrorCode::internal, "dequantize", "not a coded product, or rows out of range");
   }
   if (row_begin >= row_end) return;
   const bool keep = basis == Basis::rotated;
@@ -275,7 +276,7 @@ void reconstruct(const RowProduct& product, Basis basis, DType type, int64_t row
   } else if (pair == std::pair(DecoderKind::scalar4, DecoderKind::scalar4)) {
     launch<ScalarDecoder<4>, ScalarDecoder<4>>(first, second, target, stream);
   } else {
-    throw Error(ErrorCode::internal, "reconstruct", "no kernel for these two passes");
+    throw Error(ErrorCode::internal, "dequantize", "no kernel for these two passes");
   }
 }
 

@@ -35,7 +35,8 @@ namespace walsh::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkColumns = 128;
-inline constexpr int kPaddedColumns = 256;  // inputs are padded to a multiple of it
+inline constexpr int kKTileColumns = 256;  // a k-tile: what a warp takes of a row at once
+inline constexpr int kPaddedColumns = kKTileColumns;  // inputs are padded to a multiple of it
 
 // One pass of a coded tensor.
 struct Matrix {

@@ -1,9 +1,10 @@
 // How kernels read the codes of a matrix: which decoder, and the tables it looks levels up in.
 //
-// A decoder is a class of device code (weights/code_decoder.cuh) that makes int8 operands or f16 values of
-// a lane's words; every kernel of products is a template over it. A kind of code that the GPU
-// learns gets a DecoderKind here, a case in with_decoder, a decoder, its packing (weights/matrix.cu) and
-// the files that make kernels of it (matvec*.cu, step*.cu, prompt_tile*.cu, weights/dequantize.cu).
+// A decoder is a class of device code (weights/code_decoder.cuh) that makes int8 operands or f16
+// values of a lane's words; every kernel of products is a template over it. A kind of code that the
+// GPU learns gets a DecoderKind here, a case in with_decoder, a decoder, its packing
+// (weights/matrix.cu) and the files that make kernels of it (gemv_*.cu, kernel_*.cu,
+// int8_tile_*.cu, dequantize.cu).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A tile of coded weights in registers: 16 rows by 256 columns per warp in the order of weights/matrix.h,
-// one row of every lane at a time, decoded and rotated back to the model's basis.
+// A tile of coded weights in registers: 16 rows by 256 columns per warp in the order of
+// weights/matrix.h, one row of every lane at a time, decoded and rotated back to the model's basis.
 //
 // A lane (g = lane / 4, t = lane % 4) holds columns 128 c + 32 i + 8 t + r of rows g and g + 8
 // (c < 2, i < 4, r < 8). The inverse transform of a segment is H over its column index, whose bits
@@ -20,14 +20,12 @@
 
 namespace walsh::cuda::detail {
 
-inline constexpr int kPieceColumns = 256;
-
 // One pass of a coded matrix as kernels see it.
 struct PassView {
-  const uint4* codes = nullptr;       // [tile][piece][vector][lane]
+  const uint4* codes = nullptr;       // [tile][k-tile][vector][lane]
   const uint32_t* scales = nullptr;   // fp16 pairs [tile][group][g]
   const uint32_t* offsets = nullptr;  // the same per offset group, or null
-  int pieces = 0;                     // of 256 columns
+  int k_tiles = 0;                    // of 256 columns
   int groups = 0, group_shift = 0;    // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
   LevelTable level_low{}, level_high{};  // MatrixCode::low, high
@@ -40,12 +38,12 @@ struct PassView {
   bool signs = false;
 };
 
-// How the segments of a rotation fall into a piece: which butterflies join its blocks of 32.
-struct PieceShape {
+// How the segments of a rotation fall into a k-tile: which butterflies join its blocks of 32.
+struct KTileShape {
   uint32_t join64 = 0;   // bit j: blocks 2 j and 2 j + 1 belong together
   uint32_t join128 = 0;  // bit c: the pairs of chunk c
   bool join256 = false;
-  bool join512 = false, join1024 = false;  // the piece and its neighbours
+  bool join512 = false, join1024 = false;  // the k-tile and its neighbours
   float norm = 0;                          // 1 / sqrt(segment size) if join256
 
   __device__ float norm_of(int c, int i) const {
@@ -69,9 +67,9 @@ __device__ inline int segment_size(int column, const PassView& w) {
   return 32;
 }
 
-__device__ inline PieceShape piece_shape(int piece, const PassView& w) {
-  PieceShape shape;
-  const int first = piece * kPieceColumns;
+__device__ inline KTileShape k_tile_shape(int k_tile, const PassView& w) {
+  KTileShape shape;
+  const int first = k_tile * kKTileColumns;
   for (int j = 0; j < 4; ++j)
     shape.join64 |= (segment_size(first + 64 * j, w) >= 64 ? 1u : 0u) << j;
   for (int c = 0; c < 2; ++c)
@@ -94,17 +92,17 @@ __device__ inline uint32_t sign_bit(uint32_t seed, uint32_t column) {
 // Signs of 256 columns for all lanes of a warp: bit 16 j + 15 - p - 4 t of word 4 c + i belongs to
 // column 128 c + 32 i + 8 t + 2 p + j, so that (word << 4 t + p) & 0x80008000 flips a lane's pair
 // p.
-__device__ inline void piece_signs(int piece, const PassView& w, int lane, uint32_t (&words)[8]) {
+__device__ inline void k_tile_signs(int k_tile, const PassView& w, int lane, uint32_t (&words)[8]) {
   const int q = 15 - lane % 16;
   const int column = 8 * (q / 4) + 2 * (q % 4) + lane / 16;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const uint32_t c = static_cast<uint32_t>(piece * kPieceColumns + 32 * k + column);
+    const uint32_t c = static_cast<uint32_t>(k_tile * kKTileColumns + 32 * k + column);
     words[k] = __ballot_sync(~0u, w.signs && sign_bit(w.seed, c) != 0);
   }
 }
 
-// Codes and scales of one tile's piece in shared memory, for one warp.
+// Codes and scales of one tile's k-tile in shared memory, for one warp.
 template <typename Decoder>
 struct TileStage {
   uint4 codes[Decoder::kVectors][32];
@@ -114,22 +112,22 @@ struct TileStage {
 
 // Starts the copies of a stage; one commit per call belongs to it.
 template <typename Decoder>
-__device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile, int piece,
-                                  int lane) {
+__device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile,
+                                  int k_tile, int lane) {
   const uint4* from =
-      w.codes + (static_cast<int64_t>(tile) * w.pieces + piece) * (Decoder::kVectors * 32) + lane;
+      w.codes + (static_cast<int64_t>(tile) * w.k_tiles + k_tile) * (Decoder::kVectors * 32) + lane;
 #pragma unroll
   for (int v = 0; v < Decoder::kVectors; ++v)
     copy_async(shared_address(&stage.codes[v][lane]), from + v * 32);
   const bool fine = w.group_shift < 7;
   const int entry = fine ? lane / 2 : lane / 2 * 4, half = lane % 2 * 4;
   if (entry < 8) {
-    const int group = (piece * kPieceColumns + 32 * entry) >> w.group_shift;
+    const int group = (k_tile * kKTileColumns + 32 * entry) >> w.group_shift;
     copy_async(shared_address(&stage.scales[entry][half]),
                w.scales + (static_cast<int64_t>(tile) * w.groups + group) * 8 + half);
   } else if (w.offsets != nullptr && lane >= 28) {
     const int c = lane / 2 % 2;
-    const int group = (piece * kPieceColumns + 128 * c) >> w.offset_shift;
+    const int group = (k_tile * kKTileColumns + 128 * c) >> w.offset_shift;
     copy_async(shared_address(&stage.offsets[c][half]),
                w.offsets + (static_cast<int64_t>(tile) * w.offset_groups + group) * 8 + half);
   }
@@ -198,11 +196,11 @@ __device__ inline void butterfly(float& a, float& b) {
 }
 
 // value[c][i][r] = (scale * level + offset) rotated back without its signs; segments above 256
-// columns are left to the caller (the pieces of a segment are joined afterwards).
+// columns are left to the caller (the k-tiles of a segment are joined afterwards).
 template <typename Decoder>
 __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
                                    const TileStage<Decoder>& stage, const PassView& w, int half,
-                                   const PieceShape& shape, int lane, float (&value)[2][4][8]) {
+                                   const KTileShape& shape, int lane, float (&value)[2][4][8]) {
   const uint32_t b = hadamard_fragment(lane), flipped = b ^ 0x80008000u;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

@@ -37,10 +37,10 @@ double thread_seconds();
 // Products of one matrix with up to `max_batch` vectors. As many copies of the matrix as fill
 // `bytes` take turns, so that with kColdBytes each product reads its weights from memory and with 0
 // the one matrix stays in the caches.
-class ProductBench {
+class MatmulBench {
  public:
-  ProductBench(const Format& format, const MatrixShape& shape, int64_t max_batch, uint64_t bytes,
-               ThreadPool& pool);
+  MatmulBench(const Format& format, const MatrixShape& shape, int64_t max_batch, uint64_t bytes,
+              ThreadPool& pool);
 
   uint64_t bytes() const { return copies_[0].bytes(); }  // of one matrix
   // Seconds per product by a clock, the median over the repetitions.

@@ -1,4 +1,4 @@
-#include "cli/product_bench.h"
+#include "cli/matmul_bench.h"
 
 #include <time.h>
 
@@ -51,8 +51,8 @@ uint64_t RandomMatrix::bytes() const {
   return sum;
 }
 
-ProductBench::ProductBench(const Format& format, const MatrixShape& shape, int64_t max_batch,
-                           uint64_t bytes, ThreadPool& pool)
+MatmulBench::MatmulBench(const Format& format, const MatrixShape& shape, int64_t max_batch,
+                         uint64_t bytes, ThreadPool& pool)
     : format_(format), shape_(shape), pool_(pool), ops_(ops()) {
   copies_.emplace_back(format, shape, 1);
   const uint64_t count = std::clamp<uint64_t>(bytes / copies_[0].bytes(), 1, 64);
@@ -75,7 +75,7 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double ProductBench::measure(int64_t batch, int repetitions, double (*clock)()) {
+double MatmulBench::measure(int64_t batch, int repetitions, double (*clock)()) {
   const int group = format_.rotation_block ? kActivationGroup : kPlainGroup;
   if (!format_.dense) {
     quantized_ = ActivationsI8(batch, shape_.cols, group, format_.activation_planes);
@@ -100,7 +100,7 @@ double ProductBench::measure(int64_t batch, int repetitions, double (*clock)()) 
   return times[times.size() / 2];
 }
 
-void ProductBench::product(int64_t batch) {
+void MatmulBench::product(int64_t batch) {
   const RandomMatrix& w = copies_[next_++ % copies_.size()];
   if (format_.dense) {
     pool_.for_ranges(shape_.rows, kPanelRows, [&](int64_t begin, int64_t end) {

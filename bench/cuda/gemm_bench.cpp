@@ -1,4 +1,4 @@
-// Products with many vectors: reconstruction, cuBLASLt, int8 tiles, and the weight-side
+// Products with many vectors: dequantization, cuBLASLt, int8 tiles, and the weight-side
 // kernels. Times are medians of graph replays over several copies of the weights.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -11,9 +11,10 @@
 #include "device_timing.h"
 #include "formats/format.h"
 #include "kernels/cuda/gemm/blas.h"
-#include "kernels/cuda/gemm/dequantized_gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int8_tile.h"
 #include "kernels/cuda/weight_side/weight_side.h"
+#include "kernels/cuda/weights/dequantize.h"
 
 namespace walsh::cuda {
 namespace {
@@ -77,8 +78,8 @@ struct Weights {
   uint64_t bytes() const {
     return pass[0][0].bytes() + (format->passes > 1 ? pass[1][0].bytes() : 0);
   }
-  RowProduct row_product(size_t i, float* y) const {
-    RowProduct p;
+  RowMatmul row_matmul(size_t i, float* y) const {
+    RowMatmul p;
     for (int k = 0; k < format->passes; ++k) {
       p.pass[k] = &pass[k][i];
       p.rotation[k].kind =
@@ -90,8 +91,8 @@ struct Weights {
     p.ldy = rows;
     return p;
   }
-  Product product(size_t i, const Activations& x, float* y) const {
-    Product p;
+  Matmul product(size_t i, const Activations& x, float* y) const {
+    Matmul p;
     for (int k = 0; k < format->passes; ++k) {
       p.pass[k] = &pass[k][i];
       p.input[k] = &x;
@@ -160,8 +161,8 @@ Buffer random_rows(int64_t m, int64_t cols, DType type) {
   });
 }
 
-void bench_reconstruct() {
-  fmt::print("reconstruct to bf16: us, GB/s read + written, share of {:.2f} TB/s\n",
+void bench_dequantize() {
+  fmt::print("dequantize to bf16: us, GB/s read + written, share of {:.2f} TB/s\n",
              kCopyBandwidth * 1e-12);
   const int64_t shapes[][2] = {{4096, 4096}, {14336, 4096}, {28672, 8192}};
   for (const char* name : {"itq3_s", "tq2", "tq4", "tq3:full", "q8_0", "tq4+2"}) {
@@ -173,9 +174,9 @@ void bench_reconstruct() {
         if (basis == Basis::rotated && (w.format->passes > 1 || w.format->rotation_block == 0))
           continue;
         const double us = time_us(12, [&](size_t i, Stream stream) {
-          reconstruct(w.row_product(i % w.copies(), nullptr), basis, DType::bf16, 0, shape[0],
-                      out.as<uint16_t>() + static_cast<uint64_t>(shape[0] * shape[1]) * (i % 4),
-                      stream);
+          dequantize(w.row_matmul(i % w.copies(), nullptr), basis, DType::bf16, 0, shape[0],
+                     out.as<uint16_t>() + static_cast<uint64_t>(shape[0] * shape[1]) * (i % 4),
+                     stream);
         });
         const double bytes =
             static_cast<double>(w.bytes()) + 2.0 * static_cast<double>(shape[0] * shape[1]);
@@ -187,10 +188,10 @@ void bench_reconstruct() {
   }
 }
 
-// The library alone, and together with reconstruction into scratches of several sizes.
+// The library alone, and together with dequantization into scratches of several sizes.
 void bench_blas() {
   fmt::print(
-      "\ncuBLASLt bf16 -> f32 alone and with reconstruction of itq3_s (scratch MiB):\n"
+      "\ncuBLASLt bf16 -> f32 alone and with dequantization of itq3_s (scratch MiB):\n"
       "shape, m: us (TFLOP/s); whole, 64, 32\n");
   const int64_t shapes[][2] = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {28672, 8192}};
   for (const auto& shape : shapes) {
@@ -218,11 +219,11 @@ void bench_blas() {
         });
         line += fmt::format("{:8.1f} ({:3.0f})", us, tera_flops(shape[0], shape[1], m, us));
       }
-      for (uint64_t scratch : {PromptProducts::scratch_for(shape[0], shape[1]), uint64_t{64} << 20,
+      for (uint64_t scratch : {DequantizedGemm::scratch_for(shape[0], shape[1]), uint64_t{64} << 20,
                                uint64_t{32} << 20}) {
-        PromptProducts products(scratch);
+        DequantizedGemm products(scratch);
         const double us = time_us(8, [&](size_t i, Stream stream) {
-          const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+          const RowMatmul p = w.row_matmul(i % w.copies(), y.as<float>());
           products.multiply({&p, 1}, rows, m, stream);
         });
         line += fmt::format(" {:8.1f} ({:3.0f})", us, tera_flops(shape[0], shape[1], m, us));
@@ -234,7 +235,7 @@ void bench_blas() {
 
 void bench_tiles() {
   fmt::print(
-      "\nint8 tiles: us of large, medium, small (best as TOP/s) | reconstruction + cuBLASLt "
+      "\nint8 tiles: us of large, medium, small (best as TOP/s) | dequantization + cuBLASLt "
       "| slices of 16\n");
   struct Case {
     const char* name;
@@ -253,7 +254,7 @@ void bench_tiles() {
                         {"tq4+2", 14336, 4096, {512}}};
   for (const Case& c : cases) {
     const Weights w(c.name, c.rows, c.cols, 300 << 20);
-    PromptProducts products(PromptProducts::scratch_for(c.rows, c.cols));
+    DequantizedGemm products(DequantizedGemm::scratch_for(c.rows, c.cols));
     for (int64_t m : c.m) {
       const Activations x = random_activations(m, c.cols, *w.format);
       const Buffer rows = random_rows(m, c.cols, DType::bf16);
@@ -263,19 +264,19 @@ void bench_tiles() {
       for (auto shape :
            {detail::TileShape::large, detail::TileShape::medium, detail::TileShape::small}) {
         const double us = time_us(8, [&](size_t i, Stream stream) {
-          const Product p = w.product(i % w.copies(), x, y.as<float>());
-          detail::multiply_tiles({&p, 1}, m, shape, stream);
+          const Matmul p = w.product(i % w.copies(), x, y.as<float>());
+          detail::gemm_by_tiles({&p, 1}, m, shape, stream);
         });
         best = std::min(best, us);
         line += fmt::format("{:8.1f}", us);
       }
       const double blas = time_us(8, [&](size_t i, Stream stream) {
-        const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+        const RowMatmul p = w.row_matmul(i % w.copies(), y.as<float>());
         products.multiply({&p, 1}, {rows.as(), c.cols, DType::bf16, Basis::original}, m, stream);
       });
       const double sixteen = time_us(8, [&](size_t i, Stream stream) {
-        const Product p = w.product(i % w.copies(), x, y.as<float>());
-        multiply({&p, 1}, 16, stream);
+        const Matmul p = w.product(i % w.copies(), x, y.as<float>());
+        gemv({&p, 1}, 16, stream);
       });
       fmt::print("{:8} {:5}x{:<5} {:4}: {} ({:4.0f}) | {:8.1f} ({:3.0f}) | {:7.1f}\n", c.name,
                  c.rows, c.cols, m, line, tera_flops(c.rows, c.cols, m, best), blas,
@@ -286,25 +287,25 @@ void bench_tiles() {
 
 // Where rows_from (gemm/dequantized_gemm.h) should lie for every kind of format.
 void bench_crossing() {
-  fmt::print("\nint8 tiles / reconstruction + cuBLASLt, us by number of vectors\n");
+  fmt::print("\nint8 tiles / dequantization + cuBLASLt, us by number of vectors\n");
   const int64_t vectors[] = {24, 48, 96, 144, 192, 256};
   const int64_t shapes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096}};
   for (const char* name :
        {"tq2", "tq3", "itq3_s", "tq4", "itq3_s8", "q4_0", "q8_0", "tq3+2", "tq4+4"}) {
     for (const auto& shape : shapes) {
       const Weights w(name, shape[0], shape[1], 300 << 20);
-      PromptProducts products(PromptProducts::scratch_for(shape[0], shape[1]));
+      DequantizedGemm products(DequantizedGemm::scratch_for(shape[0], shape[1]));
       std::string line;
       for (const int64_t m : vectors) {
         const Activations x = random_activations(m, shape[1], *w.format);
         const Buffer rows = random_rows(m, shape[1], DType::bf16);
         const Buffer y(static_cast<uint64_t>(m * shape[0] * 4), true);
         const double tiles = time_us(8, [&](size_t i, Stream stream) {
-          const Product p = w.product(i % w.copies(), x, y.as<float>());
-          multiply_many({&p, 1}, m, stream);
+          const Matmul p = w.product(i % w.copies(), x, y.as<float>());
+          int8_gemm({&p, 1}, m, stream);
         });
         const double library = time_us(8, [&](size_t i, Stream stream) {
-          const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+          const RowMatmul p = w.row_matmul(i % w.copies(), y.as<float>());
           products.multiply({&p, 1}, {rows.as(), shape[1], DType::bf16, Basis::original}, m,
                             stream);
         });
@@ -326,12 +327,12 @@ void bench_sides() {
     const Buffer y(static_cast<uint64_t>(16 * shape[0] * 4), true);
     for (int64_t m : {1, 8}) {
       const double weight = time_us(w.copies(), [&](size_t i, Stream stream) {
-        const RowProduct p = w.row_product(i, y.as<float>());
+        const RowMatmul p = w.row_matmul(i, y.as<float>());
         multiply_weight_side({&p, 1}, {x.as(), shape[1], DType::f32, Basis::original}, m, stream);
       });
       const double activation = time_us(w.copies(), [&](size_t i, Stream stream) {
-        const Product p = w.product(i, q, y.as<float>());
-        multiply({&p, 1}, m, stream);
+        const Matmul p = w.product(i, q, y.as<float>());
+        gemv({&p, 1}, m, stream);
       });
       const auto share = [&](double us) {
         return static_cast<double>(w.bytes()) / us * 1e6 / kReadBandwidth * 100;
@@ -340,10 +341,10 @@ void bench_sides() {
                  shape[0], shape[1], m, weight, share(weight), activation, share(activation));
     }
   }
-  fmt::print("matrices (TFLOP/s); activation side: int8 tiles, reconstruction + cuBLASLt\n");
+  fmt::print("matrices (TFLOP/s); activation side: int8 tiles, dequantization + cuBLASLt\n");
   for (const auto& shape : shapes) {
     const Weights w("itq3_s", shape[0], shape[1], 200 << 20);
-    PromptProducts products(PromptProducts::scratch_for(shape[0], shape[1]));
+    DequantizedGemm products(DequantizedGemm::scratch_for(shape[0], shape[1]));
     for (int64_t m : {64, 512, 4096}) {
       const Activations q = random_activations(m, shape[1], *w.format);
       const Buffer x = random_rows(m, shape[1], DType::bf16);
@@ -354,15 +355,15 @@ void bench_sides() {
         return fmt::format("{:8.1f} ({:3.0f})", us, tera_flops(shape[0], shape[1], m, us));
       };
       const std::string weight = run([&](size_t i, Stream stream) {
-        const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+        const RowMatmul p = w.row_matmul(i % w.copies(), y.as<float>());
         multiply_weight_side({&p, 1}, rows, m, stream);
       });
       const std::string tiles = run([&](size_t i, Stream stream) {
-        const Product p = w.product(i % w.copies(), q, y.as<float>());
-        multiply_many({&p, 1}, m, stream);
+        const Matmul p = w.product(i % w.copies(), q, y.as<float>());
+        int8_gemm({&p, 1}, m, stream);
       });
       const std::string blas = run([&](size_t i, Stream stream) {
-        const RowProduct p = w.row_product(i % w.copies(), y.as<float>());
+        const RowMatmul p = w.row_matmul(i % w.copies(), y.as<float>());
         products.multiply({&p, 1}, rows, m, stream);
       });
       fmt::print("{:5}x{:<5} {:4}: weight {}  activation {}, {}\n", shape[0], shape[1], m, weight,
@@ -382,7 +383,7 @@ int main(int argc, char** argv) {
   }
   use_device(devices()[0].index);
   const std::string which = argc > 1 ? argv[1] : "rbtfs";  // parts, by letter
-  const std::pair<char, void (*)()> parts[] = {{'r', bench_reconstruct},
+  const std::pair<char, void (*)()> parts[] = {{'r', bench_dequantize},
                                                {'b', bench_blas},
                                                {'t', bench_tiles},
                                                {'f', bench_crossing},

@@ -5,8 +5,8 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.h"
+#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda {
 
@@ -18,27 +18,27 @@ __device__ __forceinline__ int divide(int a, int b) {
 }
 
 // The product that a tile of a launch belongs to.
-__device__ __forceinline__ const TileSet& set_of(const MatvecArgs& args, int tile) {
+__device__ __forceinline__ const TileSet& set_of(const GemvArgs& args, int tile) {
   int s = 0;
   if (tile >= args.set[1].first_tile) s = 1;
   if (tile >= args.set[2].first_tile) s = 2;
   return args.set[s];
 }
 
-// Tiles that the warps of a block share: warp w has an even part of their units, tile after tile,
+// Tiles that the warps of a block share: warp w has an even part of their k-tiles, tile after tile,
 // as one run; piece number warp + tile of the round is what it has of a tile.
 struct TileRound {
-  int first, tiles, units;  // units per tile
-  int begin, end;           // of this warp's run
+  int first, tiles, k_tiles;  // k-tiles per tile
+  int begin, end;             // of this warp's run
 
   __device__ void share(int warp, int warps) {
-    const int total = tiles * units;
+    const int total = tiles * k_tiles;
     begin = total < warps ? min(warp, total) : total * warp / warps;
     end = total < warps ? min(warp + 1, total) : total * (warp + 1) / warps;
   }
 };
 
-// Where a lane reads operand b of a chunk from, relative to the unit's inputs: its vector of each
+// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
 // n-tile; the other 16 bytes are at the place xor 16.
 template <int NTiles>
 struct InputPlaces {
@@ -47,27 +47,27 @@ struct InputPlaces {
   uint32_t scales;  // of the inputs
 };
 
-// Where the parts of a unit stand in shared memory; a ring of units of several codes has the places
-// of the largest.
+// Where the parts of a k-tile stand in shared memory; a ring of k-tiles of several codes has the
+// places of the largest.
 template <int CodeVectors, int Flush>
-struct UnitPlaces {
+struct KTilePlaces {
   static constexpr int kScales = CodeVectors * 512;
   static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
-  static constexpr int kBytes = unit_bytes(CodeVectors, Flush);
+  static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
 };
 
 // Tiles8 tiles of 8 vectors, 0 for one vector. `Args` is what a kernel knows of its product:
-// MatvecArgs or the members of it that are read here.
+// GemvArgs or the members of it that are read here.
 template <typename Decoder, int Flush, int Tiles8,
-          typename Stage = UnitPlaces<Decoder::kVectors, Flush>>
-struct UnitProduct {
-  static constexpr int kVectors = Decoder::kVectors;  // 16-byte vectors of a lane and unit
+          typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
+struct KTileDot {
+  static constexpr int kVectors = Decoder::kVectors;  // 16-byte vectors of a lane and k-tile
   static constexpr int kScales = Stage::kScales;
   static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
-  static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and unit
+  static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and k-tile
   // Levels as two products, which tensor cores have time for with few vectors.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
@@ -76,13 +76,13 @@ struct UnitProduct {
     return kSplit ? split_levels(table) : table;
   }
 
-  // Scales and offsets of a unit: the vector of them that a lane copies.
+  // Scales and offsets of a k-tile: the vector of them that a lane copies.
   struct Side {
     int place;  // in the stage, < 0: this lane has none
-    int step;   // bytes from unit to unit
+    int step;   // bytes from k-tile to k-tile
     bool scale;
 
-    __device__ Side(const MatvecArgs& args, int lane) {
+    __device__ Side(const GemvArgs& args, int lane) {
       scale = lane < args.scale_vectors;
       const bool offset = !scale && lane < args.scale_vectors + args.offset_vectors;
       place = scale    ? kScales + lane * 16
@@ -91,18 +91,18 @@ struct UnitProduct {
       step = scale ? args.scale_step : args.offset_step;
     }
 
-    __device__ const std::byte* begin(const MatvecArgs& args, const TileSet& set, int64_t tile,
-                                      int64_t unit, int lane) const {
-      return scale ? set.scales + tile * args.scale_tile + unit * args.scale_step + lane * 16
-                   : set.offsets + tile * args.offset_tile + unit * args.offset_step +
+    __device__ const std::byte* begin(const GemvArgs& args, const TileSet& set, int64_t tile,
+                                      int64_t k_tile, int lane) const {
+      return scale ? set.scales + tile * args.scale_tile + k_tile * args.scale_step + lane * 16
+                   : set.offsets + tile * args.offset_tile + k_tile * args.offset_step +
                          (lane - args.scale_vectors) * 16;
     }
   };
 
-  // Asks for a unit: this lane's codes and, if it has any, its part of the scales and offsets.
-  static __device__ __forceinline__ void copy_unit(uint32_t codes_place, const uint4* codes,
-                                                   bool has_side, uint32_t side_place,
-                                                   const std::byte* side) {
+  // Asks for a k-tile: this lane's codes and, if it has any, its part of the scales and offsets.
+  static __device__ __forceinline__ void copy_k_tile(uint32_t codes_place, const uint4* codes,
+                                                     bool has_side, uint32_t side_place,
+                                                     const std::byte* side) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
       copy_async(codes_place + v * 512, codes + v * 32);
@@ -178,7 +178,7 @@ struct UnitProduct {
       p.b[n] = static_cast<uint32_t>(vector * 128 + t * 32 + (vector & 1) * 16);
     }
     p.chunk = static_cast<uint32_t>(vectors * 128);
-    p.scales = static_cast<uint32_t>(vectors * kUnitColumns + (Tiles8 == 0 ? 0 : t * 16));
+    p.scales = static_cast<uint32_t>(vectors * kKTileColumns + (Tiles8 == 0 ? 0 : t * 16));
     return p;
   }
 
@@ -187,7 +187,7 @@ struct UnitProduct {
     return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
   }
 
-  // The unit whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
+  // The k-tile whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
   // `refill` is called as soon as this lane has read them.
   template <typename Args, typename Refill>
   static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
@@ -251,7 +251,7 @@ struct UnitProduct {
     }
   }
 
-  // The sums of a piece, the units of one tile that one warp has: [piece][token][row].
+  // The sums of a piece, the k-tiles of one tile that one warp has: [piece][token][row].
   static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
                                                     const float (&y)[kNTiles][4]) {
     const int g = lane / 4, t = lane % 4;
@@ -284,13 +284,13 @@ struct UnitProduct {
   // a tile and token, times `factor()`. Places are found before the warps have come. `publish` is
   // told every place then, and gives what is told the result.
   template <typename Factor, typename Publish>
-  static __device__ __forceinline__ void write_tiles(const MatvecArgs& args, const float* sums,
+  static __device__ __forceinline__ void write_tiles(const GemvArgs& args, const float* sums,
                                                      const TileRound& r, int warps, int warp,
                                                      int lane, bool add_before,
                                                      const Factor& factor, const Publish& publish) {
     const int row = lane % kTileRows;
     const int tokens = Tiles8 == 0 ? 1 : args.m;
-    const int total = r.tiles * r.units, runs = min(warps, total), count = r.tiles * tokens;
+    const int total = r.tiles * r.k_tiles, runs = min(warps, total), count = r.tiles * tokens;
     if (2 * warp >= count) {
       __syncthreads();
       return;
@@ -301,8 +301,8 @@ struct UnitProduct {
     for (int base = 2 * warp; base < count; base += 2 * warps) {
       const int i = base + lane / kTileRows;
       const int tile = Tiles8 == 0 ? i : divide(i, tokens), token = i - tile * tokens;
-      const int first = divide((tile * r.units + 1) * runs - 1, total);
-      const int last = divide((tile + 1) * r.units * runs - 1, total);
+      const int first = divide((tile * r.k_tiles + 1) * runs - 1, total);
+      const int last = divide((tile + 1) * r.k_tiles * runs - 1, total);
       const float* in = sums + ((first + tile) * kSumTokens + token) * kTileRows + row;
       const TileSet& set = set_of(args, r.first + tile);
       const int64_t out_row = int64_t{r.first + tile - set.first_tile} * kTileRows + row;
