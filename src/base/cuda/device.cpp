@@ -4,17 +4,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "base/checked.h"
+#include "base/cuda/counted_memory.h"
 #include "base/cuda/device_code.h"
 #include "base/cuda/first_device.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
+
+thread_local CountedMemory* counter = nullptr;
+std::atomic<uint64_t> allocated = 0;
+char no_memory;  // what counted buffers point to
+
+// The driver gives large pieces of memory in pages and small ones of a page in smaller steps.
+uint64_t taken_bytes(uint64_t bytes) {
+  constexpr uint64_t kPage = uint64_t{2} << 20, kStep = 512;
+  const uint64_t unit = bytes < kPage ? kStep : kPage;
+  return checked_add(bytes, unit - 1, "GPU memory") / unit * unit;
+}
 
 constexpr int kLeastMajor = 8;  // sm_80: asynchronous copies, int8 mma with k = 32
 
@@ -144,8 +158,33 @@ void check_launch(std::string_view kernel) {
   check(cudaGetLastError(), kernel);
 }
 
+CountedMemory::CountedMemory() : outer_(std::exchange(counter, this)) {}
+
+CountedMemory::~CountedMemory() {
+  counter = outer_;
+}
+
+CountedMemory* CountedMemory::current() {
+  return counter;
+}
+
+void CountedMemory::add(uint64_t bytes) {
+  bytes_ = checked_add(bytes_, bytes, "GPU memory");
+  if (outer_ != nullptr) outer_->add(bytes);
+}
+
+uint64_t allocated_bytes() {
+  return allocated.load();
+}
+
 Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   if (bytes == 0) return;
+  const uint64_t taken = taken_bytes(bytes);
+  if (CountedMemory* counted = CountedMemory::current()) {
+    counted->add(taken);
+    data_ = std::shared_ptr<void>(&no_memory, [](void*) {});
+    return;
+  }
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -157,7 +196,11 @@ Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
                             free >> 20, total >> 20));
   }
   check(error, "allocation");
-  data_ = std::shared_ptr<void>(memory, [](void* p) { cudaFree(p); });
+  allocated += taken;
+  data_ = std::shared_ptr<void>(memory, [taken](void* p) {
+    cudaFree(p);
+    allocated -= taken;
+  });
   if (!zeroed) return;
   check(cudaMemset(memory, 0, bytes), "memset");
   synchronize(nullptr);  // other streams do not wait for this one
@@ -200,6 +243,7 @@ void StreamEvent::hold_back(Stream stream) const {
 }
 
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream) {
+  if (CountedMemory::current() != nullptr) return;
   if (bytes == 0) return;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to device");
 }
@@ -210,16 +254,19 @@ void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream)
 }
 
 void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream) {
+  if (CountedMemory::current() != nullptr) return;
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy");
 }
 
 void fill_zero(void* device, uint64_t bytes, Stream stream) {
+  if (CountedMemory::current() != nullptr) return;
   if (bytes == 0) return;
   check(cudaMemsetAsync(device, 0, bytes, stream), "memset");
 }
 
 void synchronize(Stream stream) {
+  if (CountedMemory::current() != nullptr) return;
   check(cudaStreamSynchronize(stream), "execution");
 }
 

@@ -58,13 +58,13 @@ cuda::FreshRows rows_in(const cuda::Buffer& buffer, int64_t capacity) {
 
 }  // namespace
 
-CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& table,
-                                 const KvShape& shape, int64_t max_rows)
+CudaCodedCaches::CudaCodedCaches(const ModelConfig& c, const CacheTypes& wanted,
+                                 const cuda::PageTable& table, const KvShape& shape,
+                                 int64_t max_rows)
     : table_(table),
       sequences_(static_cast<size_t>(shape.sequences)),
       kept_(static_cast<uint64_t>(shape.sequences) * sizeof(int32_t), true) {
-  const ModelConfig& c = model.config;
-  const CacheTypes types = fitted(model.cache, shape.capacity);
+  const CacheTypes types = fitted(wanted, shape.capacity);
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
@@ -77,27 +77,6 @@ CudaCodedCaches::CudaCodedCaches(const Model& model, const cuda::PageTable& tabl
   old_ = cuda::Buffer(rows_bytes(c, old));
   fresh_rows_ = rows_in(fresh_, fresh);
   old_rows_ = rows_in(old_, old);
-}
-
-uint64_t CudaCodedCaches::bytes(const ModelConfig& c, const CacheTypes& types,
-                                const KvShape& shape) {
-  uint64_t sum = 0;
-  for (const LayerDesc& layer : c.layers) {
-    const AttentionDesc& a = layer.attention;
-    sum = checked_add(
-        sum,
-        cuda::CodedCache::bytes(fitted(types, shape.capacity), static_cast<int>(a.kv_heads),
-                                static_cast<int>(a.head_dim), shape.pages, shape.sequences),
-        "KV cache");
-  }
-  return sum;
-}
-
-uint64_t CudaCodedCaches::workspace_bytes(const ModelConfig& c, const CacheTypes& types,
-                                          const KvShape& shape, int64_t max_rows) {
-  const int64_t fresh = fresh_capacity(fitted(types, shape.capacity), shape, max_rows);
-  return checked_add(rows_bytes(c, fresh),
-                     rows_bytes(c, round_up(shape.capacity, int64_t{kCacheUnit})), "KV cache");
 }
 
 int64_t CudaCodedCaches::max_prompts(const KvShape& shape) {

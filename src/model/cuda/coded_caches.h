@@ -13,12 +13,8 @@ namespace walsh {
 
 class CudaCodedCaches {
  public:
-  CudaCodedCaches(const Model& model, const cuda::PageTable& table, const KvShape& shape,
-                  int64_t max_rows);
-  // Of the caches of all sequences, and of what all layers use in turn.
-  static uint64_t bytes(const ModelConfig& config, const CacheTypes& types, const KvShape& shape);
-  static uint64_t workspace_bytes(const ModelConfig& config, const CacheTypes& types,
-                                  const KvShape& shape, int64_t max_rows);
+  CudaCodedCaches(const ModelConfig& config, const CacheTypes& types, const cuda::PageTable& table,
+                  const KvShape& shape, int64_t max_rows);
   // Runs of several rows that a batch may have.
   static int64_t max_prompts(const KvShape& shape);
 

@@ -31,15 +31,15 @@ void CudaExecutor::run(const Batch& batch) {
   computed_logits_ = 0;
   logits_read_ = false;
   upload_pages();
-  if (coded_) coded_->start(batch.runs, stream_.get());
+  if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, stream_.get());
   try {
     if (!placed) stage();
     run_or_replay();
   } catch (...) {
-    if (coded_) coded_->abandon();
+    if (memory_->cache.coded) memory_->cache.coded->abandon();
     throw;
   }
-  if (coded_) coded_->finish();
+  if (memory_->cache.coded) memory_->cache.coded->finish();
   if (batch.samples) keep_chosen();
 }
 
@@ -89,7 +89,7 @@ CudaExecutor::Recorded& CudaExecutor::recorded_step() {
 }
 
 void CudaExecutor::run_or_replay() {
-  if (!decoding_ || m_ > logit_rows_) return compute();
+  if (!decoding_ || m_ > memory_->logit_rows) return compute();
   Recorded& step = recorded_step();
   if (!step.warm) {  // every kernel and algorithm is loaded before it is recorded
     compute();
@@ -117,7 +117,7 @@ void CudaExecutor::compute() {
     }
   }
   const auto count = static_cast<int64_t>(wanted_.size());
-  if (count > 0) logits(0, std::min(logit_rows_, count));
+  if (count > 0) logits(0, std::min(memory_->logit_rows, count));
   if (batch_.samples) sample();
 }
 
@@ -126,13 +126,13 @@ void CudaExecutor::compute() {
 void CudaExecutor::upload_pages() {
   for (const Run& run : batch_.runs) {
     const std::span<const int32_t> pages = pages_.pages(run.sequence);
-    const int64_t at = run.sequence * table_.per_sequence;
+    const int64_t at = run.sequence * memory_->cache.table.per_sequence;
     int32_t* known = uploaded_table_.data() + at;
     const auto [first, differs] = std::mismatch(pages.begin(), pages.end(), known);
     if (first == pages.end()) continue;
     const auto from = first - pages.begin(), count = pages.end() - first;
     std::copy(first, pages.end(), differs);
-    cuda::copy_to_device(page_table_.as<int32_t>() + at + from, known + from,
+    cuda::copy_to_device(memory_->cache.page_table.as<int32_t>() + at + from, known + from,
                          static_cast<uint64_t>(count) * sizeof(int32_t), stream_.get());
   }
 }
@@ -147,44 +147,44 @@ void CudaExecutor::stage() {
   int64_t row = 0;
   for (const Run& run : batch_.runs) {
     for (int64_t i = 0; i < run.rows; ++i, ++row) {
-      host[max_rows_ + row] = static_cast<int32_t>(run.position + i);
-      host[2 * max_rows_ + row] = static_cast<int32_t>(run.sequence);
+      host[memory_->max_rows + row] = static_cast<int32_t>(run.position + i);
+      host[2 * memory_->max_rows + row] = static_cast<int32_t>(run.sequence);
     }
   }
-  std::copy(wanted_.begin(), wanted_.end(), host + 3 * max_rows_);
-  auto* device = staged_.as<int32_t>();
+  std::copy(wanted_.begin(), wanted_.end(), host + 3 * memory_->max_rows);
+  auto* device = memory_->staged.as<int32_t>();
   if (m_ > kFewRows) {
     cuda::copy_to_device(device, host, slot.staged.bytes(), stream_.get());
   } else {
-    for (int64_t array = 0; array < kStaged; ++array) {
-      cuda::copy_to_device(device + array * max_rows_, host + array * max_rows_,
+    for (int64_t array = 0; array < CudaMemory::kStaged; ++array) {
+      cuda::copy_to_device(device + array * memory_->max_rows, host + array * memory_->max_rows,
                            static_cast<uint64_t>(m_) * sizeof(int32_t), stream_.get());
     }
   }
   slot.sent.record(stream_.get());
   if (std::find(batch_.tokens.begin(), batch_.tokens.end(), kChosenToken) != batch_.tokens.end())
-    cuda::take_chosen(staged(0), staged(2), next_.as<int32_t>(), m_, stream_.get());
+    cuda::take_chosen(staged(0), staged(2), memory_->next.as<int32_t>(), m_, stream_.get());
 }
 
 int64_t CudaExecutor::max_prompts() const {
-  return coded_ ? CudaCodedCaches::max_prompts(pages_.shape()) : max_rows_;
+  return memory_->cache.coded ? CudaCodedCaches::max_prompts(pages_.shape()) : memory_->max_rows;
 }
 
 void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
   cuda::select_device(model_.device.index);
   for (const PageCopy& copy : copies) {
-    if (coded_) {
-      coded_->copy_page(copy, stream_.get());
+    if (memory_->cache.coded) {
+      memory_->cache.coded->copy_page(copy, stream_.get());
     } else {
-      for (LayerData& layer : layers_)
-        layer.cache.copy_page(copy.from, copy.to, stream_.get());
+      for (const cuda::KvPool& pool : memory_->cache.pools)
+        pool.copy_page(copy.from, copy.to, stream_.get());
     }
   }
 }
 
 void CudaExecutor::fork(int64_t from, int64_t to) {
   cuda::select_device(model_.device.index);
-  if (coded_) coded_->fork(from, to, stream_.get());
+  if (memory_->cache.coded) memory_->cache.coded->fork(from, to, stream_.get());
 }
 
 void CudaExecutor::embed() {
@@ -194,7 +194,7 @@ void CudaExecutor::embed() {
 
 // Row `index` of rows that are `stride` floats apart.
 float* CudaExecutor::row(Rows which, int64_t index, int64_t stride) const {
-  return rows_[static_cast<size_t>(which)].as<float>() + index * stride;
+  return memory_->rows[static_cast<size_t>(which)].as<float>() + index * stride;
 }
 
 const AttentionDesc& CudaExecutor::attention_of(const ForwardOp& op) const {
@@ -207,13 +207,13 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
   const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
   const ActivationDesc& activation = desc.activations[static_cast<size_t>(op.input)];
-  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
+  const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   Multiplication result;
   result.input = &layer.input(op.input);
   cuda::InputSource& source = result.source;
   source.width = source.ldx = activation.width;
   source.x = row(op.from, op.from == Rows::gate ? 0 : skip, source.ldx);
-  source.gain = floats(data.gains[static_cast<size_t>(op.input)]);
+  source.gain = floats(gains.inputs[static_cast<size_t>(op.input)]);
   source.eps = activation.norm.eps;
   if (op.from == Rows::gate) {
     source.up = row(Rows::up, 0, source.ldx);
@@ -232,7 +232,7 @@ CudaExecutor::Multiplication CudaExecutor::head_multiplication(const float* rows
   Multiplication result;
   result.input = &model_.head_input;
   result.source.x = rows;
-  result.source.gain = floats(final_gain_);
+  result.source.gain = floats(memory_->final_gain);
   result.source.eps = c.head_input.norm.eps;
   result.source.ldx = result.source.width = c.hidden;
   result.items.push_back({&model_.head, row(Rows::logits, 0, 0), c.vocab, false});
@@ -257,7 +257,8 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
       return embed();
     case ForwardOp::Kind::multiply: {
       const Multiplication what = multiplication(op, skip);
-      return sites_->multiply(*what.input, what.source, what.items, m_ - skip, stream_.get());
+      return memory_->sites.multiply(*what.input, what.source, what.items, m_ - skip,
+                                     stream_.get());
     }
     case ForwardOp::Kind::place_heads:
       return place_heads(op);
@@ -272,12 +273,12 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
   switch (op.kind) {
     case ForwardOp::Kind::multiply: {
       const Multiplication what = multiplication(op, 0);
-      return sites_->add_to(program, *what.input, what.source, what.items);
+      return memory_->sites.add_to(program, *what.input, what.source, what.items);
     }
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
-      return program.attend(rope_call(op), attention_call(op, 0, 1), attention_scratch_);
+      return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
       return false;
@@ -288,7 +289,7 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
 // The layers of one token as one launch, and its head as another one, where the device and the
 // formats of the model allow it.
 void CudaExecutor::build_step() {
-  if (!cuda::PersistentProgram::available() || coded_) return;
+  if (!cuda::PersistentProgram::available() || memory_->cache.coded) return;
   m_ = 1;
   decoding_ = true;
   cuda::PersistentProgram layers;
@@ -298,13 +299,13 @@ void CudaExecutor::build_step() {
   step_ = std::move(layers);
   cuda::PersistentProgram head;
   const Multiplication what = head_multiplication(row(Rows::stream, 0, 0));
-  if (sites_->add_to(head, *what.input, what.source, what.items) && head.finish())
+  if (memory_->sites.add_to(head, *what.input, what.source, what.items) && head.finish())
     head_step_ = std::move(head);
 }
 
 cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);
-  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
+  const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   cuda::RopeCall call;
   call.q = row(Rows::query, 0, 0);
   call.ldq = a.query_width();
@@ -314,11 +315,11 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
   call.ldv = a.kv_width();
   call.m = m_;
   call.heads = static_cast<int>(a.heads);
-  call.q_norm = floats(data.q_norm);
-  call.k_norm = floats(data.k_norm);
+  call.q_norm = floats(gains.q_norm);
+  call.k_norm = floats(gains.k_norm);
   call.eps = a.q_norm.eps;
   if (a.rope < 0) return call;
-  const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
+  const CudaMemory::Rope& rope = memory_->ropes[static_cast<size_t>(a.rope)];
   call.rotated = 2 * rope.pairs;
   call.cos = rope.cos.as<float>();
   call.sin = rope.sin.as<float>();
@@ -326,11 +327,11 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
 }
 
 void CudaExecutor::place_heads(const ForwardOp& op) {
-  if (coded_) {
-    coded_->keep(op.layer, rope_call(op), places(), stream_.get());
+  if (memory_->cache.coded) {
+    memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
-    cuda::rope_and_store(rope_call(op), layers_[static_cast<size_t>(op.layer)].cache, table_,
-                         places(), stream_.get());
+    cuda::rope_and_store(rope_call(op), memory_->cache.pools[static_cast<size_t>(op.layer)],
+                         memory_->cache.table, places(), stream_.get());
   }
 }
 
@@ -353,12 +354,13 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
 cuda::AttentionCall CudaExecutor::attention_call(const ForwardOp& op, int64_t first,
                                                  int64_t rows) const {
   return {attention_rows(op).part(first, first + rows),
-          &layers_[static_cast<size_t>(op.layer)].cache, table_};
+          &memory_->cache.pools[static_cast<size_t>(op.layer)], memory_->cache.table};
 }
 
 void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
-  if (coded_) {
-    coded_->attend(op.layer, attention_rows(op), skip, attention_scratch_, stream_.get());
+  if (memory_->cache.coded) {
+    memory_->cache.coded->attend(op.layer, attention_rows(op), skip, memory_->attention_scratch,
+                                 stream_.get());
     return;
   }
   for (const RowGroup& group : groups_) {
@@ -367,19 +369,19 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
       cuda::attend_prefill(attention_call(op, begin, end - begin), stream_.get());
     for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
       cuda::attend_decode(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
-                          group.longest, attention_scratch_, stream_.get());
+                          group.longest, memory_->attention_scratch, stream_.get());
     }
   }
 }
 
 void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const LayerData& data = layers_[static_cast<size_t>(op.layer)];
+  const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
   const int64_t hidden = model_.config.hidden;
   cuda::BranchCall call;
   call.branch = row(Rows::branch, 0, 0);
-  call.gain = floats(op.after_attention ? data.after_attention : data.after_mlp);
+  call.gain = floats(op.after_attention ? gains.after_attention : gains.after_mlp);
   call.eps = norm.eps;
   call.scale = desc.branch_scale;
   call.x = row(Rows::stream, skip, hidden);
@@ -394,7 +396,7 @@ void CudaExecutor::logits(int64_t first, int64_t rows) {
     head_step_.launch(stream_.get());
   } else {
     const Multiplication what = head_multiplication(wanted_rows(first, rows));
-    sites_->multiply(*what.input, what.source, what.items, rows, stream_.get());
+    memory_->sites.multiply(*what.input, what.source, what.items, rows, stream_.get());
   }
   if (c.logit_scale != 1 || c.logit_cap != 0) {
     cuda::cap_logits(row(Rows::logits, 0, 0), rows, c.vocab, c.logit_scale, c.logit_cap,
@@ -407,7 +409,7 @@ void CudaExecutor::logits(int64_t first, int64_t rows) {
 std::span<const float> CudaExecutor::logit_row(int64_t index) {
   const int64_t vocab = model_.config.vocab;
   if (!logits_read_) {
-    cuda::copy_to_host(host_logits_.as(), rows_[static_cast<size_t>(Rows::logits)].as(),
+    cuda::copy_to_host(host_logits_.as(), memory_->rows[static_cast<size_t>(Rows::logits)].as(),
                        static_cast<uint64_t>(computed_logits_ * vocab * kFloat), stream_.get());
     stream_.synchronize();
     logits_read_ = true;
@@ -428,12 +430,12 @@ void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& option
       cuda::sample_state(options, model_.config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
   stream_.synchronize();
-  cuda::copy_to_device(sample_states_.as<cuda::SampleState>() + sequence, &state, sizeof state,
-                       stream_.get());
+  cuda::copy_to_device(memory_->sample_states.as<cuda::SampleState>() + sequence, &state,
+                       sizeof state, stream_.get());
   if (state.penalty) {
     const auto recent = history.last(count);
-    cuda::copy_to_device(history_.as<int32_t>() + sequence * history_stride(), recent.data(),
-                         recent.size_bytes(), stream_.get());
+    cuda::copy_to_device(memory_->history.as<int32_t>() + sequence * memory_->history_stride,
+                         recent.data(), recent.size_bytes(), stream_.get());
   }
   stream_.synchronize();
 }
@@ -452,13 +454,13 @@ void CudaExecutor::sample() {
   call.ldl = call.vocab = model_.config.vocab;
   call.m = computed_logits_;
   call.rows = {staged(0), staged(1), staged(2), staged(3), places_next()};
-  call.states = sample_states_.as<cuda::SampleState>();
-  call.history = history_.as<int32_t>();
-  call.history_stride = history_stride();
+  call.states = memory_->sample_states.as<cuda::SampleState>();
+  call.history = memory_->history.as<int32_t>();
+  call.history_stride = memory_->history_stride;
   call.draws = draws();
-  call.next = next_.as<int32_t>();
+  call.next = memory_->next.as<int32_t>();
   call.host = free_slot().chosen.as<int32_t>();
-  cuda::sample(call, sample_scratch_, stream_.get());
+  cuda::sample(call, memory_->sample_scratch, stream_.get());
 }
 
 // Whether what is chosen can be made the next batch where this one is described.

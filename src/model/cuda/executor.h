@@ -14,30 +14,21 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/sampling/sampling.h"
-#include "model/cuda/coded_caches.h"
+#include "model/cuda/executor_memory.h"
 #include "model/cuda/sites.h"
 #include "model/executor.h"
 #include "model/forward.h"
 
 namespace walsh {
 
-// Device memory of an executor beside weights and cache.
-uint64_t cuda_workspace_bytes(const ModelConfig& config, const CudaShapes& shapes,
-                              const KvShape& cache, int64_t rows);
-
-// Ids of a sequence that sampling can remember: what the prompt had and what is generated.
-inline int64_t cuda_history_stride(int64_t positions) {
-  return 2 * positions;
-}
-
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const Model& model, const KvPages& pages);
   ~CudaExecutor() override;
 
-  int64_t max_rows() const override { return max_rows_; }
+  int64_t max_rows() const override { return memory_->max_rows; }
   int64_t max_prompts() const override;
-  int64_t logit_rows() const override { return logit_rows_; }
+  int64_t logit_rows() const override { return memory_->logit_rows; }
   void run(const Batch& batch) override;
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
@@ -49,14 +40,7 @@ class CudaExecutor : public Executor {
   std::span<const int32_t> sampled() override;
 
  private:
-  // What a layer needs beside its matrices, in device memory.
-  struct LayerData {
-    std::vector<cuda::Buffer> gains;  // of the norms in front of inputs, by input
-    cuda::Buffer q_norm, k_norm, after_attention, after_mlp;
-    cuda::KvPool cache;  // unless caches are coded
-  };
   static constexpr int64_t kOpenBatches = 2;
-  static constexpr int64_t kStaged = 4;  // arrays of staged_
   // What a recorded step depends on: rows, reach of the context, and whether tokens are chosen and
   // some of them drawn.
   using StepShape = std::tuple<int64_t, int64_t, bool, bool>;
@@ -102,43 +86,27 @@ class CudaExecutor : public Executor {
   bool places_next() const;
   float* row(Rows which, int64_t index, int64_t stride) const;
 
-  void allocate_rows();
-  void allocate_cache(cuda::Uploader& uploader);
-  void upload_constants(cuda::Uploader& uploader);
+  void upload_constants();
+  void upload_rope(size_t index, cuda::Uploader& uploader);
   void run_or_replay();
   Recorded& recorded_step();
   void upload_pages();
   void stage();
   bool is_placed() const;
   void keep_chosen();
-  int64_t history_stride() const { return cuda_history_stride(pages_.shape().capacity); }
-  int32_t* staged(int64_t array) const { return staged_.as<int32_t>() + array * max_rows_; }
+  int32_t* staged(int64_t array) const {
+    return memory_->staged.as<int32_t>() + array * memory_->max_rows;
+  }
   cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
 
   const Model& model_;
   const KvPages& pages_;
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
-  int64_t max_rows_ = 0, logit_rows_ = 0;
-  std::unique_ptr<CudaSites> sites_;
-  std::vector<LayerData> layers_;
-  cuda::Buffer final_gain_;
-  cuda::Buffer page_table_;              // of the sequences, as table_ says,
-  std::vector<int32_t> uploaded_table_;  // and what it holds
-  struct Rope {
-    int pairs = 0;
-    cuda::Buffer cos, sin;  // [positions][pairs]
-  };
-  std::vector<Rope> ropes_;  // as ModelConfig::ropes
-  cuda::PageTable table_;
-  std::unique_ptr<CudaCodedCaches> coded_;  // or null: fp16
+  std::unique_ptr<CudaMemory> memory_;
+  std::vector<int32_t> uploaded_table_;  // what the page table on the device holds
   cuda::StoredTable embedding_;
   ForwardPass pass_;
-  std::array<cuda::Buffer, 9> rows_;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
-  cuda::AttentionScratch attention_scratch_;
-  // int32 [4][max_rows]: tokens, positions and sequences of the batch, and the rows whose logits
-  // are wanted.
-  cuda::Buffer staged_;
   cuda::PinnedBuffer host_logits_;
   // What goes to the device and what is chosen there, for the batches that are open.
   struct Slot {
@@ -148,11 +116,9 @@ class CudaExecutor : public Executor {
   };
   Slot& free_slot();
   Slot slots_[kOpenBatches];
-  int64_t next_slot_ = 0;                        // for staging
-  int64_t submitted_ = 0, taken_ = 0;            // batches that chose tokens
-  cuda::Buffer sample_states_, history_, next_;  // per sequence
-  std::vector<bool> greedy_;                     // per sequence
-  cuda::SampleScratch sample_scratch_;
+  int64_t next_slot_ = 0;              // for staging
+  int64_t submitted_ = 0, taken_ = 0;  // batches that chose tokens
+  std::vector<bool> greedy_;           // per sequence
 
   std::vector<Run> placed_;       // that staged_ holds already: behind what was chosen last
   Batch batch_;                   // the current one,

@@ -8,10 +8,11 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "base/cuda/counted_memory.h"
+#include "formats/product.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
-#include "model/cuda/coded_caches.h"
-#include "model/cuda/executor.h"
+#include "model/cuda/executor_memory.h"
 #include "model/cuda/sites.h"
 #include "model/support.h"
 
@@ -62,12 +63,30 @@ class BufferCount {
   std::map<Key, int> here_, most_;
 };
 
-uint64_t weight_bytes(const Format& format, int64_t rows, int64_t cols) {
-  if (format.dense) return tensor_bytes(format, rows, cols);
-  uint64_t sum = 0;
-  for (int pass = 0; pass < format.passes; ++pass)
-    sum = checked_add(sum, cuda::matrix_bytes(format, pass, rows, cols), "GPU memory");
-  return sum;
+// Device memory that `make` makes.
+template <typename Make>
+uint64_t counted(const Make& make) {
+  const cuda::CountedMemory memory;
+  make();
+  return memory.bytes();
+}
+
+uint64_t matrix_bytes(const CudaShapes::Matrix& m) {
+  return counted([&] {
+    if (m.format->dense) cuda::Buffer(tensor_bytes(*m.format, m.rows, m.cols));
+    for (int pass = 0; pass < m.format->passes && !m.format->dense; ++pass)
+      cuda::allocate_matrix(*m.format, pass, m.rows, m.cols);
+    if (m.biased) cuda::Buffer(static_cast<uint64_t>(m.rows) * sizeof(float));
+  });
+}
+
+// Its arrays as they are stored.
+uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
+  return counted([&] {
+    for (const ArraySpec& array : array_specs(format, rows, cols))
+      cuda::Buffer(array.bytes);
+    if (format.kind == CodeKind::product) cuda::Buffer(size_t{kCodebookBytes});
+  });
 }
 
 void check_cache(const CacheTypes& types, int64_t head_dim) {
@@ -87,8 +106,8 @@ CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
   BufferCount buffers(source.folded(), options);
   const auto add = [&](const MatrixDesc& m, bool head) {
     const StoredForm form = source.form_of(m.weight);
-    shapes.matrices.push_back(
-        {form.format, m.rows, m.cols, head, options.rotate_weights && is_rotated(form)});
+    shapes.matrices.push_back({form.format, m.rows, m.cols, head,
+                               options.rotate_weights && is_rotated(form), !m.bias.empty()});
     buffers.add(form, m.cols);
   };
   for (const LayerDesc& layer : config.layers) {
@@ -113,23 +132,12 @@ std::string MemoryPlan::text() const {
       gib(weights), gib(embedding), gib(cache), max_rows, gib(workspace), gib(total()));
 }
 
-uint64_t cuda_cache_bytes(const ModelConfig& c, const CacheTypes& types, const KvShape& shape) {
-  if (types.coded()) return CudaCodedCaches::bytes(c, types, shape);
-  uint64_t bytes = static_cast<uint64_t>(shape.pages);
-  uint64_t heads = 0;  // values of a position in all layers
-  for (const LayerDesc& layer : c.layers)
-    heads += static_cast<uint64_t>(layer.attention.kv_width());
-  for (const uint64_t factor : {uint64_t{cuda::kPageTokens}, heads, uint64_t{2 * 2}})
-    bytes = checked_mul(bytes, factor, "KV cache");
-  return bytes;
-}
-
 int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
                          uint64_t available) {
   const int64_t useful = std::max(cache.capacity, cache.sequences);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
-    if (cuda_workspace_bytes(config, shapes, cache, chosen) <= available) return chosen;
+    if (cuda_memory_bytes(config, shapes, cache, chosen) <= available) return chosen;
   }
   return std::min(kMinRows, useful);
 }
@@ -141,16 +149,19 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   MemoryPlan plan;
   const CudaShapes shapes = planned_shapes(source, config, options);
   for (const CudaShapes::Matrix& m : shapes.matrices)
-    plan.weights = checked_add(plan.weights, weight_bytes(*m.format, m.rows, m.cols), "GPU memory");
+    plan.weights = checked_add(plan.weights, matrix_bytes(m), "GPU memory");
   const Format& embedding = source.format_of(config.embedding);
-  if (!config.tied_head || !embedding.dense)
-    plan.embedding = tensor_bytes(embedding, config.vocab, config.hidden);
-  const KvShape cache = kv_shape(config, options.cache, kGpuPagePositions, options.use);
-  plan.cache = cuda_cache_bytes(config, options.cache, cache);
+  const uint64_t stored = embedding_bytes(embedding, config.vocab, config.hidden);
+  if (config.tied_head && embedding.dense) {  // one copy of both
+    plan.weights -= stored;
+  }
+  plan.embedding = stored;
+  const KvShape shape = kv_shape(config, options.cache, kGpuPagePositions, options.use);
   const uint64_t fixed = plan.total();
   plan.max_rows =
-      choose_cuda_rows(config, shapes, cache, available > fixed ? available - fixed : 0);
-  plan.workspace = cuda_workspace_bytes(config, shapes, cache, plan.max_rows);
+      choose_cuda_rows(config, shapes, shape, available > fixed ? available - fixed : 0);
+  plan.cache = counted([&] { CudaKvMemory(config, options.cache, shape, plan.max_rows); });
+  plan.workspace = cuda_memory_bytes(config, shapes, shape, plan.max_rows) - plan.cache;
   if (plan.total() <= available) return plan;
   throw Error(ErrorCode::limit, source.path(),
               fmt::format("does not fit into the GPU: {}, available {:.2f} GiB", plan.text(),

@@ -13,8 +13,8 @@
 namespace walsh {
 
 struct MemoryPlan {
-  uint64_t weights = 0;    // matrices, repacked
-  uint64_t embedding = 0;  // as stored; 0 when a plain head shares it
+  uint64_t weights = 0;    // matrices, repacked, and biases
+  uint64_t embedding = 0;  // as stored; a plain head may share it
   uint64_t cache = 0;      // keys and values
   uint64_t workspace = 0;
   int64_t max_rows = 0;  // tokens of one batch
@@ -23,16 +23,13 @@ struct MemoryPlan {
   std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
 };
 
-// Of keys and values.
-uint64_t cuda_cache_bytes(const ModelConfig& config, const CacheTypes& types, const KvShape& shape);
-
-// Tokens of one batch: the most of 4096, 2048, 1024 and 512 whose workspaces fit into `available`
-// bytes (512 if none do), no more than there can be.
+// Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
+// into `available` bytes (512 if none does), no more than there can be.
 int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
                          uint64_t available);
 
-// The plan with the largest batch that fits into `available` bytes; throws limit with the numbers
-// if none does.
+// The plan with the largest batch that fits into `available` bytes: the memory that loading and an
+// executor take, made under a counter. Throws limit with the numbers if none fits.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available);
 

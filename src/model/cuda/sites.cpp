@@ -64,7 +64,7 @@ CudaShapes shapes_of(const Model& model) {
   shapes.cache = model.cache;
   const auto add = [&](const Linear& l, bool head) {
     const bool rotated_back = model.rotate_weights && is_rotated(cuda_weights(l));
-    shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back});
+    shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back, !l.bias.empty()});
   };
   add(model.head, true);
   for (const Layer& layer : model.layers)
@@ -103,21 +103,6 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
   extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kMaxRowsFrom) : max_rows;
   if (exact) extent.quantized_rows = 0;
   return extent;
-}
-
-uint64_t CudaSites::bytes(const CudaShapes& shapes, int64_t max_rows) {
-  const Extent e = extent(shapes, max_rows);
-  uint64_t sum = static_cast<uint64_t>(kMaxVectors * e.stride) * sizeof(float);
-  if (e.rows) sum += static_cast<uint64_t>(max_rows * e.stride * e.row_bytes);
-  if (e.prompts) {
-    sum += cuda::DequantizedGemm::device_bytes(e.scratch);
-  }
-  for (const BufferShape& shape : shapes.buffers) {
-    const int64_t cols = round_up(shape.cols, kActivationBlock);
-    const int64_t groups = shape.planes > 0 ? cols / shape.group : 0;
-    sum += static_cast<uint64_t>(e.quantized_rows * shape.planes * (cols + groups * 8));
-  }
-  return sum;
 }
 
 CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)

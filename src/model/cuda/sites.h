@@ -29,6 +29,7 @@ struct CudaShapes {
     int64_t rows = 0, cols = 0;
     bool head = false;
     bool rotated_back = false;  // as a weight, not its activation
+    bool biased = false;
   };
   std::vector<Matrix> matrices;
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
@@ -41,8 +42,6 @@ class CudaSites {
  public:
   // Takes workspaces for up to max_rows rows of every site.
   CudaSites(const CudaShapes& shapes, int64_t max_rows);
-  // Bytes of device memory that this is.
-  static uint64_t bytes(const CudaShapes& shapes, int64_t max_rows);
 
   void multiply(const Input& input, const cuda::InputSource& source,
                 std::span<const CudaItem> items, int64_t m, cuda::Stream stream);
@@ -75,7 +74,7 @@ class CudaSites {
              cuda::Stream stream);
   void rows(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
             cuda::Stream stream);
-  // Products that rotate weights back (weight_side/weight_side.h), of at most 8 rows by float ones.
+  // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
   void weight_side(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
                    cuda::Stream stream);
   void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaItem> items,

@@ -173,12 +173,15 @@ TEST_F(CudaCaches, AFailedBatchIsNotGoneOnWith) {
 }
 
 TEST_F(CudaCaches, TakeLessMemory) {
-  ModelConfig config = parse_config(source_.config_json(), source_.path());
+  const ModelConfig config = parse_config(source_.config_json(), source_.path());
   const int64_t positions = 1 << 20;
-  config.max_positions = positions;
   const auto bytes = [&](const char* type) {
-    return static_cast<double>(CudaCodedCaches::bytes(
-        config, types_of(type, type, 32), kv_shape(config, {}, kGpuPagePositions, {positions})));
+    uint64_t sum = 0;
+    for (const LayerDesc& layer : config.layers)
+      sum += cuda::CodedCache::bytes(
+          types_of(type, type, 32), static_cast<int>(layer.attention.kv_heads),
+          static_cast<int>(layer.attention.head_dim), positions / kGpuPagePositions, 1);
+    return static_cast<double>(sum);
   };
   const double half = static_cast<double>(positions * static_cast<int64_t>(config.layers.size()) *
                                           widest(config).kv * 4);

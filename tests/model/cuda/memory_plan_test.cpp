@@ -1,12 +1,15 @@
-// What is decided about a model on a GPU before anything is loaded; needs no device.
+// What is decided about a model on a GPU before anything is loaded.
 #include "model/cuda/memory_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "arch/plan.h"
+#include "base/cuda/counted_memory.h"
 #include "formats/codec.h"
+#include "gpu_models.h"
 #include "kernels/cuda/weights/matrix.h"
+#include "model/cuda/executor_memory.h"
 #include "model/synthetic.h"
 
 namespace walsh {
@@ -22,7 +25,9 @@ TEST(GpuSupport, IsWhatKernelsDecode) {
     for (int pass = 0; pass < format.passes; ++pass) {
       bool packs = true;
       try {
-        packs = cuda::matrix_bytes(format, pass, 48, 352) > 0;
+        const cuda::CountedMemory counted;
+        cuda::allocate_matrix(format, pass, 48, 352);
+        packs = counted.bytes() > 0;
       } catch (const Error&) {
         packs = false;
       }
@@ -44,6 +49,71 @@ TEST(MemoryPlan, AsksWhetherThereAreKernelsBeforeItCounts) {
     EXPECT_THAT(e.reason(), testing::HasSubstr("tc3"));
   }
 }
+
+class GpuPlan : public test::GpuTest {};
+
+TEST_F(GpuPlan, TakesNothingAndGrowsWithWhatIsAskedFor) {
+  const Format& format = get_format("tq3");
+  SyntheticSource source("1b", {&format, &format, &format});
+  const ModelConfig config = parse_config(source.config_json(), source.path());
+  LoadOptions options;
+  options.device = kGpu;
+  options.use.max_positions = 2048;
+  const auto plan = [&] { return plan_cuda_memory(source, config, options, uint64_t{64} << 30); };
+  const uint64_t before = cuda::allocated_bytes();
+  const MemoryPlan one = plan();
+  EXPECT_EQ(cuda::allocated_bytes(), before) << "nothing is taken";
+  EXPECT_EQ(one.max_rows, 2048);
+  uint64_t width = 0;
+  for (const LayerDesc& layer : config.layers)
+    width += static_cast<uint64_t>(layer.attention.kv_width());
+  EXPECT_NEAR(static_cast<double>(one.cache), static_cast<double>(2048 * width * 4),
+              0.05 * static_cast<double>(one.cache));
+  options.use.sequences = 4;
+  EXPECT_GT(plan().cache, 7 * one.cache / 2);
+  options.cache = {&get_cache_type("tq3_0"), &get_cache_type("tq3_0"), 32};
+  EXPECT_LT(plan().cache, 2 * one.cache);
+  options.use.cache_positions = 2048;
+  const uint64_t small = plan().cache;
+  options.use.cache_positions = 0;
+  EXPECT_LT(small, plan().cache);
+}
+
+struct Planned {
+  const char *type, *ends, *cache;
+};
+
+class GpuMemoryPlan : public test::GpuTest, public testing::WithParamInterface<Planned> {};
+
+TEST_P(GpuMemoryPlan, IsWhatIsTaken) {
+  const Format &type = get_format(GetParam().type), &ends = get_format(GetParam().ends);
+  SyntheticSource source("1b", {&type, &ends, &ends});
+  const ModelConfig config = parse_config(source.config_json(), source.path());
+  LoadOptions options;
+  options.pool = &pool_;
+  options.device = gpu_;
+  options.cache = {&get_cache_type(GetParam().cache), &get_cache_type(GetParam().cache), 32};
+  options.use.max_positions = 1024;
+  options.use.sequences = 3;
+  const uint64_t free = cuda::use_device(gpu_.index).free_bytes;
+  const MemoryPlan plan = plan_cuda_memory(source, config, options, free);
+  const uint64_t before = cuda::allocated_bytes();
+  const Model model = Model::load(source, config, options);
+  const Session session(model, options.use);
+  const auto taken = static_cast<double>(cuda::allocated_bytes() - before);
+  EXPECT_LE(taken, static_cast<double>(plan.total())) << plan.text();
+  EXPECT_GE(taken, 0.99 * static_cast<double>(plan.total() - kCudaReserve)) << plan.text();
+  EXPECT_NEAR(taken, static_cast<double>(plan.total() - kCudaReserve),
+              0.01 * static_cast<double>(plan.total()))
+      << plan.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuMemoryPlan,
+                         testing::Values(Planned{"tq3", "tq4", "f16"},
+                                         Planned{"itq3_s", "f16", "tq3_0"},
+                                         Planned{"tq4+4", "q8_0", "kt4"},
+                                         Planned{"f16", "f16", "f16"},
+                                         Planned{"pq3", "pq3", "f16"}));
 
 }  // namespace
 }  // namespace walsh

@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "base/cuda/counted_memory.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -221,8 +222,13 @@ struct Blas::Impl {
   Buffer workspace{kWorkspaceBytes};
   std::map<Key, Plan> plans;
 
-  Impl() { check_status(library().create(&handle), "start"); }
-  ~Impl() { library().destroy(handle); }
+  // Where memory is only counted there need not be a device.
+  Impl() {
+    if (CountedMemory::current() == nullptr) check_status(library().create(&handle), "start");
+  }
+  ~Impl() {
+    if (handle != nullptr) library().destroy(handle);
+  }
 };
 
 std::string Blas::unavailable_reason() {

@@ -106,10 +106,6 @@ uint64_t DequantizedGemm::scratch_for(int64_t rows, int64_t cols) {
   return static_cast<uint64_t>(padded * cols * kElementBytes);
 }
 
-uint64_t DequantizedGemm::device_bytes(uint64_t scratch_bytes) {
-  return scratch_bytes + Blas::kWorkspaceBytes;
-}
-
 void DequantizedGemm::multiply(std::span<const RowMatmul> products, const Rows& x, int64_t m,
                                Stream stream) {
   if (m <= 0) return;

@@ -28,10 +28,8 @@ class DequantizedGemm {
 
   // Why the library cannot be used, empty if it can: for messages before memory is planned.
   static std::string unavailable_reason();
-  // Scratch that holds a whole [rows, cols] matrix, and the device memory that an object with some
-  // scratch takes altogether.
+  // Scratch that holds a whole [rows, cols] matrix.
   static uint64_t scratch_for(int64_t rows, int64_t cols);
-  static uint64_t device_bytes(uint64_t scratch_bytes);
 
   // Products of the same m vectors (any m >= 1). The type of x is that of dense weights; for coded
   // ones it is f16 or bf16 and chooses what they are dequantized to.

@@ -271,30 +271,27 @@ void check_arrays(const Tensor& tensor, int pass) {
 
 }  // namespace
 
-uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols) {
-  const Matrix m = describe(format, pass, rows, cols);
-  return code_bytes(m) + group_bytes(m, m.group) +
-         (m.offset_group ? group_bytes(m, m.offset_group) : 0) +
-         static_cast<uint64_t>(table_bytes(m.code.decoder));
+Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t cols) {
+  Matrix m = describe(format, pass, rows, cols);
+  m.codes = Buffer(code_bytes(m));
+  m.scales = Buffer(group_bytes(m, m.group));
+  if (m.offset_group) m.offsets = Buffer(group_bytes(m, m.offset_group));
+  m.table = Buffer(static_cast<uint64_t>(table_bytes(m.code.decoder)));
+  return m;
 }
 
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream) {
-  Matrix m = describe(format, pass, rows, cols);
+  const Matrix m = allocate_matrix(format, pass, rows, cols);
   const ScalarCode code = grouping(format, pass);
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
-  m.codes = Buffer(code_bytes(m));
-  m.scales = Buffer(group_bytes(m, m.group));
   launch_codes(m, stored, stored_cols, stream);
   launch_groups(m, code, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
-  if (m.offset_group) {
-    m.offsets = Buffer(group_bytes(m, m.offset_group));
+  if (m.offset_group)
     launch_groups(m, code, m.offset_group, stored.offsets, nullptr, stored_cols, m.offsets, stream);
-  }
-  if (const int bytes = table_bytes(m.code.decoder); bytes > 0) {
+  if (!m.table.empty()) {
     if (stored.codebook == nullptr)
       throw Error(ErrorCode::internal, "GPU weights", "a product code without its codebook");
-    m.table = Buffer(static_cast<uint64_t>(bytes));
     pack_codebook<<<2 * kProductEntries / kThreads, kThreads, 0, stream>>>(
         static_cast<const int8_t*>(stored.codebook), m.table.as<uint16_t>(),
         format.product.residual);

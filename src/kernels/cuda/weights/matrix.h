@@ -71,8 +71,8 @@ struct StoredPass {
   const void* codebook = nullptr;    // null: the format's
 };
 
-// Bytes of device memory that pack_matrix allocates.
-uint64_t matrix_bytes(const Format& format, int pass, int64_t rows, int64_t cols);
+// The device memory of a pass of a [rows, cols] tensor, without content.
+Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t cols);
 // Repacks one pass of a [rows, cols] tensor whose stored arrays are already on the device.
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream);

@@ -1,0 +1,68 @@
+// The device memory of an executor beside the weights, in one place: an executor makes it, and a
+// plan makes it under a counter (base/cuda/counted_memory.h), so that what is planned is what is
+// taken.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/sampling/sampling.h"
+#include "model/cuda/coded_caches.h"
+#include "model/cuda/sites.h"
+#include "model/forward.h"
+#include "model/kv_pages.h"
+
+namespace walsh {
+
+// Keys and values of all layers: pools of fp16 pages, or coded caches.
+struct CudaKvMemory {
+  CudaKvMemory(const ModelConfig& config, const CacheTypes& types, const KvShape& shape,
+               int64_t max_rows);
+
+  std::vector<cuda::KvPool> pools;  // per layer, or none
+  cuda::Buffer page_table;          // int32 [sequences][pages of a sequence]
+  cuda::PageTable table;
+  std::unique_ptr<CudaCodedCaches> coded;  // or null: fp16
+};
+
+struct CudaMemory {
+  CudaMemory(const ModelConfig& config, const CudaShapes& shapes, const KvShape& shape,
+             int64_t max_rows);
+
+  static constexpr int64_t kStaged = 4;  // arrays of `staged`
+  // Gains of a layer's norms, float; empty where there is none.
+  struct Gains {
+    std::vector<cuda::Buffer> inputs;
+    cuda::Buffer q_norm, k_norm, after_attention, after_mlp;
+  };
+  struct Rope {
+    int pairs = 0;
+    cuda::Buffer cos, sin;  // float [positions][pairs]
+  };
+
+  int64_t max_rows, logit_rows;  // of a batch; of logits that are computed together
+  int64_t history_stride;        // ids of a sequence that sampling can remember
+  CudaKvMemory cache;
+  CudaSites sites;
+  std::vector<Gains> gains;  // by layer
+  cuda::Buffer final_gain;
+  std::vector<Rope> ropes;           // as ModelConfig::ropes
+  std::array<cuda::Buffer, 9> rows;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
+  cuda::AttentionScratch attention_scratch;
+  // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
+  // logits are wanted.
+  cuda::Buffer staged;
+  cuda::Buffer sample_states, history, next;  // per sequence
+  cuda::SampleScratch sample_scratch;         // if the vocabulary can be sampled
+};
+
+// Left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
+inline constexpr uint64_t kCudaReserve = uint64_t{256} << 20;
+
+// What CudaMemory will take, and the reserve.
+uint64_t cuda_memory_bytes(const ModelConfig& config, const CudaShapes& shapes,
+                           const KvShape& shape, int64_t max_rows);
+
+}  // namespace walsh
