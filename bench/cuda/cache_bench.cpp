@@ -98,11 +98,11 @@ double half_seconds(const Rows& rows) {
   });
 }
 
-std::vector<CodedCache> coded_layers(const Rows& rows, const CacheTypes& types) {
+std::vector<CodedLayer> coded_layers(const Rows& rows, const CacheTypes& types) {
   const int kv_heads = rows.heads.kv_heads, dim = rows.heads.dim;
   const auto pages = static_cast<int64_t>(rows.pages());
-  const uint64_t bytes = CodedCache::bytes(types, kv_heads, dim, pages, rows.m);
-  std::vector<CodedCache> layers;
+  const uint64_t bytes = CodedLayer::bytes(types, kv_heads, dim, pages, rows.m);
+  std::vector<CodedLayer> layers;
   for (int i = 0; i < layers_of(bytes); ++i) {
     const CodedView view =
         layers.emplace_back(types, kv_heads, dim, pages, rows.m).view({}, nullptr);
@@ -114,8 +114,8 @@ std::vector<CodedCache> coded_layers(const Rows& rows, const CacheTypes& types) 
 
 double coded_seconds(const Rows& rows, const CacheTypes& types) {
   std::vector<CodedView> views;
-  const std::vector<CodedCache> layers = coded_layers(rows, types);
-  for (const CodedCache& layer : layers)
+  const std::vector<CodedLayer> layers = coded_layers(rows, types);
+  for (const CodedLayer& layer : layers)
     views.push_back(layer.view(rows.pages_of(), rows.kept.as<const int32_t>()));
   return seconds(static_cast<int>(views.size()), [&](int i, Stream stream) {
     attend_decode({rows.call(), &views[static_cast<size_t>(i)]}, rows.context, rows.scratch,
@@ -145,7 +145,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m,
 void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before) {
   const CacheTypes types = types_of(name);
   const Rows rows(h, before + m, 1);
-  const CodedCache layer(types, h.kv_heads, h.dim, static_cast<int64_t>(rows.pages()), 1);
+  const CodedLayer layer(types, h.kv_heads, h.dim, static_cast<int64_t>(rows.pages()), 1);
   const CodedView view = layer.view(rows.pages_of(), rows.kept.as<const int32_t>());
   fill_tiles(view.keys, static_cast<int64_t>(rows.pages()) * h.kv_heads * kPageTiles, h.dim);
   fill_tiles(view.values, static_cast<int64_t>(rows.pages()) * h.kv_heads * kPageTiles, h.dim);

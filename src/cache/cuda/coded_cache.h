@@ -72,11 +72,11 @@ struct CodedView {
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 // The cache of one layer.
-class CodedCache {
+class CodedLayer {
  public:
-  CodedCache() = default;
+  CodedLayer() = default;
   // `pages` of all sequences together.
-  CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
+  CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);
 

@@ -11,10 +11,10 @@
 
 namespace walsh {
 
-class CudaCodedCaches {
+class CudaCodedCache {
  public:
-  CudaCodedCaches(const ModelConfig& config, const CacheTypes& types, const cuda::PageTable& table,
-                  const KvShape& shape, int64_t max_rows);
+  CudaCodedCache(const ModelConfig& config, const CacheTypes& types, const cuda::PageTable& table,
+                 const KvShape& shape, int64_t max_rows);
   // Runs of several rows that a batch may have.
   static int64_t max_prompts(const KvShape& shape);
 
@@ -40,7 +40,7 @@ class CudaCodedCaches {
   };
 
   // What a run does to its sequence, the same in all layers.
-  struct Step {
+  struct RunPlan {
     Run run;
     int64_t row;     // of its first token in the batch
     int64_t before;  // positions that are stored,
@@ -49,8 +49,8 @@ class CudaCodedCaches {
 
     bool single() const { return run.rows == 1; }
   };
-  // Neighbouring steps [begin, end) of one row each, whose rows are [first, first + end - begin);
-  // or one step of several rows.
+  // Neighbouring runs [begin, end) of one row each, whose rows are [first, first + end - begin);
+  // or one run of several rows.
   struct Group {
     size_t begin, end;
     int64_t first, longest;
@@ -60,17 +60,17 @@ class CudaCodedCaches {
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
-  void group_steps();
-  cuda::FreshRows fresh_of(const Step& step) const;
-  void keep_prompt(const cuda::CodedView& cache, const Step& step, const cuda::RopeCall& rope,
-                   const cuda::RowPlaces& rows, cuda::Stream stream) const;
-  void attend_prefill(const cuda::CodedView& cache, const Step& step,
+  void group_runs();
+  cuda::FreshRows fresh_of(const RunPlan& plan) const;
+  void keep_prefill(const cuda::CodedView& cache, const RunPlan& plan, const cuda::RopeCall& rope,
+                    const cuda::RowPlaces& rows, cuda::Stream stream) const;
+  void attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
                       const cuda::AttentionRows& attention, cuda::Stream stream) const;
 
   int64_t window_;
-  std::vector<Step> steps_;
+  std::vector<RunPlan> plans_;
   std::vector<Group> groups_;
-  std::vector<cuda::CodedCache> layers_;
+  std::vector<cuda::CodedLayer> layers_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
   cuda::Buffer kept_;         // int32 [sequences]

@@ -1,4 +1,4 @@
-#include "model/cuda/sites.h"
+#include "model/cuda/linear.h"
 
 #include <algorithm>
 
@@ -28,8 +28,8 @@ InputSource from_row(const InputSource& source, int64_t first) {
   return moved;
 }
 
-CudaItem from_row(const CudaItem& item, int64_t first) {
-  CudaItem moved = item;
+CudaMatmul from_row(const CudaMatmul& item, int64_t first) {
+  CudaMatmul moved = item;
   moved.y += first * item.ldy;
   return moved;
 }
@@ -39,7 +39,7 @@ const float* bias_of(const CudaWeights& weights) {
 }
 
 // A product of rows, which are those of the model.
-cuda::RowMatmul row_matmul(const CudaItem& item) {
+cuda::RowMatmul row_matmul(const CudaMatmul& item) {
   const CudaWeights& weights = cuda_weights(*item.linear);
   cuda::RowMatmul product;
   if (item.linear->is_dense()) product.dense = &weights.dense;
@@ -73,7 +73,7 @@ CudaShapes shapes_of(const Model& model) {
   return shapes;
 }
 
-CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) {
+CudaLinear::Extent CudaLinear::extent(const CudaShapes& shapes, int64_t max_rows) {
   Extent extent;
   const bool exact = shapes.activations == ActivationMode::f16;
   const bool library = cuda::DequantizedGemm::unavailable_reason().empty();
@@ -105,7 +105,7 @@ CudaSites::Extent CudaSites::extent(const CudaShapes& shapes, int64_t max_rows) 
   return extent;
 }
 
-CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
+CudaLinear::CudaLinear(const CudaShapes& shapes, int64_t max_rows)
     : extent_(extent(shapes, max_rows)),
       exact_(shapes.activations == ActivationMode::f16),
       rotate_weights_(std::any_of(shapes.matrices.begin(), shapes.matrices.end(),
@@ -120,13 +120,13 @@ CudaSites::CudaSites(const CudaShapes& shapes, int64_t max_rows)
   if (extent_.rows)
     rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
   if (!extent_.prompts) return;
-  prompt_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
+  gemm_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
 }
 
-void CudaSites::multiply(const Input& input, const InputSource& source,
-                         std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
-  std::vector<CudaItem> coded_items, dense_items, row_items, rotating_items;
-  for (const CudaItem& item : items) {
+void CudaLinear::multiply(const Input& input, const InputSource& source,
+                          std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+  std::vector<CudaMatmul> coded_items, dense_items, row_items, rotating_items;
+  for (const CudaMatmul& item : items) {
     if (rotate_weights_ && is_rotated(cuda_weights(*item.linear))) {
       rotating_items.push_back(item);
       continue;
@@ -134,12 +134,12 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
     const bool is_dense = item.linear->is_dense();
     const bool many =
         is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
-    (many && prompt_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
+    (many && gemm_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
   if (!coded_items.empty()) coded(input, source, coded_items, m, stream);
   for (int64_t row = 0; !dense_items.empty() && row < m; row += kMaxVectors) {
-    std::vector<CudaItem> slice;
-    for (const CudaItem& item : dense_items)
+    std::vector<CudaMatmul> slice;
+    for (const CudaMatmul& item : dense_items)
       slice.push_back(from_row(item, row));
     dense(from_row(source, row), slice, std::min(kMaxVectors, m - row), stream);
   }
@@ -147,10 +147,10 @@ void CudaSites::multiply(const Input& input, const InputSource& source,
   if (!rotating_items.empty()) weight_side(source, rotating_items, m, stream);
 }
 
-CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaItem> items) {
+CudaLinear::Coded CudaLinear::describe(const Input& input, std::span<const CudaMatmul> items) {
   Coded coded;
   std::vector<bool> made(input.forms.size());
-  for (const CudaItem& item : items) {
+  for (const CudaMatmul& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
     cuda::Matmul& product = coded.products.emplace_back();
     for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
@@ -175,8 +175,8 @@ CudaSites::Coded CudaSites::describe(const Input& input, std::span<const CudaIte
 }
 
 // int8 inputs, two forms per launch.
-void CudaSites::coded(const Input& input, const InputSource& source,
-                      std::span<const CudaItem> items, int64_t m, cuda::Stream stream) {
+void CudaLinear::coded(const Input& input, const InputSource& source,
+                       std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
   const Coded coded = describe(input, items);
   const std::span<const InputForm> forms(coded.forms);
   for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
@@ -189,10 +189,10 @@ void CudaSites::coded(const Input& input, const InputSource& source,
   }
 }
 
-bool CudaSites::add_to(cuda::PersistentProgram& program, const Input& input,
-                       const InputSource& source, std::span<const CudaItem> items) {
+bool CudaLinear::add_to(cuda::PersistentProgram& program, const Input& input,
+                        const InputSource& source, std::span<const CudaMatmul> items) {
   if (exact_) return false;
-  for (const CudaItem& item : items) {
+  for (const CudaMatmul& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
     if (item.linear->is_dense() || (rotate_weights_ && is_rotated(weights))) return false;
   }
@@ -200,8 +200,8 @@ bool CudaSites::add_to(cuda::PersistentProgram& program, const Input& input,
   return program.multiply(source, coded.forms, coded.products);
 }
 
-void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items, int64_t m,
-                      cuda::Stream stream) {
+void CudaLinear::dense(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+                       cuda::Stream stream) {
   InputForm form;
   form.rotation.kind = RotationKind::none;
   form.padded = source.width;
@@ -209,7 +209,7 @@ void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items
   form.stride = extent_.stride;
   cuda::prepare(source, {&form, 1}, m, stream);
   std::vector<cuda::DenseMatmul> products;
-  for (const CudaItem& item : items) {
+  for (const CudaMatmul& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
     products.push_back({&weights.dense, float_rows_.as<float>(), extent_.stride, bias_of(weights),
                         item.y, item.ldy, item.add});
@@ -218,11 +218,11 @@ void CudaSites::dense(const InputSource& source, std::span<const CudaItem> items
 }
 
 // Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
-void CudaSites::rows(const InputSource& source, std::span<const CudaItem> items, int64_t m,
-                     cuda::Stream stream) {
+void CudaLinear::rows(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+                      cuda::Stream stream) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    std::vector<CudaItem> chosen;
-    for (const CudaItem& item : items) {
+    std::vector<CudaMatmul> chosen;
+    for (const CudaMatmul& item : items) {
       const DType coded = source.gain != nullptr ? DType::f16 : DType::bf16;
       const DType wanted = item.linear->is_dense() ? item.linear->format->dtype : coded;
       if (wanted == type) chosen.push_back(item);
@@ -231,24 +231,24 @@ void CudaSites::rows(const InputSource& source, std::span<const CudaItem> items,
   }
 }
 
-void CudaSites::rows_of_type(DType type, const InputSource& source, std::span<const CudaItem> items,
-                             int64_t m, cuda::Stream stream) {
+void CudaLinear::rows_of_type(DType type, const InputSource& source,
+                              std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
   InputForm form;
   form.rotation.kind = RotationKind::none;
   form.rows = rows_.as();
   form.stride = extent_.stride;
   form.row_type = type;
   std::vector<cuda::RowMatmul> products;
-  for (const CudaItem& item : items) {
+  for (const CudaMatmul& item : items) {
     products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }
   cuda::prepare(source, {&form, 1}, m, stream);
-  prompt_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
+  gemm_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
 }
 
-void CudaSites::weight_side(const InputSource& source, std::span<const CudaItem> items, int64_t m,
-                            cuda::Stream stream) {
+void CudaLinear::weight_side(const InputSource& source, std::span<const CudaMatmul> items,
+                             int64_t m, cuda::Stream stream) {
   const bool vectors = m <= kWeightSideVectors;
   InputForm form;
   form.rotation.kind = RotationKind::none;
@@ -256,7 +256,7 @@ void CudaSites::weight_side(const InputSource& source, std::span<const CudaItem>
   form.stride = extent_.stride;
   form.row_type = vectors ? DType::f32 : DType::bf16;
   std::vector<cuda::RowMatmul> products;
-  for (const CudaItem& item : items) {
+  for (const CudaMatmul& item : items) {
     products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }

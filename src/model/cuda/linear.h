@@ -1,4 +1,4 @@
-// The products of one activation site on the GPU: chooses how the input is prepared and which
+// The linear layers of one activation on the GPU: chooses how the input is prepared and which
 // kernels multiply it, by the number of rows and the formats of the matrices.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace walsh {
 
-// One product of a site: y[m][ldy] (+)= linear(input) + bias.
-struct CudaItem {
+// One product of an input: y[m][ldy] (+)= linear(input) + bias.
+struct CudaMatmul {
   const Linear* linear = nullptr;
   float* y = nullptr;
   int64_t ldy = 0;
@@ -38,16 +38,16 @@ struct CudaShapes {
 };
 CudaShapes shapes_of(const Model& model);
 
-class CudaSites {
+class CudaLinear {
  public:
-  // Takes workspaces for up to max_rows rows of every site.
-  CudaSites(const CudaShapes& shapes, int64_t max_rows);
+  // Takes workspaces for up to max_rows rows of every input.
+  CudaLinear(const CudaShapes& shapes, int64_t max_rows);
 
   void multiply(const Input& input, const cuda::InputSource& source,
-                std::span<const CudaItem> items, int64_t m, cuda::Stream stream);
+                std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream);
   // The same for one row, as a part of a program. False if it cannot be.
   bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
-              std::span<const CudaItem> items);
+              std::span<const CudaMatmul> items);
 
  private:
   // What the workspaces are sized by.
@@ -66,18 +66,18 @@ class CudaSites {
     std::vector<cuda::InputForm> forms;
     std::vector<cuda::Matmul> products;
   };
-  Coded describe(const Input& input, std::span<const CudaItem> items);
+  Coded describe(const Input& input, std::span<const CudaMatmul> items);
 
-  void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaItem> items,
+  void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaMatmul> items,
              int64_t m, cuda::Stream stream);
-  void dense(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+  void dense(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
              cuda::Stream stream);
-  void rows(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+  void rows(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
             cuda::Stream stream);
   // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
-  void weight_side(const cuda::InputSource& source, std::span<const CudaItem> items, int64_t m,
+  void weight_side(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
                    cuda::Stream stream);
-  void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaItem> items,
+  void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaMatmul> items,
                     int64_t m, cuda::Stream stream);
 
   Extent extent_;
@@ -86,7 +86,7 @@ class CudaSites {
   std::vector<cuda::Activations> quantized_;  // as Model::buffers
   cuda::Buffer float_rows_;                   // [16][stride], for plain weights
   cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
-  std::unique_ptr<cuda::DequantizedGemm> prompt_;
+  std::unique_ptr<cuda::DequantizedGemm> gemm_;
 };
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-#include "model/cuda/coded_caches.h"
+#include "model/cuda/coded_cache.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ int64_t unit_floor(int64_t position) {
 
 // Rows of prompts, and those before each that are not stored yet.
 int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
-  return max_rows + CudaCodedCaches::max_prompts(shape) * (types.window + kCacheUnit);
+  return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheUnit);
 }
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
@@ -58,9 +58,8 @@ cuda::FreshRows rows_in(const cuda::Buffer& buffer, int64_t capacity) {
 
 }  // namespace
 
-CudaCodedCaches::CudaCodedCaches(const ModelConfig& c, const CacheTypes& wanted,
-                                 const cuda::PageTable& table, const KvShape& shape,
-                                 int64_t max_rows)
+CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
+                               const cuda::PageTable& table, const KvShape& shape, int64_t max_rows)
     : table_(table),
       sequences_(static_cast<size_t>(shape.sequences)),
       kept_(static_cast<uint64_t>(shape.sequences) * sizeof(int32_t), true) {
@@ -79,62 +78,62 @@ CudaCodedCaches::CudaCodedCaches(const ModelConfig& c, const CacheTypes& wanted,
   old_rows_ = rows_in(old_, old);
 }
 
-int64_t CudaCodedCaches::max_prompts(const KvShape& shape) {
+int64_t CudaCodedCache::max_prompts(const KvShape& shape) {
   return std::min(shape.sequences, kMostPrompts);
 }
 
-int64_t CudaCodedCaches::stored_end(const Sequence& sequence, int64_t position) const {
+int64_t CudaCodedCache::stored_end(const Sequence& sequence, int64_t position) const {
   return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
 }
 
-void CudaCodedCaches::start(std::span<const Run> runs, cuda::Stream stream) {
-  steps_.clear();
+void CudaCodedCache::start(std::span<const Run> runs, cuda::Stream stream) {
+  plans_.clear();
   int64_t row = 0, fresh = 0;
   for (const Run& run : runs) {
     const Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
     if (run.position != sequence.length) take_back(run.sequence, run.position, stream);
     if (!sequence.known) upload_kept(run.sequence, stream);
     const int64_t end = run.position + run.rows;
-    steps_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
+    plans_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
     row += run.rows;
-    if (!steps_.back().single()) fresh += end - sequence.stored;
+    if (!plans_.back().single()) fresh += end - sequence.stored;
   }
   if (fresh > fresh_rows_.capacity) {
     throw Error(ErrorCode::internal, "KV cache",
                 fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
                             fresh_rows_.capacity));
   }
-  group_steps();
+  group_runs();
 }
 
-void CudaCodedCaches::group_steps() {
+void CudaCodedCache::group_runs() {
   groups_.clear();
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const Step& step = steps_[i];
-    const int64_t end = step.run.position + step.run.rows;
-    if (i > 0 && step.single() && steps_[i - 1].single()) {
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    const RunPlan& plan = plans_[i];
+    const int64_t end = plan.run.position + plan.run.rows;
+    if (i > 0 && plan.single() && plans_[i - 1].single()) {
       groups_.back().end = i + 1;
       groups_.back().longest = std::max(groups_.back().longest, end);
     } else {
-      groups_.push_back({i, i + 1, step.row, end});
+      groups_.push_back({i, i + 1, plan.row, end});
     }
   }
 }
 
-void CudaCodedCaches::copy_page(const PageCopy& copy, cuda::Stream stream) const {
-  for (const cuda::CodedCache& layer : layers_)
+void CudaCodedCache::copy_page(const PageCopy& copy, cuda::Stream stream) const {
+  for (const cuda::CodedLayer& layer : layers_)
     layer.copy_page(copy.from, copy.to, stream);
 }
 
-void CudaCodedCaches::fork(int64_t from, int64_t to, cuda::Stream stream) {
-  for (const cuda::CodedCache& layer : layers_)
+void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
+  for (const cuda::CodedLayer& layer : layers_)
     layer.copy_sequence(from, to, stream);
   sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
   upload_kept(to, stream);
 }
 
 // What is stored stays so, but for the last unit, if positions of it are lost.
-void CudaCodedCaches::take_back(int64_t index, int64_t position, cuda::Stream stream) {
+void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
     throw Error(ErrorCode::internal, "KV cache",
@@ -155,7 +154,7 @@ void CudaCodedCaches::take_back(int64_t index, int64_t position, cuda::Stream st
   sequence.length = position;
 }
 
-void CudaCodedCaches::upload_kept(int64_t index, cuda::Stream stream) {
+void CudaCodedCache::upload_kept(int64_t index, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   const auto kept = static_cast<int32_t>(sequence.stored);
   sequence.known = false;  // should the copy fail
@@ -163,17 +162,17 @@ void CudaCodedCaches::upload_kept(int64_t index, cuda::Stream stream) {
   sequence.known = true;
 }
 
-cuda::CodedView CudaCodedCaches::view(int64_t layer) const {
+cuda::CodedView CudaCodedCache::view(int64_t layer) const {
   return layers_[static_cast<size_t>(layer)].view(table_, kept_.as<const int32_t>());
 }
 
-void CudaCodedCaches::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
-                           cuda::Stream stream) const {
+void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
+                          cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
   for (const Group& group : groups_) {
-    const Step& first = steps_[group.begin];
+    const RunPlan& first = plans_[group.begin];
     if (!first.single()) {
-      keep_prompt(cache, first, rope, rows, stream);
+      keep_prefill(cache, first, rope, rows, stream);
       continue;
     }
     const auto count = static_cast<int64_t>(group.end - group.begin);
@@ -183,39 +182,39 @@ void CudaCodedCaches::keep(int64_t layer, const cuda::RopeCall& rope, const cuda
   }
 }
 
-cuda::FreshRows CudaCodedCaches::fresh_of(const Step& step) const {
+cuda::FreshRows CudaCodedCache::fresh_of(const RunPlan& plan) const {
   cuda::FreshRows fresh = fresh_rows_;
-  const int64_t at = step.fresh * layers_.front().head_dim();
+  const int64_t at = plan.fresh * layers_.front().head_dim();
   fresh.keys += at;
   fresh.values += at;
-  fresh.first = static_cast<int>(step.before);
+  fresh.first = static_cast<int>(plan.before);
   return fresh;
 }
 
-void CudaCodedCaches::keep_prompt(const cuda::CodedView& cache, const Step& step,
+void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& plan,
                                   const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
                                   cuda::Stream stream) const {
-  const auto sequence = static_cast<int>(step.run.sequence);
-  const auto begin = static_cast<int>(step.run.position), before = static_cast<int>(step.before);
-  const auto stored = static_cast<int>(step.stored);
-  const int end = begin + static_cast<int>(step.run.rows);
-  const cuda::FreshRows fresh = fresh_of(step);
+  const auto sequence = static_cast<int>(plan.run.sequence);
+  const auto begin = static_cast<int>(plan.run.position), before = static_cast<int>(plan.before);
+  const auto stored = static_cast<int>(plan.stored);
+  const int end = begin + static_cast<int>(plan.run.rows);
+  const cuda::FreshRows fresh = fresh_of(plan);
   cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
-  cuda::keep_rows(rope_part(rope, step.row, step.run.rows), cache, rows.from(step.row), &fresh,
+  cuda::keep_rows(rope_part(rope, plan.row, plan.run.rows), cache, rows.from(plan.row), &fresh,
                   stream);
   cuda::store_units(cache, {sequence, before / kCacheUnit, stored / kCacheUnit}, fresh, stream);
   cuda::copy_to_ring(cache, sequence, stored, end, fresh, stream);
 }
 
-void CudaCodedCaches::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
-                             const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
+void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
+                            const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
   for (const Group& group : groups_) {
-    const Step& step = steps_[group.begin];
+    const RunPlan& plan = plans_[group.begin];
     const int64_t begin = std::max(group.first, skip);
-    if (!step.single()) {
-      const int64_t end = step.row + step.run.rows;
-      if (begin < end) attend_prefill(cache, step, attention.part(begin, end), stream);
+    if (!plan.single()) {
+      const int64_t end = plan.row + plan.run.rows;
+      if (begin < end) attend_prefill(cache, plan, attention.part(begin, end), stream);
       continue;
     }
     const int64_t last = group.first + static_cast<int64_t>(group.end - group.begin);
@@ -227,33 +226,33 @@ void CudaCodedCaches::attend(int64_t layer, const cuda::AttentionRows& attention
 }
 
 // `attention`: of the run's last rows.
-void CudaCodedCaches::attend_prefill(const cuda::CodedView& cache, const Step& step,
-                                     const cuda::AttentionRows& attention,
-                                     cuda::Stream stream) const {
-  const int64_t first = step.run.position + step.run.rows - attention.m;
+void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
+                                    const cuda::AttentionRows& attention,
+                                    cuda::Stream stream) const {
+  const int64_t first = plan.run.position + plan.run.rows - attention.m;
   const int64_t window = attention.window;
   const int64_t seen = window > 0 ? std::max<int64_t>(0, first + 1 - window) : 0;
-  const cuda::UnitRange units{static_cast<int>(step.run.sequence),
-                              static_cast<int>(std::min(seen, step.stored) / kCacheUnit),
-                              static_cast<int>(step.stored / kCacheUnit)};
+  const cuda::UnitRange units{static_cast<int>(plan.run.sequence),
+                              static_cast<int>(std::min(seen, plan.stored) / kCacheUnit),
+                              static_cast<int>(plan.stored / kCacheUnit)};
   cuda::CodedView old = cache;
   if (window > 0) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_units(old, units, old_rows_, stream);
-  cuda::attend_prefill({attention, &cache}, fresh_of(step), old_rows_, static_cast<int>(first),
+  cuda::attend_prefill({attention, &cache}, fresh_of(plan), old_rows_, static_cast<int>(first),
                        stream);
 }
 
-void CudaCodedCaches::abandon() {
-  for (const Step& step : steps_)
-    sequences_[static_cast<size_t>(step.run.sequence)] = {0, 0, false};
-  steps_.clear();
+void CudaCodedCache::abandon() {
+  for (const RunPlan& plan : plans_)
+    sequences_[static_cast<size_t>(plan.run.sequence)] = {0, 0, false};
+  plans_.clear();
 }
 
-void CudaCodedCaches::finish() {
-  for (const Step& step : steps_) {
-    Sequence& sequence = sequences_[static_cast<size_t>(step.run.sequence)];
-    sequence.length = step.run.position + step.run.rows;
-    sequence.stored = step.stored;
+void CudaCodedCache::finish() {
+  for (const RunPlan& plan : plans_) {
+    Sequence& sequence = sequences_[static_cast<size_t>(plan.run.sequence)];
+    sequence.length = plan.run.position + plan.run.rows;
+    sequence.stored = plan.stored;
   }
 }
 
