@@ -1,4 +1,4 @@
-// What the prompt kernels over a coded cache are told, one translation unit per head size.
+// What the prefill kernels over a coded cache are told, one translation unit per head size.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"

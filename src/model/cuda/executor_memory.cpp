@@ -9,7 +9,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kId = sizeof(int32_t);
-// Logits computed together: 64 MiB, and at least a row for each vector of a decoding step and for
+// Logits computed together: 64 MiB, and at least a row for each vector of a decode step and for
 // each sequence, whose tokens are chosen together.
 constexpr int64_t kLogitFloats = int64_t{1} << 24;
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/half.h"
+#include "gemv_data.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "product_data.h"
 
 namespace walsh::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "product_data.h"
+#include "gemv_data.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "product_data.h"
+#include "gemv_data.h"
 #include "short_run.h"
 #include "walsh/error.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 #define WALSH_NEED_STEPS() \
   WALSH_NEED_GPU();        \
-  if (!PersistentProgram::available()) GTEST_SKIP() << "no GPU that runs whole steps"
+  if (!PersistentProgram::available()) GTEST_SKIP() << "no GPU that runs the persistent kernel"
 
 // How often a program is launched, since blocks meet differently every time.
 int launches() {

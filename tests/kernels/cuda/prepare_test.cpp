@@ -5,8 +5,8 @@
 #include <iterator>
 #include <limits>
 
+#include "gemv_data.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "product_data.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

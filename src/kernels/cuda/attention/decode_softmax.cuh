@@ -1,5 +1,5 @@
 // The softmax of rows against a long sequence, shared by the kernel of single launches and by the
-// attention of a whole step: a warp takes tiles of 16 positions for up to 8 query heads.
+// persistent kernel: a warp takes tiles of 16 positions for up to 8 query heads.
 #pragma once
 
 #include "kernels/cuda/attention/tile.cuh"

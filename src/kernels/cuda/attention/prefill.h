@@ -1,4 +1,4 @@
-// What the prompt kernels are told, one translation unit per head size.
+// What the prefill kernels are told, one translation unit per head size.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The softmax of the prompt kernels. A warp has `kTiles` tiles of 16 queries and goes through tiles
-// of `kTokens` positions (constants of Shape, like kDim): lane 4 g + t has rows g and g + 8 of each
-// tile of queries, and of each 8 columns 2 t and 2 t + 1.
+// The softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and goes through
+// tiles of `kTokens` positions (constants of Shape, like kDim): lane 4 g + t has rows g and g + 8
+// of each tile of queries, and of each 8 columns 2 t and 2 t + 1.
 #pragma once
 
 #include "kernels/cuda/attention/prefill.h"

@@ -1,4 +1,4 @@
-// Chooses kernels and launches for the products of decoding.
+// Chooses kernels and launches for GEMV.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ void launch_gemv(const GemvKind& kind, GemvArgs args, Stream stream) {
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
                           dim3(static_cast<unsigned>(gemv_warps(code_vectors(kind.decoder)) * 32)),
                           static_cast<size_t>(std::max(used, half))};
-  launch("matrix-vector product", kernel_for(kind), shape, stream, args);
+  launch("gemv", kernel_for(kind), shape, stream, args);
 }
 
 GemvKind describe(std::span<const PassMatmul> group, GemvArgs& args, int& most_tokens) {

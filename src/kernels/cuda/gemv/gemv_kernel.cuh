@@ -1,4 +1,4 @@
-// The product kernel of decoding (gemv/gemv_kernel.h).
+// The GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
 #include "kernels/cuda/gemv/gemv_inputs.cuh"

@@ -1,4 +1,4 @@
-// What the product kernels of decoding are told, and which of them there are.
+// What the GEMV kernels are told, and which of them there are.
 //
 // A block multiplies a range of tiles (16 rows), a round of up to 7 of them at a time. Its warps
 // divide the round's k-tiles of 256 columns, tile after tile, into even runs: a warp reads one

@@ -1,4 +1,4 @@
-// The kernel of a whole step (persistent/program.h).
+// The persistent kernel: all layers of a token in one launch (persistent/program.h).
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"

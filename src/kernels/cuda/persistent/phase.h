@@ -1,4 +1,4 @@
-// What the kernel of a whole step is told (persistent/program.h), phase by phase.
+// What the persistent kernel is told (persistent/program.h), phase by phase.
 #pragma once
 
 #include <cuda_fp16.h>

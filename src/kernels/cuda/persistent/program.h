@@ -1,4 +1,4 @@
-// A decoding step of one token in one launch.
+// The persistent kernel: a decode step of one token, all layers of it, in one launch.
 //
 // One block per multiprocessor stays for the whole step and goes through its phases: products with
 // their inputs' norm, rotation and quantization, and attention with what belongs to it. A block

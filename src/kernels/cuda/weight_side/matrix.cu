@@ -1,4 +1,4 @@
-// Seed 000's matrix-matrix kernel: 128 rows by 128 vectors per block (32 where a block has less
+// Seed 000's GEMM kernel: 128 rows by 128 vectors per block (32 where a block has less
 // than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns, rotates
 // them back in registers and rounds them to bf16, already in the order of tensor core fragments;
 // inputs come through shared memory, one k-tile ahead.

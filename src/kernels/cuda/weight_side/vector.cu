@@ -1,4 +1,4 @@
-// Seed 000's matrix-vector kernel: tiles of weights are rotated back in registers and multiplied
+// Seed 000's GEMV kernel: tiles of weights are rotated back in registers and multiplied
 // with the model's own activations. The sign flips go to the activations, which every tile shares.
 #include <algorithm>
 

@@ -11,7 +11,7 @@ bool can_rotate_weights(std::span<const RowMatmul> products) {
     if (product.pass[0] == nullptr) return false;
     for (int pass = 0; pass < 2 && product.pass[pass] != nullptr; ++pass) {
       const Rotation& rotation = product.rotation[pass];
-      if (rotation.kind != RotationKind::hadamard || rotation.block > detail::kKTileColumns ||
+      if (rotation.kind != RotationKind::hadamard || rotation.block > kKTileColumns ||
           product.pass[pass]->code.vectors() > detail::kWeightSideVectorsOfCodes ||
           table_bytes(product.pass[pass]->code.decoder) > 0)
         return false;

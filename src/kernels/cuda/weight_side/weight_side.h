@@ -10,7 +10,7 @@
 
 namespace walsh::cuda {
 
-inline constexpr int64_t kWeightSideVectors = 8;  // up to here the matrix-vector kernel
+inline constexpr int64_t kWeightSideVectors = 8;  // up to here the GEMV kernel
 
 // Whether all passes are coded and their rotation blocks at most 256 columns.
 bool can_rotate_weights(std::span<const RowMatmul> products);
