@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/weights/code_decoder.cuh"
+#include "kernels/cuda/weights/matrix.h"
 
 namespace walsh::cuda::detail {
 
