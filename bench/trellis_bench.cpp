@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "formats/trellis.h"
-#include "quantize/trellis_search.h"
+#include "quantize/trellis/trellis_search.h"
 
 namespace walsh {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "quantize/recipe_file.h"
+#include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

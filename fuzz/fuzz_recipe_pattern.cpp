@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "quantize/recipe.h"
+#include "quantize/recipe/recipe.h"
 #include "walsh/error.h"
 
 namespace {

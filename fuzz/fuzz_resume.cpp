@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "quantize/resume.h"
+#include "quantize/pipeline/resume.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include "formats/product.h"
 #include "kernels/ops.h"
-#include "quantize/walsh_file.h"
+#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
 
 namespace {

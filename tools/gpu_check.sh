@@ -64,12 +64,12 @@ export -f sanitize
 # sanitize_all TOOL PROGRAM: a line for the summary. Tests share the GPU, but for those whose blocks
 # wait for each other.
 sanitize_all() {
-  local tests results
+  local tests results alone='(^|/)(GpuPersistent|CudaModel)'
   tests="$("$2" --gtest_list_tests --gtest_filter="$gpu_tests" |
     awk '/^[^ ]/ {suite = $1} /^ / {print suite $1}')"
   results="$(
-    grep -vE '(^|/)(GpuStep|CudaModel)' <<< "$tests" | xargs -r -P4 -I{} bash -c "sanitize $1 $2 {}"
-    grep -E '(^|/)(GpuStep|CudaModel)' <<< "$tests" | xargs -r -I{} bash -c "sanitize $1 $2 {}")"
+    grep -vE "$alone" <<< "$tests" | xargs -r -P4 -I{} bash -c "sanitize $1 $2 {}"
+    grep -E "$alone" <<< "$tests" | xargs -r -I{} bash -c "sanitize $1 $2 {}")"
   ! grep -q '^failed' <<< "$results" || failed=1
   summary+=("$(printf '%-34s %s' "$(basename "$2") $1" \
     "$(cut -d' ' -f1 <<< "$results" | sort | uniq -c | awk '{printf "%s %s  ", $1, $2}')")")

@@ -12,9 +12,9 @@
 #include "base/random.h"
 #include "formats/trellis.h"
 #include "hash_code.h"
-#include "quantize/encoder.h"
-#include "quantize/trellis_kernels.h"
-#include "quantize/trellis_search.h"
+#include "quantize/scalar/encoder.h"
+#include "quantize/trellis/trellis_kernels.h"
+#include "quantize/trellis/trellis_search.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -32,7 +32,7 @@
 #include "formats/format.h"
 #include "formats/trellis.h"
 #include "hash_search.h"
-#include "quantize/trellis_search.h"
+#include "quantize/trellis/trellis_search.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "device_timing.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_prompt.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/prefill.h"
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 namespace walsh::cuda {
 namespace {
@@ -50,7 +50,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m) {
   call.out = out.as<float>();
   const double time = seconds(layers, [&](int i, Stream stream) {
     call.cache = &pools[static_cast<size_t>(i)];
-    attend_rows(call, context, scratch, stream);
+    attend_decode(call, context, scratch, stream);
   });
   const double bandwidth = static_cast<double>(2 * m * h.kv_heads * h.dim * context * 2) / time;
   fmt::print(
@@ -59,7 +59,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m) {
       100 * bandwidth / kReadBandwidth);
 }
 
-void bench_prompt(const Heads& h, int64_t m, int64_t before, int64_t window, bool tiles = false) {
+void bench_gemm(const Heads& h, int64_t m, int64_t before, int64_t window, bool tiles = false) {
   const int64_t per_sequence = (before + m + kPageTokens - 1) / kPageTokens;
   KvPool pool;
   pool.kv_heads = h.kv_heads;
@@ -90,9 +90,9 @@ void bench_prompt(const Heads& h, int64_t m, int64_t before, int64_t window, boo
   call.out = out.as<float>();
   const double time = seconds(4, [&](int, Stream stream) {
     if (tiles) {
-      detail::launch_prompt_tiles(detail::prompt_args(call), stream);
+      detail::launch_prefill_mma(detail::prefill_args(call), stream);
     } else {
-      attend_prompt(call, stream);
+      attend_prefill(call, stream);
     }
   });
   double seen = 0;
@@ -171,15 +171,15 @@ void run() {
   bench_decode({32, 32, 96}, 16384, 1);
   bench_decode({16, 8, 256}, 16384, 1);
   for (const int64_t m : {512, 2048, 4096, 16384})
-    bench_prompt(llama, m, 0, 0);
-  bench_prompt(llama, 2048, 14336, 0);
-  bench_prompt(llama, 8192, 0, 1024);
-  bench_prompt({32, 8, 64}, 4096, 0, 0);
-  bench_prompt({32, 32, 96}, 4096, 0, 0);
-  bench_prompt(llama, 4096, 0, 0, true);
-  bench_prompt({32, 8, 64}, 4096, 0, 0, true);
-  bench_prompt({32, 32, 96}, 4096, 0, 0, true);
-  bench_prompt({16, 8, 256}, 4096, 0, 0);
+    bench_gemm(llama, m, 0, 0);
+  bench_gemm(llama, 2048, 14336, 0);
+  bench_gemm(llama, 8192, 0, 1024);
+  bench_gemm({32, 8, 64}, 4096, 0, 0);
+  bench_gemm({32, 32, 96}, 4096, 0, 0);
+  bench_gemm(llama, 4096, 0, 0, true);
+  bench_gemm({32, 8, 64}, 4096, 0, 0, true);
+  bench_gemm({32, 32, 96}, 4096, 0, 0, true);
+  bench_gemm({16, 8, 256}, 4096, 0, 0);
   for (const int64_t m : {1, 8}) {
     bench_sampling(128256, m, {.temperature = 0}, "greedy");
     bench_sampling(128256, m, {}, "defaults");

@@ -93,16 +93,16 @@ double half_seconds(const Rows& rows) {
       copy_on_device(side->as(), data.as(), data.bytes(), nullptr);
   }
   return seconds(static_cast<int>(pools.size()), [&](int i, Stream stream) {
-    attend_rows({rows.call(), &pools[static_cast<size_t>(i)], rows.pages_of()}, rows.context,
-                rows.scratch, stream);
+    attend_decode({rows.call(), &pools[static_cast<size_t>(i)], rows.pages_of()}, rows.context,
+                  rows.scratch, stream);
   });
 }
 
-std::vector<CodedCache> coded_layers(const Rows& rows, const CacheTypes& types) {
+std::vector<CodedLayer> coded_layers(const Rows& rows, const CacheTypes& types) {
   const int kv_heads = rows.heads.kv_heads, dim = rows.heads.dim;
   const auto pages = static_cast<int64_t>(rows.pages());
-  const uint64_t bytes = CodedCache::bytes(types, kv_heads, dim, pages, rows.m);
-  std::vector<CodedCache> layers;
+  const uint64_t bytes = CodedLayer::bytes(types, kv_heads, dim, pages, rows.m);
+  std::vector<CodedLayer> layers;
   for (int i = 0; i < layers_of(bytes); ++i) {
     const CodedView view =
         layers.emplace_back(types, kv_heads, dim, pages, rows.m).view({}, nullptr);
@@ -114,11 +114,12 @@ std::vector<CodedCache> coded_layers(const Rows& rows, const CacheTypes& types) 
 
 double coded_seconds(const Rows& rows, const CacheTypes& types) {
   std::vector<CodedView> views;
-  const std::vector<CodedCache> layers = coded_layers(rows, types);
-  for (const CodedCache& layer : layers)
+  const std::vector<CodedLayer> layers = coded_layers(rows, types);
+  for (const CodedLayer& layer : layers)
     views.push_back(layer.view(rows.pages_of(), rows.kept.as<const int32_t>()));
   return seconds(static_cast<int>(views.size()), [&](int i, Stream stream) {
-    attend_rows({rows.call(), &views[static_cast<size_t>(i)]}, rows.context, rows.scratch, stream);
+    attend_decode({rows.call(), &views[static_cast<size_t>(i)]}, rows.context, rows.scratch,
+                  stream);
   });
 }
 
@@ -141,10 +142,10 @@ void bench_decode(const Heads& h, int64_t context, int64_t m,
 }
 
 // A step's append with nothing to store, and what a prompt of m rows behind `before` costs.
-void bench_steps(const Heads& h, const char* name, int64_t m, int64_t before) {
+void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before) {
   const CacheTypes types = types_of(name);
   const Rows rows(h, before + m, 1);
-  const CodedCache layer(types, h.kv_heads, h.dim, static_cast<int64_t>(rows.pages()), 1);
+  const CodedLayer layer(types, h.kv_heads, h.dim, static_cast<int64_t>(rows.pages()), 1);
   const CodedView view = layer.view(rows.pages_of(), rows.kept.as<const int32_t>());
   fill_tiles(view.keys, static_cast<int64_t>(rows.pages()) * h.kv_heads * kPageTiles, h.dim);
   fill_tiles(view.values, static_cast<int64_t>(rows.pages()) * h.kv_heads * kPageTiles, h.dim);
@@ -195,7 +196,7 @@ void bench_steps(const Heads& h, const char* name, int64_t m, int64_t before) {
   if (m > 1) {
     const double load = seconds(4, [&](int, Stream s) { load_units(view, {0, 0, end}, old, s); });
     const double attend = seconds(4, [&](int, Stream s) {
-      attend_prompt({call, &view}, fresh, old, static_cast<int>(before), s);
+      attend_prefill({call, &view}, fresh, old, static_cast<int>(before), s);
     });
     fmt::print("  load {:7.1f} us  attention {:8.1f} us", load * 1e6, attend * 1e6);
   }
@@ -211,9 +212,9 @@ void run() {
   bench_decode({14, 2, 64}, 16384, 1);
   bench_decode({16, 8, 256}, 16384, 1);
   for (const char* name : {"tq3_0", "kt4", "q8_0"}) {
-    bench_steps(llama, name, 1, 4000);
-    bench_steps(llama, name, 4096, 0);
-    bench_steps(llama, name, 512, 65536);
+    bench_programs(llama, name, 1, 4000);
+    bench_programs(llama, name, 4096, 0);
+    bench_programs(llama, name, 512, 65536);
   }
 }
 

@@ -17,8 +17,8 @@
 
 #include "base/cuda/device.h"
 #include "base/random.h"
-#include "kernels/cuda/products.h"
-#include "kernels/cuda/step.h"
+#include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/persistent/program.h"
 
 namespace walsh::cuda {
 namespace {
@@ -65,7 +65,7 @@ double seconds_per_call(int count, const std::function<void(int, Stream)>& call)
 }
 
 // The same of one launch of a program with `count` phases.
-double seconds_per_phase(int count, const StepProgram& program) {
+double seconds_per_phase(int count, const PersistentProgram& program) {
   return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream); }) / count;
 }
 
@@ -145,7 +145,7 @@ struct Bench {
     }
     const InputForm form = form_of(format, shape.cols, inputs);
     const auto product = [&](int i) {
-      Product p;
+      Matmul p;
       p.pass[0] = &weights[static_cast<size_t>(i)];
       p.input[0] = &inputs;
       p.y = y.as<float>();
@@ -159,9 +159,9 @@ struct Bench {
         continue;
       }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
-        const Product p = product(i);
+        const Matmul p = product(i);
         prepare(source, {&form, 1}, m, stream);
-        multiply({&p, 1}, m, stream);
+        gemv({&p, 1}, m, stream);
       });
       std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
                   static_cast<double>(bytes) / seconds / kPeakBytes * 100);
@@ -188,14 +188,14 @@ struct Bench {
       x.push_back(random_words(size, 0x807fffffu, 0x3f000000u));
       inputs.emplace_back(1, width, group, format.activation_planes);
     }
-    StepProgram program;
+    PersistentProgram program;
     bool possible = true;
     for (size_t i = 0; i < 2 * steps && possible; ++i) {
       const size_t from = i % 2, to = 1 - from;
       const InputForm form = form_of(format, widths[from], inputs[from]);
       InputSource source{x[from].as<float>(), nullptr, nullptr, 1e-5f, widths[from], widths[from]};
       if (from == 0) source.gain = gain.as<float>();
-      Product p;
+      Matmul p;
       p.pass[0] = from == 1 && !back.empty() ? &back[i / 2] : &weights[i];
       p.input[0] = &inputs[from];
       p.y = x[to].as<float>();
@@ -232,13 +232,13 @@ struct Bench {
         continue;
       }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
-        DenseProduct p;
+        DenseMatmul p;
         p.weights = &weights[static_cast<size_t>(i)];
         p.x = x.as<float>();
         p.ldx = shape.cols;
         p.y = y.as<float>();
         p.ldy = shape.rows;
-        multiply({&p, 1}, m, stream);
+        gemv({&p, 1}, m, stream);
       });
       std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
                   static_cast<double>(bytes) / seconds / kPeakBytes * 100);

@@ -105,7 +105,7 @@ class Resident {
 
   void run() const {
     for (const PassPlan& plan : plans_) {
-      launch_pass(plan.kind, plan.steps, plan.args, kRows, stream_);
+      launch_pass(plan.kind, plan.thresholds, plan.args, kRows, stream_);
       const int64_t blocks = kRows * plan.args.spans;
       if (plan.args.norms != nullptr) {
         launch_sum(plan.args.norms, blocks, totals_.as<double>(), stream_);

@@ -9,7 +9,7 @@
 #include "allocate/sensitivity_file.h"
 #include "io/atomic_file.h"
 #include "io/mapped_file.h"
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/pipeline.h"
 #include "walsh/error.h"
 
 namespace walsh {

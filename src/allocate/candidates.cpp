@@ -4,8 +4,8 @@
 
 #include "arch/plan.h"
 #include "base/aligned.h"
-#include "quantize/balance.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/source/balance.h"
 #include "walsh/error.h"
 
 namespace walsh {

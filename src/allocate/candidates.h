@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "quantize/compressor.h"
+#include "quantize/pipeline/compressor.h"
 
 namespace walsh {
 
 // Index of a candidate for each of Candidates::tensors().
 using Assignment = std::vector<int>;
 
-// Opens the checkpoint for a recipe: quantize/open.h with whatever belongs to it (calibration).
+// Opens the checkpoint for a recipe: quantize/pipeline/open.h with whatever belongs to it
+// (calibration).
 using OpenCompressor = std::function<std::unique_ptr<Compressor>(const Recipe&)>;
 
 inline constexpr size_t kMaxCandidates = 16;

@@ -10,7 +10,7 @@
 #include "io/checksum.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 
 namespace walsh {
 namespace {

@@ -9,7 +9,7 @@
 #include "calibrate/text_windows.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "quantize/compressor.h"
-#include "quantize/input_statistics.h"
-#include "quantize/recipe.h"
+#include "quantize/feedback/input_statistics.h"
+#include "quantize/pipeline/compressor.h"
+#include "quantize/recipe/recipe.h"
 
 namespace walsh {
 
@@ -35,8 +35,8 @@ struct PreparedCalibration {
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
-// open_compressor (quantize/open.h), calibrated if the request has a text, of a model whose other
-// files are usable (check_texts, api/load.h).
+// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, of a model
+// whose other files are usable (check_texts, api/load.h).
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool);
 

@@ -1,7 +1,7 @@
 // From the public options to the quantizer's recipe.
 #pragma once
 
-#include "quantize/recipe.h"
+#include "quantize/recipe/recipe.h"
 #include "walsh/quantizer.h"
 
 namespace walsh {

@@ -1,7 +1,7 @@
 #include "api/load.h"
 
 #include "arch/config.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -11,7 +11,7 @@
 #include "formats/weight_source.h"
 #include "generate/generation_config.h"
 #include "model/model.h"
-#include "quantize/recipe.h"
+#include "quantize/recipe/recipe.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -6,9 +6,9 @@
 #include "api/outputs.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
-#include "quantize/bounds.h"
-#include "quantize/pipeline.h"
-#include "quantize/recipe_file.h"
+#include "quantize/encode/bounds.h"
+#include "quantize/pipeline/pipeline.h"
+#include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

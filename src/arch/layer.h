@@ -31,7 +31,7 @@ struct Feeder {
 };
 
 // In which basis the rows (outputs) or columns (inputs) of a matrix stand when a rotation is folded
-// into the residual stream (quantize/fold.h).
+// into the residual stream (quantize/source/fold.h).
 enum class Basis : uint8_t {
   own,       // the checkpoint's
   residual,  // the one orthogonal matrix of the residual stream

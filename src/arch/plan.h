@@ -30,8 +30,8 @@ struct FoldedTensor {
   std::string heads = {};  // name of the activation whose heads Basis::heads means
 };
 
-// How a rotation is folded into the residual stream (quantize/fold.h): everything that reads or
-// writes it, and the per-head edge between v and o.
+// How a rotation is folded into the residual stream (quantize/source/fold.h): everything that reads
+// or writes it, and the per-head edge between v and o.
 struct ResidualPlan {
   std::string refusal = "this architecture does not describe its residual stream";  // empty: can be
   int64_t hidden = 0, head_dim = 0, kv_heads = 0;

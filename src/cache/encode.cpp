@@ -6,7 +6,7 @@
 
 #include "base/half.h"
 #include "formats/tensor.h"
-#include "quantize/encoder.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh {
 namespace {

@@ -13,17 +13,17 @@
 #include "base/thread_pool.h"
 #include "model/cpu/executor.h"
 #include "model/model.h"
-#include "quantize/checkpoint_source.h"
-#include "quantize/fold.h"
-#include "quantize/input_statistics.h"
+#include "quantize/feedback/input_statistics.h"
+#include "quantize/source/checkpoint_source.h"
+#include "quantize/source/fold.h"
 
 namespace walsh {
 
 // The moments of one layer at a time, found with the original weights: errors of quantized layers
 // before it do not enter, so every layer can be encoded by itself. Memory: the residual stream of
 // all tokens (4 bytes each times hidden) and the moments of one layer. With a fold
-// (quantize/fold.h) the moments are those of the folded model's inputs, found with the checkpoint's
-// weights: the two are the same function.
+// (quantize/source/fold.h) the moments are those of the folded model's inputs, found with the
+// checkpoint's weights: the two are the same function.
 class LayerStatistics : public InputStatistics {
  public:
   // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool`
@@ -57,7 +57,7 @@ class LayerStatistics : public InputStatistics {
   Model model_;
   ModelPlan plan_;
   std::unique_ptr<ResidualFold> fold_;  // null: none
-  std::unique_ptr<KvPages> pages_;  // one sequence, which every window is
+  std::unique_ptr<KvPages> pages_;      // one sequence, which every window is
   std::unique_ptr<CpuExecutor> executor_;
   AlignedArray<float> hidden_;  // [all tokens][hidden], before layer_ + 1
   int64_t layer_ = -1;          // whose moments are known; the number of layers: the head's

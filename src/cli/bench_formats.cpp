@@ -6,10 +6,10 @@
 
 #include "base/random.h"
 #include "cli/interrupt.h"
-#include "cli/product_bench.h"
+#include "cli/matmul_bench.h"
 #include "io/json.h"
 #include "kernels/machine_probe.h"
-#include "quantize/encode_tensor.h"
+#include "quantize/encode/encode_tensor.h"
 
 namespace walsh::cli {
 namespace {
@@ -66,10 +66,10 @@ FormatSpeed measure(const Format& format, int repetitions, double bandwidth, Thr
   FormatSpeed speed{};
   speed.format = &format;
   speed.encode = encode_speed(format, repetitions, one);
-  ProductBench cached(format, kCachedShape, 1, 0, one);
+  MatmulBench cached(format, kCachedShape, 1, 0, one);
   speed.decode = static_cast<double>(kCachedShape.rows * kCachedShape.cols) /
                  cached.measure(1, repetitions, thread_seconds);
-  ProductBench memory(format, kMemoryShape, 1, kColdBytes, pool);
+  MatmulBench memory(format, kMemoryShape, 1, kColdBytes, pool);
   speed.memory = static_cast<double>(memory.bytes()) / memory.measure(1, repetitions);
   speed.share = speed.memory / bandwidth;
   return speed;

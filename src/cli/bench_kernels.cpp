@@ -6,7 +6,7 @@
 #include <charconv>
 #include <utility>
 
-#include "cli/product_bench.h"
+#include "cli/matmul_bench.h"
 #include "io/json.h"
 #include "kernels/machine_probe.h"
 #include "walsh/error.h"
@@ -92,7 +92,7 @@ std::string bench_kernels(const KernelBenchOptions& options, ThreadPool& pool) {
     const Format& format = get_format(type);
     for (const std::string& shape_text : options.shapes) {
       const MatrixShape shape = parse_shape(shape_text);
-      ProductBench bench(format, shape, max_batch, kColdBytes, pool);
+      MatmulBench bench(format, shape, max_batch, kColdBytes, pool);
       for (const int64_t batch : options.batches) {
         KernelResult r{type,          shape, batch, bench.measure(batch, options.repetitions),
                        bench.bytes(), 0,     0};

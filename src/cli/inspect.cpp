@@ -17,10 +17,10 @@
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "quantize/bounds.h"
-#include "quantize/open.h"
-#include "quantize/verify.h"
-#include "quantize/walsh_file.h"
+#include "quantize/encode/bounds.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {

@@ -20,9 +20,9 @@
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
-#include "quantize/bounds.h"
-#include "quantize/pipeline.h"
-#include "quantize/recipe_file.h"
+#include "quantize/encode/bounds.h"
+#include "quantize/pipeline/pipeline.h"
+#include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {

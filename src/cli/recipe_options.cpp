@@ -7,7 +7,7 @@
 #include "api/convert.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
-#include "quantize/recipe_file.h"
+#include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {

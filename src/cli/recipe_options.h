@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "quantize/recipe.h"
+#include "quantize/recipe/recipe.h"
 
 namespace walsh::cli {
 

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "formats/codec.h"
-#include "quantize/encode_tensor.h"
+#include "quantize/encode/encode_tensor.h"
 
 namespace walsh {
 namespace {

@@ -49,8 +49,8 @@ class WeightSource {
   virtual void encode_on(const Device& /*device*/) {}
   // Tells that the tensor's file pages are not needed again soon.
   virtual void release(const std::string& name) = 0;
-  // True if a rotation is folded into the residual stream (quantize/fold.h): an input that a coded
-  // matrix does not rotate stands in a rotated basis already.
+  // True if a rotation is folded into the residual stream (quantize/source/fold.h): an input that a
+  // coded matrix does not rotate stands in a rotated basis already.
   virtual bool folded() const { return false; }
 };
 

@@ -5,13 +5,13 @@ namespace {
 
 using Kind = ForwardOp::Kind;
 
-ForwardOp multiply(int layer, int input, Rows from, std::vector<ForwardOp::Product> products) {
+ForwardOp multiply(int layer, int input, Rows from, std::vector<ForwardOp::Matmul> matmuls) {
   ForwardOp op;
   op.kind = Kind::multiply;
   op.layer = layer;
   op.input = input;
   op.from = from;
-  op.products = std::move(products);
+  op.matmuls = std::move(matmuls);
   return op;
 }
 
@@ -79,7 +79,7 @@ std::span<const ForwardOp> ForwardPass::layer(int64_t index) const {
 bool ForwardPass::only_wanted_rows(const ForwardOp& op) const {
   if (op.layer < 0 || static_cast<size_t>(op.layer) + 2 < first_.size()) return false;
   const bool to_cache =
-      op.kind == Kind::multiply && !op.products.empty() && op.products[0].to == Rows::query;
+      op.kind == Kind::multiply && !op.matmuls.empty() && op.matmuls[0].to == Rows::query;
   return op.kind != Kind::place_heads && !to_cache;
 }
 

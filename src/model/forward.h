@@ -33,7 +33,7 @@ struct ForwardOp {
     attend,       // attended = attention of query to the cache
     add_branch,   // stream += scale * norm(branch); without the norm if there is none
   };
-  struct Product {
+  struct Matmul {
     int matrix = 0;  // of the layer, or 0: the head
     Rows to = Rows::stream;
   };
@@ -44,7 +44,7 @@ struct ForwardOp {
   int input = 0;  // of the layer, or 0: that of the head
   Rows from = Rows::stream;
   bool add = false;  // to is added to
-  std::vector<Product> products = {};
+  std::vector<Matmul> matmuls = {};
   // add_branch:
   bool after_attention = false;  // of the two norms behind a block, the first
 };

@@ -6,7 +6,7 @@
 
 #include "allocate/self_text.h"
 #include "allocate/tiny_model.h"
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/pipeline.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -15,7 +15,7 @@
 #include "allocate/candidates.h"
 #include "arch/plan.h"
 #include "base/random.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 
 namespace walsh::test {
 

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "calibrate/text_windows.h"
 #include "model/model_support.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh {

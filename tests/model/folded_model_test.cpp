@@ -8,7 +8,7 @@
 #include "arch/plan.h"
 #include "model/op_count.h"
 #include "model_support.h"
-#include "quantize/open.h"
+#include "quantize/pipeline/open.h"
 
 namespace walsh {
 namespace {

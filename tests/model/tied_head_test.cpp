@@ -9,8 +9,8 @@
 
 #include "io/json.h"
 #include "model_support.h"
-#include "quantize/open.h"
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/pipeline/pipeline.h"
 
 namespace walsh {
 namespace {

@@ -6,11 +6,11 @@
 #include <iterator>
 
 #include "quantize/correlated.h"
-#include "quantize/open.h"
-#include "quantize/pipeline.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
-#include "quantize/verify.h"
-#include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

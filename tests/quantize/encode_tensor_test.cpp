@@ -1,5 +1,5 @@
 // Whole tensors: extreme values, refusals, determinism, the reported error.
-#include "quantize/encode_tensor.h"
+#include "quantize/encode/encode_tensor.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/cpu.h"
 #include "formats/golden.h"
-#include "quantize/encode_tensor.h"
+#include "quantize/encode/encode_tensor.h"
 
 namespace walsh {
 namespace {

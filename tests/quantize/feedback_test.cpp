@@ -10,8 +10,8 @@
 #include "formats/trellis.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
-#include "quantize/error_feedback.h"
-#include "quantize/feedback_strip.h"
+#include "quantize/feedback/error_feedback.h"
+#include "quantize/feedback/feedback_strip.h"
 #include "walsh/error.h"
 
 namespace walsh {

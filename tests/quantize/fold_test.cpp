@@ -1,5 +1,5 @@
 // Folding on a tiny checkpoint with six query heads of 16 on three key-value heads.
-#include "quantize/fold.h"
+#include "quantize/source/fold.h"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@
 #include "io/gguf.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
-#include "quantize/pipeline.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
-#include "quantize/verify.h"
-#include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

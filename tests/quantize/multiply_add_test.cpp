@@ -1,5 +1,5 @@
 // The linear algebra of calibration against plain loops in double.
-#include "quantize/multiply_add.h"
+#include "quantize/feedback/multiply_add.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/random.h"
-#include "quantize/cholesky.h"
+#include "quantize/feedback/cholesky.h"
 
 namespace walsh {
 namespace {

@@ -1,5 +1,5 @@
 // The path checkpoint -> compressor -> file -> source, on a tiny checkpoint.
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -10,12 +10,12 @@
 #include <limits>
 
 #include "io/json.h"
-#include "quantize/open.h"
-#include "quantize/resume.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/pipeline/resume.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_pipeline.h"
-#include "quantize/verify.h"
-#include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -8,11 +8,11 @@
 
 #include "formats/product.h"
 #include "io/checksum.h"
-#include "quantize/pipeline.h"
+#include "quantize/file/verify.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
-#include "quantize/verify.h"
-#include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

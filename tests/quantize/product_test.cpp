@@ -9,8 +9,8 @@
 #include "base/half.h"
 #include "formats/product.h"
 #include "quantize/encoded.h"
-#include "quantize/product_search.h"
-#include "quantize/product_training.h"
+#include "quantize/product/product_search.h"
+#include "quantize/product/product_training.h"
 #include "walsh/error.h"
 
 namespace walsh {

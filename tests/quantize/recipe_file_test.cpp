@@ -1,4 +1,4 @@
-#include "quantize/recipe_file.h"
+#include "quantize/recipe/recipe_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

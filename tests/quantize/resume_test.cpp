@@ -1,5 +1,5 @@
 // The journal of an unfinished output: what it keeps, and what it does to runs that it cannot help.
-#include "quantize/resume.h"
+#include "quantize/pipeline/resume.h"
 
 #include <sys/stat.h>
 

@@ -1,10 +1,10 @@
 // Weights that fp16 scales cannot hold, or only just; values that are no numbers.
-#include "quantize/scale_range.h"
+#include "quantize/encode/scale_range.h"
 
 #include <cmath>
 #include <limits>
 
-#include "quantize/bounds.h"
+#include "quantize/encode/bounds.h"
 #include "quantize/tiny_pipeline.h"
 #include "walsh/error.h"
 

@@ -9,7 +9,7 @@
 #include "io/checksum.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
-#include "quantize/walsh_file.h"
+#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-#include "quantize/time_estimate.h"
+#include "quantize/pipeline/time_estimate.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
 
 namespace walsh {

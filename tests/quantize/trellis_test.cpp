@@ -7,9 +7,9 @@
 #include "base/half.h"
 #include "formats/trellis.h"
 #include "quantize/encoded.h"
-#include "quantize/trellis_scales.h"
-#include "quantize/trellis_search.h"
-#include "quantize/trellis_tensor.h"
+#include "quantize/trellis/trellis_scales.h"
+#include "quantize/trellis/trellis_search.h"
+#include "quantize/trellis/trellis_tensor.h"
 
 namespace walsh {
 namespace {

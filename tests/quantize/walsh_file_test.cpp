@@ -1,5 +1,5 @@
 // What a walsh file says of itself, and what becomes of it when it is changed.
-#include "quantize/walsh_file.h"
+#include "quantize/file/walsh_file.h"
 
 #include <algorithm>
 

@@ -108,7 +108,7 @@ std::string why_not_coded(const CacheTypes& types, int64_t head_dim) {
   return {};
 }
 
-CodedCache::CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
+CodedLayer::CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                        int64_t sequences) {
   const Sizes sizes(types, kv_heads, head_dim, pages, sequences);
   key_tiles_ = Buffer(sizes.key_tiles);
@@ -143,12 +143,12 @@ CodedCache::CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int6
   view_.values.factors = view_.keys.factors + head_dim;
 }
 
-uint64_t CodedCache::bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
+uint64_t CodedLayer::bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                            int64_t sequences) {
   return Sizes(types, kv_heads, head_dim, pages, sequences).sum();
 }
 
-void CodedCache::copy_page(int64_t from, int64_t to, Stream stream) const {
+void CodedLayer::copy_page(int64_t from, int64_t to, Stream stream) const {
   for (const CodedSide* side : {&view_.keys, &view_.values}) {
     const int64_t size = int64_t{view_.kv_heads} * kPageTiles * side->tile_bytes;
     copy_on_device(side->tiles + to * size, side->tiles + from * size, static_cast<uint64_t>(size),
@@ -156,7 +156,7 @@ void CodedCache::copy_page(int64_t from, int64_t to, Stream stream) const {
   }
 }
 
-void CodedCache::copy_sequence(int64_t from, int64_t to, Stream stream) const {
+void CodedLayer::copy_sequence(int64_t from, int64_t to, Stream stream) const {
   const int64_t width = int64_t{view_.kv_heads} * view_.head_dim;
   const auto copy = [&](auto* array, int64_t rows) {
     const int64_t size = rows * width;
@@ -170,7 +170,7 @@ void CodedCache::copy_sequence(int64_t from, int64_t to, Stream stream) const {
   if (view_.key_offsets != nullptr) copy(view_.key_offsets, 1);
 }
 
-CodedView CodedCache::view(const PageTable& table, const int32_t* kept) const {
+CodedView CodedLayer::view(const PageTable& table, const int32_t* kept) const {
   CodedView view = view_;
   view.pages = table.pages;
   view.per_sequence = table.per_sequence;

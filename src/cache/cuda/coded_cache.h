@@ -17,8 +17,8 @@
 #include "base/cuda/device.h"
 #include "cache/cache_type.h"
 #include "cache/cuda/group_code.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
 
@@ -72,11 +72,11 @@ struct CodedView {
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 // The cache of one layer.
-class CodedCache {
+class CodedLayer {
  public:
-  CodedCache() = default;
+  CodedLayer() = default;
   // `pages` of all sequences together.
-  CodedCache(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
+  CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);
 
@@ -134,13 +134,13 @@ struct CodedAttention : AttentionRows {
   const CodedView* cache = nullptr;
 };
 
-// Decoding, as attend_rows; fp16 rows are in the rings.
-void attend_rows(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
-                 Stream stream);
-// A prompt, as attend_prompt: fp16 rows are in `fresh`, which has the positions from c of row 0 on;
-// `old` has the stored positions of load_units up to c of the last row, and may be empty if that is
-// 0.
-void attend_prompt(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
-                   int position, Stream stream);
+// Decoding, as attend_decode; fp16 rows are in the rings.
+void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream);
+// A prompt, as attend_prefill: fp16 rows are in `fresh`, which has the positions from c of row 0
+// on; `old` has the stored positions of load_units up to c of the last row, and may be empty if
+// that is 0.
+void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
+                    int position, Stream stream);
 
 }  // namespace walsh::cuda

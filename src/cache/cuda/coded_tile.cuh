@@ -17,7 +17,7 @@
 
 #include "cache/cuda/coded_cache.h"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/code_decoder.cuh"
+#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda {
 

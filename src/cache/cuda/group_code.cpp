@@ -40,7 +40,7 @@ GroupCode group_code(const CacheType& type) {
     return result;
   }
   if (code.levels == nullptr || code.bits > 4 || code.fit == ScaleFit::sigma) refuse(type);
-  const std::optional<encoding::Levels> levels = encoding::levels_of(code, result.steps);
+  const std::optional<encoding::Levels> levels = encoding::levels_of(code, result.thresholds);
   if (!levels) refuse(type);
   result.levels = *levels;
   result.mirrored = code.bits == 4;

@@ -9,7 +9,7 @@ namespace walsh::cuda {
 struct GroupCode {
   encoding::Levels levels = {};  // unless absmax; of codes as they are stored
   float start = 1;               // the search starts at start * rms
-  int steps = 1;                 // thresholds above zero
+  int thresholds = 1;            // thresholds above zero
   bool absmax = false;
   // 16 levels that are symmetric about 0: codes below 8 are stored as 7 - code, so that the lower 3
   // bits say the magnitude.

@@ -7,7 +7,7 @@
 #include "cache/cuda/coded_cache.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/rope.cuh"
+#include "kernels/cuda/rows/rope.cuh"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cache/cuda/coded_tile.cuh"
-#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 

@@ -37,7 +37,7 @@ __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
 }
 
 // The scale of one group, and with what its codes are assigned.
-template <int Columns, encoding::GroupKind Kind, int Steps>
+template <int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
                                              const encoding::PassArgs& args, const float* x,
                                              encoding::GroupFit& fit) {
@@ -53,8 +53,8 @@ __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
     fit.factor = power_of_two(-exponent);
     Values values;
     values.load(team, x, fit.factor, 0);
-    const GroupSearch<DeviceTeam, Steps, Values> search(team, args.levels, args.rule, values,
-                                                        Columns, exponent, kLargestHalf);
+    const GroupSearch<DeviceTeam, Thresholds, Values> search(team, args.levels, args.rule, values,
+                                                             Columns, exponent, kLargestHalf);
     const GroupScale scale = search.find();
     fit.assigned = scale.assigned;
     fit.zero = scale.half == 0;
@@ -63,7 +63,7 @@ __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
 }
 
 // A row with a value that is not finite becomes zeros with scales NaN.
-template <int Dim, int Columns, encoding::GroupKind Kind, int Steps>
+template <int Dim, int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ void encode_tile(const encoding::PassArgs& args, bool key,
                                             TileMemory<Dim>& memory, uint16_t* scales) {
   using namespace encoding;
@@ -81,11 +81,12 @@ __device__ __forceinline__ void encode_tile(const encoding::PassArgs& args, bool
     WALSH_NO_UNROLL
     for (int group = 0; group < kGroups; ++group, x += Columns, codes += Columns) {
       GroupFit fit;
-      const uint16_t scale = find_fit<Columns, Kind, Steps>(team, args, x, fit);
+      const uint16_t scale = find_fit<Columns, Kind, Thresholds>(team, args, x, fit);
       WALSH_UNROLL
       for (int i = 0; i < Columns / kLanes; ++i) {
         float decoded;
-        const uint32_t code = assign<Kind, Steps>(args, fit, team.load(x + kLanes * i), decoded);
+        const uint32_t code =
+            assign<Kind, Thresholds>(args, fit, team.load(x + kLanes * i), decoded);
         codes[kLanes * i + DeviceTeam::index()] = static_cast<uint8_t>(code ^ flipped);
       }
       if (team.leads()) scales[scale_place(key, kGroups, row, group)] = finite ? scale : kHalfNan;
@@ -98,13 +99,13 @@ __device__ __forceinline__ void encode_searched(const CodedSide& side, bool key,
                                                 TileMemory<Dim>& memory, uint16_t* scales) {
   const encoding::PassArgs args = pass_args(side);
   constexpr auto kKind = encoding::GroupKind::plain;
-  switch (side.code.steps) {
+  switch (side.code.thresholds) {
     case 1:
       return encode_tile<Dim, Columns, kKind, 1>(args, key, memory, scales);
     case 3:
       return encode_tile<Dim, Columns, kKind, 3>(args, key, memory, scales);
     default:
-      return encode_tile<Dim, Columns, kKind, encoding::kMaxSteps>(args, key, memory, scales);
+      return encode_tile<Dim, Columns, kKind, encoding::kMaxThresholds>(args, key, memory, scales);
   }
 }
 

@@ -187,18 +187,19 @@ class MatmulVnni {
   }
 
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
-  template <class Weights, int Panels, int Vectors>
+  // One for all decoders whose scales are alike: compiling it is most of the work.
+  template <class Scaling, int Panels, int Vectors>
   static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     const Call call = s.call;
     const int token_shift = call.x.planes - 1;  // 1 or 2 planes
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
-      columns = Weights::columns(call, c);
+      columns = Scaling::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
       sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * Panels, call.q(v0) + c,
                                    call.x.cols, columns, sums);
       __m512 scale[Panels], offset[Panels];
       for (int p = 0; p < Panels; ++p) {
-        scale[p] = Weights::scale(call, s.panel + p, Weights::group(call, c));
+        scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
         offset[p] =
             call.z_groups ? call.offset(s.panel + p, c / call.w.offset_group) : _mm512_setzero_ps();
       }
@@ -221,12 +222,12 @@ class MatmulVnni {
   }
 
   // The same for a number of vectors only known at run time, 1..Vectors.
-  template <class Weights, int Panels, int Vectors>
+  template <class Scaling, int Panels, int Vectors>
   static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors == Vectors) {
-      multiply_slab<Weights, Panels, Vectors>(s, v0, totals);
+      multiply_slab<Scaling, Panels, Vectors>(s, v0, totals);
     } else if constexpr (Vectors > 1) {
-      multiply_rest<Weights, Panels, Vectors - 1>(s, v0, vectors, totals);
+      multiply_rest<Scaling, Panels, Vectors - 1>(s, v0, vectors, totals);
     }
   }
 
@@ -266,8 +267,8 @@ class MatmulVnni {
       const Slab s{call, panel, begin, end, bytes};
       for (int64_t v = 0; v < vectors; v += kTile) {
         float* out = totals + v / planes * Panels * kPanelRows;
-        multiply_rest<Weights, Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v),
-                                              out);
+        multiply_rest<typename Weights::Scaling, Panels, kTile>(
+            s, v0 + v, std::min<int64_t>(kTile, vectors - v), out);
       }
     }
     for (int64_t t = 0; t < tokens; ++t) {

@@ -84,6 +84,8 @@ struct VnniCall {
 // Scales of a group of columns of a row.
 class GroupedWeights {
  public:
+  using Scaling = GroupedWeights;  // all that does not depend on how codes are decoded
+
   // Columns from c to the next flush of the integer sums, and columns of the group at c.
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
@@ -139,17 +141,11 @@ class ProductWeights : public GroupedWeights {
   Decoder decoder_;
 };
 
-template <class Decoder>
-class TrellisWeights {
+// Scales of a column block and of a row.
+class TrellisScaledWeights {
  public:
-  static constexpr int kUnitWords = Decoder::kUnitWords;
+  using Scaling = TrellisScaledWeights;
 
-  explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
-
-  template <typename Emit>
-  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
-    decoder_.decode(words, 0, emit);
-  }
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return trellis_flush_columns(call.w, call.x, c);
   }
@@ -169,6 +165,19 @@ class TrellisWeights {
     const __m512i lanes =  // trellis_lane of rows 0..15
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return _mm512_permutexvar_ps(lanes, _mm512_mul_ps(total, scale));
+  }
+};
+
+template <class Decoder>
+class TrellisWeights : public TrellisScaledWeights {
+ public:
+  static constexpr int kUnitWords = Decoder::kUnitWords;
+
+  explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    decoder_.decode(words, 0, emit);
   }
 
  private:

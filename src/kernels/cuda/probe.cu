@@ -5,8 +5,8 @@
 #include <initializer_list>
 
 #include "base/cuda/device.h"
+#include "kernels/cuda/gemm/dequantized_gemm.h"
 #include "kernels/cuda/probe.h"
-#include "kernels/cuda/prompt.h"
 
 namespace walsh::cuda {
 namespace {
@@ -87,7 +87,7 @@ double measure_read_bandwidth() {
 }
 
 double measure_bf16_peak() {
-  if (!PromptProducts::unavailable_reason().empty()) return 0;
+  if (!DequantizedGemm::unavailable_reason().empty()) return 0;
   constexpr int64_t n = 8192;
   const OwnedStream stream;
   DenseMatrix weights{DType::bf16, n, n, Buffer(2 * n * n)};
@@ -95,8 +95,8 @@ double measure_bf16_peak() {
   for (const Buffer* operand : std::initializer_list<const Buffer*>{&weights.data, &x})
     fill<<<1024, kThreads, 0, stream.get()>>>(operand->as<uint32_t>(), n * n / 2);
   check_launch("fill");
-  PromptProducts products(0);
-  RowProduct product;
+  DequantizedGemm products(0);
+  RowMatmul product;
   product.dense = &weights;
   product.cols = n;
   product.y = y.as<float>();

@@ -124,7 +124,7 @@ void CodedCache::allocate() {
   for (auto& [head_dim, size] : sizes_)
     for (int t = 0; t < model_.pool().size(); ++t)
       size.scratch.push_back(make_scratch(head_dim, size.group));
-  steps_.reserve(sequences_.size());
+  plans_.reserve(sequences_.size());
 }
 
 CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, int64_t group) const {
@@ -149,8 +149,8 @@ int64_t CodedCache::stored_end(int64_t position, int64_t stored) const {
   return std::max(stored, unit_floor(std::max<int64_t>(0, position - window_)));
 }
 
-CodedCache::Sequence& CodedCache::sequence_of(const Step& step) {
-  return sequences_[static_cast<size_t>(step.run.sequence)];
+CodedCache::Sequence& CodedCache::sequence_of(const RunPlan& plan) {
+  return sequences_[static_cast<size_t>(plan.run.sequence)];
 }
 
 CodedCache::Scratch& CodedCache::scratch_of(const LayerCache& layer, int thread) {
@@ -177,51 +177,52 @@ CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, const LayerCache& la
   return {sink_keys_.data() + first, sink_values_.data() + first};
 }
 
-CodedCache::HalfRows CodedCache::rows_of(const Step& step, const LayerCache& layer, int64_t head) {
-  if (step.fresh < 0) return tail_of(step.run.sequence, layer, head);
-  const int64_t first = (head * fresh_rows_ + step.fresh) * layer.head_dim;
+CodedCache::HalfRows CodedCache::rows_of(const RunPlan& plan, const LayerCache& layer,
+                                         int64_t head) {
+  if (plan.fresh < 0) return tail_of(plan.run.sequence, layer, head);
+  const int64_t first = (head * fresh_rows_ + plan.fresh) * layer.head_dim;
   return {fresh_keys_.data() + first, fresh_values_.data() + first};
 }
 
-int64_t CodedCache::first_of(const Step& step) {
-  const Sequence& sequence = sequence_of(step);
-  return step.fresh < 0 ? sequence.tail + step.move : sequence.stored;
+int64_t CodedCache::first_of(const RunPlan& plan) {
+  const Sequence& sequence = sequence_of(plan);
+  return plan.fresh < 0 ? sequence.tail + plan.move : sequence.stored;
 }
 
 void CodedCache::start(std::span<const Run> runs) {
-  steps_.clear();
+  plans_.clear();
   int64_t row = 0, fresh = 0;
   for (const Run& run : runs) {
     Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
     if (run.position != sequence.length) take_back(run.sequence, run.position);
-    Step step{run, row};
-    step.stored = stored_end(run.position + run.rows - 1, sequence.stored);
+    RunPlan plan{run, row};
+    plan.stored = stored_end(run.position + run.rows - 1, sequence.stored);
     if (run.position + run.rows - sequence.tail > tail_rows_) {
-      step.move = sequence.stored - sequence.tail;
+      plan.move = sequence.stored - sequence.tail;
       if (run.position + run.rows - sequence.stored > tail_rows_) {
-        step.fresh = fresh;
+        plan.fresh = fresh;
         fresh += run.position - sequence.stored + run.rows;
       }
     }
-    steps_.push_back(step);
+    plans_.push_back(plan);
     row += run.rows;
   }
 }
 
 void CodedCache::finish() {
-  for (const Step& step : steps_) {
-    Sequence& sequence = sequence_of(step);
-    sequence.tail = step.fresh < 0 ? sequence.tail + step.move : step.stored;
-    sequence.stored = step.stored;
-    sequence.length = step.end();
+  for (const RunPlan& plan : plans_) {
+    Sequence& sequence = sequence_of(plan);
+    sequence.tail = plan.fresh < 0 ? sequence.tail + plan.move : plan.stored;
+    sequence.stored = plan.stored;
+    sequence.length = plan.end();
   }
-  steps_.clear();
+  plans_.clear();
 }
 
 void CodedCache::abandon() {
-  for (const Step& step : steps_)
-    sequence_of(step).stored = sequence_of(step).tail = sequence_of(step).length = 0;
-  steps_.clear();
+  for (const RunPlan& plan : plans_)
+    sequence_of(plan).stored = sequence_of(plan).tail = sequence_of(plan).length = 0;
+  plans_.clear();
 }
 
 void CodedCache::copy_page(const PageCopy& copy) {
@@ -293,13 +294,13 @@ void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t he
 void CodedCache::store(int64_t index, const float* keys, const float* values, int64_t stride) {
   LayerCache& layer = layers_[static_cast<size_t>(index)];
   const auto store_one = [&](int64_t task, int thread) {
-    const Step& step = steps_[static_cast<size_t>(task / layer.kv_heads)];
-    store_head(step, layer, task % layer.kv_heads, keys + step.row * stride,
-               values + step.row * stride, stride, scratch_of(layer, thread));
+    const RunPlan& plan = plans_[static_cast<size_t>(task / layer.kv_heads)];
+    store_head(plan, layer, task % layer.kv_heads, keys + plan.row * stride,
+               values + plan.row * stride, stride, scratch_of(layer, thread));
   };
-  const auto tasks = static_cast<int64_t>(steps_.size()) * layer.kv_heads;
-  const Step& only = steps_.front();
-  if (steps_.size() == 1 && only.run.rows == 1 && only.stored == sequence_of(only).stored) {
+  const auto tasks = static_cast<int64_t>(plans_.size()) * layer.kv_heads;
+  const RunPlan& only = plans_.front();
+  if (plans_.size() == 1 && only.run.rows == 1 && only.stored == sequence_of(only).stored) {
     for (int64_t task = 0; task < tasks; ++task)  // a few rows to convert
       store_one(task, 0);
     return;
@@ -307,44 +308,44 @@ void CodedCache::store(int64_t index, const float* keys, const float* values, in
   model_.pool().for_each(tasks, store_one);
 }
 
-void CodedCache::store_head(const Step& step, LayerCache& layer, int64_t head, const float* keys,
+void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head, const float* keys,
                             const float* values, int64_t stride, Scratch& scratch) {
-  const Sequence& sequence = sequence_of(step);
-  const HalfRows tail = tail_of(step.run.sequence, layer, head), rows = rows_of(step, layer, head);
-  const int64_t first = first_of(step), head_dim = layer.head_dim;
-  const int64_t before = (step.run.position - first) * head_dim;
-  if (step.move > 0 || step.fresh >= 0) {
+  const Sequence& sequence = sequence_of(plan);
+  const HalfRows tail = tail_of(plan.run.sequence, layer, head), rows = rows_of(plan, layer, head);
+  const int64_t first = first_of(plan), head_dim = layer.head_dim;
+  const int64_t before = (plan.run.position - first) * head_dim;
+  if (plan.move > 0 || plan.fresh >= 0) {
     const int64_t skipped = (first - sequence.tail) * head_dim;
     std::copy_n(tail.keys + skipped, before, rows.keys);
     std::copy_n(tail.values + skipped, before, rows.values);
   }
-  for (int64_t i = 0; i < step.run.rows; ++i) {
+  for (int64_t i = 0; i < plan.run.rows; ++i) {
     const int64_t from = i * stride + head * head_dim, to = before + i * head_dim;
     ops_.to_f16(keys + from, head_dim, rows.keys + to);
     ops_.to_f16(values + from, head_dim, rows.values + to);
   }
-  for (int64_t unit = sequence.stored / kCacheUnit; unit < step.stored / kCacheUnit; ++unit)
-    encode(step, layer, head, unit, rows, scratch);
-  if (step.fresh < 0) return;
-  const int64_t kept = (step.end() - step.stored) * head_dim;
-  const int64_t at = (step.stored - first) * head_dim;
+  for (int64_t unit = sequence.stored / kCacheUnit; unit < plan.stored / kCacheUnit; ++unit)
+    encode(plan, layer, head, unit, rows, scratch);
+  if (plan.fresh < 0) return;
+  const int64_t kept = (plan.end() - plan.stored) * head_dim;
+  const int64_t at = (plan.stored - first) * head_dim;
   std::copy_n(rows.keys + at, kept, tail.keys);
   std::copy_n(rows.values + at, kept, tail.values);
 }
 
-void CodedCache::encode(const Step& step, LayerCache& layer, int64_t head, int64_t unit,
+void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t unit,
                         const HalfRows& rows, Scratch& scratch) {
   Head& to = layer.heads[static_cast<size_t>(head)];
   const int64_t head_dim = layer.head_dim;
-  const int64_t first = (unit * kCacheUnit - first_of(step)) * head_dim;
-  float* offset = key_offset(step.run.sequence, layer, head);
+  const int64_t first = (unit * kCacheUnit - first_of(plan)) * head_dim;
+  float* offset = key_offset(plan.run.sequence, layer, head);
   if (unit == 0) {
-    const HalfRows sinks = sinks_of(step.run.sequence, layer, head);
+    const HalfRows sinks = sinks_of(plan.run.sequence, layer, head);
     std::copy_n(rows.keys + first, kSinks * head_dim, sinks.keys);
     std::copy_n(rows.values + first, kSinks * head_dim, sinks.values);
     if (key_type_.coded) mean_key(rows.keys + first, head_dim, offset);
   }
-  const int64_t stored = stored_unit(step.run.sequence, unit);
+  const int64_t stored = stored_unit(plan.run.sequence, unit);
   float* x = scratch.unit.data();
   const auto encode_side = [&](auto& side, const uint16_t* halves, const Rotator* rotator,
                                const float* subtracted) {

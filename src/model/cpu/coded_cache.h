@@ -58,7 +58,7 @@ class CodedCache : public KvCache {
     std::vector<float> key_offsets;  // per head: the mean of the keys behind the sinks in unit 0
   };
   // What a run does to its sequence, the same in all layers.
-  struct Step {
+  struct RunPlan {
     Run run;
     int64_t row = 0;     // of its first token in the batch
     int64_t stored = 0;  // positions that are stored afterwards
@@ -92,7 +92,7 @@ class CodedCache : public KvCache {
   // Positions that a query sees as they are stored, if the first `stored` are nowhere else.
   int64_t stored_end(int64_t position, int64_t stored) const;
   const LayerCache& layer_at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
-  Sequence& sequence_of(const Step& step);
+  Sequence& sequence_of(const RunPlan& plan);
   Scratch& scratch_of(const LayerCache& layer, int thread);
   // The unit of a sequence as the matrices of a head number them.
   int64_t stored_unit(int64_t sequence, int64_t unit) const;
@@ -103,9 +103,9 @@ class CodedCache : public KvCache {
   }
   HalfRows tail_of(int64_t sequence, const LayerCache& layer, int64_t head);
   HalfRows sinks_of(int64_t sequence, const LayerCache& layer, int64_t head);
-  // The fp16 rows of a step, and the position of the first.
-  HalfRows rows_of(const Step& step, const LayerCache& layer, int64_t head);
-  int64_t first_of(const Step& step);
+  // The fp16 rows of a run, and the position of the first.
+  HalfRows rows_of(const RunPlan& plan, const LayerCache& layer, int64_t head);
+  int64_t first_of(const RunPlan& plan);
 
   void describe_layers();
   uint64_t planned_bytes() const;
@@ -114,10 +114,10 @@ class CodedCache : public KvCache {
   // Sequence `index` ends at `position` again.
   void take_back(int64_t index, int64_t position);
   void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);
-  void store_head(const Step& step, LayerCache& layer, int64_t head, const float* keys,
+  void store_head(const RunPlan& plan, LayerCache& layer, int64_t head, const float* keys,
                   const float* values, int64_t stride, Scratch& scratch);
-  void encode(const Step& step, LayerCache& layer, int64_t head, int64_t unit, const HalfRows& rows,
-              Scratch& scratch);
+  void encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t unit,
+              const HalfRows& rows, Scratch& scratch);
   void attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike, Scratch& scratch,
                     float* attention_scratch);
   void add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch);
@@ -136,7 +136,7 @@ class CodedCache : public KvCache {
   AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequence][layer][head][tail_rows_]
   AlignedArray<uint16_t> sink_keys_, sink_values_;    // [sequence][layer][head][kSinks]
   AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [head][fresh_rows_], of one layer
-  std::vector<Step> steps_;
+  std::vector<RunPlan> plans_;
 };
 
 }  // namespace walsh

@@ -10,8 +10,8 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
                         float* attention_scratch) {
   const int64_t window = model_.config.layers[static_cast<size_t>(layer)].attention.window;
   Scratch& scratch = scratch_of(layer_at(layer), thread);
-  const Step& step = steps_[queries.run];
-  const int64_t position = step.run.position + queries.row, stored = sequence_of(step).stored;
+  const RunPlan& plan = plans_[queries.run];
+  const int64_t position = plan.run.position + queries.row, stored = sequence_of(plan).stored;
   bool any_stored = false;
   for (int64_t i = 0; i < queries.m;) {
     const int64_t end = stored_end(position + i, stored);
@@ -32,15 +32,15 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
   const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const LayerCache& from_layer = layer_at(layer);
   const int64_t window = a.window, head_dim = a.head_dim, group = from_layer.group;
-  const Step& step = steps_[queries.run];
-  const int64_t position = step.run.position + queries.row + alike.first;
-  const HalfRows rows = rows_of(step, from_layer, queries.head);
-  const int64_t at = (alike.end - first_of(step)) * head_dim;
+  const RunPlan& plan = plans_[queries.run];
+  const int64_t position = plan.run.position + queries.row + alike.first;
+  const HalfRows rows = rows_of(plan, from_layer, queries.head);
+  const int64_t at = (alike.end - first_of(plan)) * head_dim;
   KvView view = {rows.keys + at, rows.values + at, 0, 1, static_cast<int>(head_dim), nullptr};
   int64_t sinks = 0;
   if (alike.end > 0 && window == 0) {
     sinks = kSinks;
-    const HalfRows from = sinks_of(step.run.sequence, from_layer, queries.head);
+    const HalfRows from = sinks_of(plan.run.sequence, from_layer, queries.head);
     const int64_t count = (position + alike.count - alike.end) * head_dim;
     const auto join = [&](const uint16_t* first, const uint16_t* rest, uint16_t* to) {
       std::copy_n(first, kSinks * head_dim, to);
@@ -60,7 +60,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
   const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const LayerCache& stored_layer = layer_at(layer);
   const int64_t head_dim = stored_layer.head_dim, group = stored_layer.group;
-  const int64_t sequence = steps_[queries.run].run.sequence;
+  const int64_t sequence = plans_[queries.run].run.sequence;
   const Head& from = stored_layer.heads[static_cast<size_t>(queries.head)];
   const CacheHead head = {
       &from.keys,

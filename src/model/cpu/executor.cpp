@@ -200,8 +200,8 @@ void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
     RowBuffer& from = rows(op.from);
     prepare(input, from.row(op.from == Rows::stream ? skip : 0), from.stride, m);
   }
-  std::vector<Product> products;
-  for (const ForwardOp::Product& product : op.products) {
+  std::vector<Matmul> products;
+  for (const ForwardOp::Matmul& product : op.matmuls) {
     RowBuffer& to = rows(op.add ? Rows::branch : product.to);
     products.push_back({&layer.matrix(product.matrix), &input, to.row(0), to.stride});
   }
@@ -271,7 +271,7 @@ void CpuExecutor::logits(int64_t first, int64_t count) {
     const RowBuffer& branch = rows(Rows::branch);
     prepare(model_.head_input, branch.values.data(), branch.stride, count);
   }
-  const Product head{&model_.head, &model_.head_input, out.row(0), out.stride};
+  const Matmul head{&model_.head, &model_.head_input, out.row(0), out.stride};
   multiply({&head, 1}, count);
   if (c.logit_scale == 1 && c.logit_cap == 0) return;
   for_rows(count, [&](int64_t r, float*) {
@@ -315,13 +315,13 @@ void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, f
 }
 
 // The products of one dispatch, their panels numbered through.
-void CpuExecutor::multiply(std::span<const Product> products, int64_t m) {
+void CpuExecutor::multiply(std::span<const Matmul> products, int64_t m) {
   int64_t units = 0;
-  for (const Product& product : products)
+  for (const Matmul& product : products)
     units += units_of(*product.linear);
   const auto run_units = [&](int64_t begin, int64_t end) {
     int64_t first = 0;
-    for (const Product& product : products) {
+    for (const Matmul& product : products) {
       const int64_t count = units_of(*product.linear);
       const int64_t from = std::max(begin, first), to = std::min(end, first + count);
       if (from < to) multiply_units(product, from - first, to - first, m);
@@ -337,11 +337,11 @@ void CpuExecutor::multiply(std::span<const Product> products, int64_t m) {
       run_units(units * piece / pieces, units * (piece + 1) / pieces);
     });
   }
-  for (const Product& product : products)
+  for (const Matmul& product : products)
     rotate_back(product, m);
 }
 
-void CpuExecutor::multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m) {
+void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t end, int64_t m) {
   const Linear& linear = *product.linear;
   const int64_t row_begin = begin * kPanelRows;
   const int64_t row_end = std::min(end * kPanelRows, linear.rows);
@@ -368,8 +368,8 @@ void CpuExecutor::multiply_units(const Product& product, int64_t begin, int64_t 
   if (linear.output == nullptr) add_bias(product, row_begin, row_end, 0, m);
 }
 
-void CpuExecutor::add_bias(const Product& product, int64_t row_begin, int64_t row_end,
-                           int64_t begin, int64_t end) {
+void CpuExecutor::add_bias(const Matmul& product, int64_t row_begin, int64_t row_end, int64_t begin,
+                           int64_t end) {
   const std::vector<float>& bias = product.linear->bias;
   if (bias.empty()) return;
   for (int64_t t = begin; t < end; ++t) {
@@ -379,7 +379,7 @@ void CpuExecutor::add_bias(const Product& product, int64_t row_begin, int64_t ro
   }
 }
 
-void CpuExecutor::rotate_back(const Product& product, int64_t m) {
+void CpuExecutor::rotate_back(const Matmul& product, int64_t m) {
   const Linear& linear = *product.linear;
   if (linear.output == nullptr) return;
   for_rows(m, [&](int64_t row, float*) {

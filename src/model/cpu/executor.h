@@ -51,7 +51,7 @@ class CpuExecutor : public Executor {
     int64_t stride = 0;
   };
   // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias.
-  struct Product {
+  struct Matmul {
     const Linear* linear;
     const Input* input;
     float* y;
@@ -75,13 +75,13 @@ class CpuExecutor : public Executor {
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
   void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
-  void multiply(std::span<const Product> products, int64_t m);
-  void multiply_units(const Product& product, int64_t begin, int64_t end, int64_t m);
+  void multiply(std::span<const Matmul> products, int64_t m);
+  void multiply_units(const Matmul& product, int64_t begin, int64_t end, int64_t m);
   // Of the rows [row_begin, row_end) and the tokens [begin, end).
-  void add_bias(const Product& product, int64_t row_begin, int64_t row_end, int64_t begin,
+  void add_bias(const Matmul& product, int64_t row_begin, int64_t row_end, int64_t begin,
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
-  void rotate_back(const Product& product, int64_t m);
+  void rotate_back(const Matmul& product, int64_t m);
   void place_heads(int64_t layer);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
   void gather_wanted(int64_t first, int64_t count);

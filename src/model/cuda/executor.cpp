@@ -73,30 +73,30 @@ bool CudaExecutor::is_placed() const {
                      [](int32_t token) { return token == kChosenToken; });
 }
 
-// The recorded step of the batch's shape; of many shapes the one that was not used for the longest
+// What is recorded for the batch's shape; of many shapes the one that was not used for the longest
 // time is forgotten.
-CudaExecutor::Recorded& CudaExecutor::recorded_step() {
-  const StepShape shape{m_, cuda::attention_reach(groups_.front().longest), batch_.samples,
-                        draws()};
+CudaExecutor::Recorded& CudaExecutor::recorded_batch() {
+  const RecordedShape shape{m_, cuda::attention_reach(groups_.front().longest), batch_.samples,
+                            draws()};
   if (!recorded_.contains(shape) && recorded_.size() == kMostRecorded) {
     recorded_.erase(std::min_element(
         recorded_.begin(), recorded_.end(),
         [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
   }
-  Recorded& step = recorded_[shape];
-  step.used = batches_;
-  return step;
+  Recorded& recorded = recorded_[shape];
+  recorded.used = batches_;
+  return recorded;
 }
 
 void CudaExecutor::run_or_replay() {
   if (!decoding_ || m_ > memory_->logit_rows) return compute();
-  Recorded& step = recorded_step();
-  if (!step.warm) {  // every kernel and algorithm is loaded before it is recorded
+  Recorded& recorded = recorded_batch();
+  if (!recorded.warm) {  // every kernel and algorithm is loaded before it is recorded
     compute();
-    step.warm = true;
+    recorded.warm = true;
     return;
   }
-  cuda::Graph& graph = step.graph[submitted_ % kOpenBatches];
+  cuda::Graph& graph = recorded.graph[submitted_ % kOpenBatches];
   if (graph.empty()) graph = cuda::Graph::record(stream_.get(), [&] { compute(); });
   if (batch_.samples) free_slot();
   graph.launch(stream_.get());
@@ -106,9 +106,9 @@ void CudaExecutor::run_or_replay() {
 // The forward pass: all layers as one launch where there is a program of them.
 void CudaExecutor::compute() {
   embed();
-  const bool one_launch = decoding_ && m_ == 1 && !step_.empty();
+  const bool one_launch = decoding_ && m_ == 1 && !layer_program_.empty();
   if (one_launch) {
-    step_.launch(stream_.get());
+    layer_program_.launch(stream_.get());
   } else {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     for (const ForwardOp& op : pass_.layers()) {
@@ -167,7 +167,7 @@ void CudaExecutor::stage() {
 }
 
 int64_t CudaExecutor::max_prompts() const {
-  return memory_->cache.coded ? CudaCodedCaches::max_prompts(pages_.shape()) : memory_->max_rows;
+  return memory_->cache.coded ? CudaCodedCache::max_prompts(pages_.shape()) : memory_->max_rows;
 }
 
 void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
@@ -219,7 +219,7 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
     source.up = row(Rows::up, 0, source.ldx);
     source.function = desc.mlp.function;
   }
-  for (const ForwardOp::Product& product : op.products) {
+  for (const ForwardOp::Matmul& product : op.matmuls) {
     const Linear& linear = layer.matrix(product.matrix);
     const int64_t first = product.to == Rows::stream ? skip : 0;
     result.items.push_back({&linear, row(product.to, first, linear.rows), linear.rows, op.add});
@@ -257,8 +257,8 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
       return embed();
     case ForwardOp::Kind::multiply: {
       const Multiplication what = multiplication(op, skip);
-      return memory_->sites.multiply(*what.input, what.source, what.items, m_ - skip,
-                                     stream_.get());
+      return memory_->linear.multiply(*what.input, what.source, what.items, m_ - skip,
+                                      stream_.get());
     }
     case ForwardOp::Kind::place_heads:
       return place_heads(op);
@@ -269,11 +269,11 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
   }
 }
 
-bool CudaExecutor::collect(const ForwardOp& op, cuda::StepProgram& program) const {
+bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program) const {
   switch (op.kind) {
     case ForwardOp::Kind::multiply: {
       const Multiplication what = multiplication(op, 0);
-      return memory_->sites.add_to(program, *what.input, what.source, what.items);
+      return memory_->linear.add_to(program, *what.input, what.source, what.items);
     }
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
@@ -288,19 +288,19 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::StepProgram& program) cons
 
 // The layers of one token as one launch, and its head as another one, where the device and the
 // formats of the model allow it.
-void CudaExecutor::build_step() {
-  if (!cuda::StepProgram::available() || memory_->cache.coded) return;
+void CudaExecutor::build_programs() {
+  if (!cuda::PersistentProgram::available() || memory_->cache.coded) return;
   m_ = 1;
   decoding_ = true;
-  cuda::StepProgram layers;
+  cuda::PersistentProgram layers;
   for (const ForwardOp& op : pass_.layers())
     if (!collect(op, layers)) return;
   if (!layers.finish()) return;
-  step_ = std::move(layers);
-  cuda::StepProgram head;
+  layer_program_ = std::move(layers);
+  cuda::PersistentProgram head;
   const Multiplication what = head_multiplication(row(Rows::stream, 0, 0));
-  if (memory_->sites.add_to(head, *what.input, what.source, what.items) && head.finish())
-    head_step_ = std::move(head);
+  if (memory_->linear.add_to(head, *what.input, what.source, what.items) && head.finish())
+    head_program_ = std::move(head);
 }
 
 cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
@@ -366,10 +366,10 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
   for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip), end = group.first + group.rows;
     if (!group.single && begin < end)
-      cuda::attend_prompt(attention_call(op, begin, end - begin), stream_.get());
+      cuda::attend_prefill(attention_call(op, begin, end - begin), stream_.get());
     for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
-      cuda::attend_rows(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
-                        group.longest, memory_->attention_scratch, stream_.get());
+      cuda::attend_decode(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
+                          group.longest, memory_->attention_scratch, stream_.get());
     }
   }
 }
@@ -392,11 +392,11 @@ void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::logits(int64_t first, int64_t rows) {
   const ModelConfig& c = model_.config;
-  if (decoding_ && m_ == 1 && !head_step_.empty()) {
-    head_step_.launch(stream_.get());
+  if (decoding_ && m_ == 1 && !head_program_.empty()) {
+    head_program_.launch(stream_.get());
   } else {
     const Multiplication what = head_multiplication(wanted_rows(first, rows));
-    memory_->sites.multiply(*what.input, what.source, what.items, rows, stream_.get());
+    memory_->linear.multiply(*what.input, what.source, what.items, rows, stream_.get());
   }
   if (c.logit_scale != 1 || c.logit_cap != 0) {
     cuda::cap_logits(row(Rows::logits, 0, 0), rows, c.vocab, c.logit_scale, c.logit_cap,

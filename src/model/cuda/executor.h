@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/cuda/graph.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/executor_memory.h"
-#include "model/cuda/sites.h"
+#include "model/cuda/linear.h"
 #include "model/executor.h"
 #include "model/forward.h"
 
@@ -43,7 +43,7 @@ class CudaExecutor : public Executor {
   static constexpr int64_t kOpenBatches = 2;
   // What a recorded step depends on: rows, reach of the context, and whether tokens are chosen and
   // some of them drawn.
-  using StepShape = std::tuple<int64_t, int64_t, bool, bool>;
+  using RecordedShape = std::tuple<int64_t, int64_t, bool, bool>;
   struct Recorded {
     bool warm = false;                // has run once
     int64_t used = 0;                 // count of the batch that was the last one of this shape
@@ -61,7 +61,7 @@ class CudaExecutor : public Executor {
   struct Multiplication {
     const Input* input = nullptr;
     cuda::InputSource source;
-    std::vector<CudaItem> items;
+    std::vector<CudaMatmul> items;
   };
   Multiplication multiplication(const ForwardOp& op, int64_t skip) const;
   Multiplication head_multiplication(const float* rows) const;
@@ -72,12 +72,12 @@ class CudaExecutor : public Executor {
   void attend(const ForwardOp& op, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   // The same as a part of a program. False if it cannot be.
-  bool collect(const ForwardOp& op, cuda::StepProgram& program) const;
+  bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;
   const AttentionDesc& attention_of(const ForwardOp& op) const;
   cuda::RopeCall rope_call(const ForwardOp& op) const;
   cuda::AttentionRows attention_rows(const ForwardOp& op) const;
   cuda::AttentionCall attention_call(const ForwardOp& op, int64_t first, int64_t rows) const;
-  void build_step();
+  void build_programs();
   void describe(const Batch& batch);
   void compute();
   void embed();
@@ -89,7 +89,7 @@ class CudaExecutor : public Executor {
   void upload_constants();
   void upload_rope(size_t index, cuda::Uploader& uploader);
   void run_or_replay();
-  Recorded& recorded_step();
+  Recorded& recorded_batch();
   void upload_pages();
   void stage();
   bool is_placed() const;
@@ -129,9 +129,9 @@ class CudaExecutor : public Executor {
   int64_t computed_logits_ = 0;   // rows of logits_
   bool logits_read_ = false;
   int64_t batches_ = 0;  // that were evaluated
-  std::map<StepShape, Recorded> recorded_;
-  cuda::StepProgram step_;       // all layers of one token, or empty
-  cuda::StepProgram head_step_;  // the head behind them, or empty
+  std::map<RecordedShape, Recorded> recorded_;
+  cuda::PersistentProgram layer_program_;  // all layers of one token, or empty
+  cuda::PersistentProgram head_program_;   // the head behind them, or empty
 };
 
 }  // namespace walsh

@@ -9,7 +9,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kId = sizeof(int32_t);
-// Logits computed together: 64 MiB, and at least a row for each vector of a decoding step and for
+// Logits computed together: 64 MiB, and at least a row for each vector of a decode step and for
 // each sequence, whose tokens are chosen together.
 constexpr int64_t kLogitFloats = int64_t{1} << 24;
 
@@ -50,7 +50,7 @@ CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, c
       table{page_table.as<int32_t>(), shape.pages_per_sequence()} {
   static_assert(kGpuPagePositions == cuda::kPageTokens);
   if (types.coded()) {
-    coded = std::make_unique<CudaCodedCaches>(config, types, table, shape, max_rows);
+    coded = std::make_unique<CudaCodedCache>(config, types, table, shape, max_rows);
     return;
   }
   for (const LayerDesc& layer : config.layers) {
@@ -66,7 +66,7 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                           std::max({kLogitFloats / c.vocab, cuda::kMaxVectors, shape.sequences}))),
       history_stride(2 * shape.capacity),
       cache(c, shapes.cache, shape, max_rows),
-      sites(shapes, max_rows),
+      linear(shapes, max_rows),
       final_gain(gain_of(c.head_input.norm, c.hidden)) {
   for (const LayerDesc& layer : c.layers)
     gains.push_back(gains_of(layer, c.hidden));

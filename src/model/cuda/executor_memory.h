@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/sampling.h"
-#include "model/cuda/coded_caches.h"
-#include "model/cuda/sites.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/sampling/sampling.h"
+#include "model/cuda/coded_cache.h"
+#include "model/cuda/linear.h"
 #include "model/forward.h"
 #include "model/kv_pages.h"
 
@@ -24,7 +24,7 @@ struct CudaKvMemory {
   std::vector<cuda::KvPool> pools;  // per layer, or none
   cuda::Buffer page_table;          // int32 [sequences][pages of a sequence]
   cuda::PageTable table;
-  std::unique_ptr<CudaCodedCaches> coded;  // or null: fp16
+  std::unique_ptr<CudaCodedCache> coded;  // or null: fp16
 };
 
 struct CudaMemory {
@@ -45,7 +45,7 @@ struct CudaMemory {
   int64_t max_rows, logit_rows;  // of a batch; of logits that are computed together
   int64_t history_stride;        // ids of a sequence that sampling can remember
   CudaKvMemory cache;
-  CudaSites sites;
+  CudaLinear linear;
   std::vector<Gains> gains;  // by layer
   cuda::Buffer final_gain;
   std::vector<Rope> ropes;           // as ModelConfig::ropes

@@ -68,7 +68,7 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages)
     slot.chosen = cuda::PinnedBuffer(static_cast<uint64_t>(memory_->logit_rows) * sizeof(int32_t));
   }
   upload_constants();
-  build_step();
+  build_programs();
 }
 
 CudaExecutor::~CudaExecutor() = default;

@@ -10,10 +10,10 @@
 #include "base/checked.h"
 #include "base/cuda/counted_memory.h"
 #include "formats/product.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"
-#include "model/cuda/sites.h"
+#include "model/cuda/linear.h"
 #include "model/support.h"
 
 namespace walsh {
@@ -25,7 +25,7 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// The most prepared inputs of each shape that one site needs, as the loader will find them.
+// The most prepared inputs of each shape that one activation needs, as the loader will find them.
 class BufferCount {
  public:
   BufferCount(bool folded, const LoadOptions& options) : folded_(folded), options_(options) {}

@@ -6,7 +6,7 @@
 
 #include "arch/config.h"
 #include "formats/weight_source.h"
-#include "model/cuda/sites.h"
+#include "model/cuda/linear.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/model.h"
 
 namespace walsh {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "quantize/product_kernels.h"
+#include "quantize/product/product_kernels.h"
 
 namespace walsh::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "quantize/trellis_forward_impl.h"
+#include "quantize/trellis/trellis_forward_impl.h"
 
 namespace walsh::detail {
 namespace {

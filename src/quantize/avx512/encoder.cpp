@@ -1,5 +1,5 @@
 #define WALSH_LANES 16
-#include "quantize/encoder_impl.h"
+#include "quantize/scalar/encoder_impl.h"
 
 namespace walsh::detail {
 

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "quantize/multiply_add_impl.h"
+#include "quantize/feedback/multiply_add_impl.h"
 
 namespace walsh::detail {
 namespace {

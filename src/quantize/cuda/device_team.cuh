@@ -113,19 +113,19 @@ struct DeviceBlock {
   }
 };
 
-template <GroupKind kKind, int kSteps>
+template <GroupKind kKind, int kThresholds>
 __global__ void __launch_bounds__(threads_of(kKind))
     encode_kernel(const __grid_constant__ PassArgs args) {
   extern __shared__ __align__(16) unsigned char memory[];
-  encode_span<DeviceBlock, kKind, kSteps>(DeviceBlock{}, args, blockIdx.x,
-                                          reinterpret_cast<std::byte*>(memory));
+  encode_span<DeviceBlock, kKind, kThresholds>(DeviceBlock{}, args, blockIdx.x,
+                                               reinterpret_cast<std::byte*>(memory));
 }
 
-template <GroupKind kKind, int kSteps>
+template <GroupKind kKind, int kThresholds>
 void launch(const PassArgs& args, int64_t rows, Stream stream) {
   const auto blocks = static_cast<unsigned>(rows * args.spans);
   const size_t shared = span_layout(kKind, args.span).bytes;
-  const auto kernel = encode_kernel<kKind, kSteps>;
+  const auto kernel = encode_kernel<kKind, kThresholds>;
   allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "encoder");
   kernel<<<blocks, threads_of(kKind), shared, stream>>>(args);
   check_launch("encoder");
@@ -133,8 +133,8 @@ void launch(const PassArgs& args, int64_t rows, Stream stream) {
 
 // For the number of thresholds that a codebook has.
 template <GroupKind kKind>
-void launch_steps(int steps, const PassArgs& args, int64_t rows, Stream stream) {
-  switch (steps) {
+void launch_thresholds(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  switch (thresholds) {
     case 1:
       return launch<kKind, 1>(args, rows, stream);
     case 3:

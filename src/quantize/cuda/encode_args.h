@@ -5,12 +5,12 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kMaxSteps = 7;      // thresholds above zero
-inline constexpr int kStarts = 10;       // of the scale search
-inline constexpr int kRounds = 6;        // of assignment and refit per start
-inline constexpr int kSpan = 1024;       // columns that a block works on
-inline constexpr int kUnit = 32;         // columns of the packing unit and of the shortest segment
-inline constexpr int kLeastPower = -76;  // exponents in SearchRule::power_mantissa
+inline constexpr int kMaxThresholds = 7;  // thresholds above zero
+inline constexpr int kStarts = 10;        // of the scale search
+inline constexpr int kRounds = 6;         // of assignment and refit per start
+inline constexpr int kSpan = 1024;        // columns that a block works on
+inline constexpr int kUnit = 32;          // columns of the packing unit and of the shortest segment
+inline constexpr int kLeastPower = -76;   // exponents in SearchRule::power_mantissa
 inline constexpr int kPowers = 80;
 
 // How the columns of a span are cut into scale groups; each kind is a kernel.
@@ -24,8 +24,8 @@ enum class GroupKind : uint8_t {
 
 // A codebook that is symmetric about 0, by magnitude.
 struct Levels {
-  float magnitude[kMaxSteps + 1];  // ascending; the first is 0 in a codebook of odd size
-  float midpoint[kMaxSteps];       // between neighbours; infinite where there is no further level
+  float magnitude[kMaxThresholds + 1];  // ascending; the first is 0 in a codebook of odd size
+  float midpoint[kMaxThresholds];  // between neighbours; infinite where there is no further level
   uint64_t codes;                  // nibble 8 * (not positive) + index of the magnitude
   uint32_t zero_code;              // of a group with scale 0
 };

@@ -4,8 +4,8 @@
 namespace walsh::cuda::encoding {
 
 // The interleaved formats have 3 bits: at most three thresholds above zero.
-void launch_offset(int steps, const PassArgs& args, int64_t rows, Stream stream) {
-  if (steps == 1) {
+void launch_offset(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  if (thresholds == 1) {
     launch<GroupKind::offset, 1>(args, rows, stream);
   } else {
     launch<GroupKind::offset, 3>(args, rows, stream);

@@ -71,16 +71,17 @@ void launch_absmax(const PassArgs& args, int64_t rows, Stream stream) {
   launch<GroupKind::absmax, 1>(args, rows, stream);
 }
 
-void launch_pass(GroupKind kind, int steps, const PassArgs& args, int64_t rows, Stream stream) {
+void launch_pass(GroupKind kind, int thresholds, const PassArgs& args, int64_t rows,
+                 Stream stream) {
   switch (kind) {
     case GroupKind::plain:
-      return launch_plain(steps, args, rows, stream);
+      return launch_plain(thresholds, args, rows, stream);
     case GroupKind::offset:
-      return launch_offset(steps, args, rows, stream);
+      return launch_offset(thresholds, args, rows, stream);
     case GroupKind::sub_groups:
       return launch_sub_groups(args, rows, stream);
     case GroupKind::row:
-      return launch_row(steps, args, rows, stream);
+      return launch_row(thresholds, args, rows, stream);
     case GroupKind::absmax:
       return launch_absmax(args, rows, stream);
   }

@@ -3,8 +3,8 @@
 
 namespace walsh::cuda::encoding {
 
-void launch_plain(int steps, const PassArgs& args, int64_t rows, Stream stream) {
-  launch_steps<GroupKind::plain>(steps, args, rows, stream);
+void launch_plain(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  launch_thresholds<GroupKind::plain>(thresholds, args, rows, stream);
 }
 
 }  // namespace walsh::cuda::encoding

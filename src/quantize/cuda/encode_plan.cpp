@@ -8,8 +8,8 @@
 
 #include "base/checked.h"
 #include "quantize/cuda/span_memory.h"
-#include "quantize/encoder_codebook.h"
-#include "quantize/encoder_search.h"
+#include "quantize/scalar/encoder_codebook.h"
+#include "quantize/scalar/encoder_search.h"
 
 namespace walsh::cuda::encoding {
 namespace {
@@ -30,7 +30,7 @@ std::optional<GroupKind> kind_of(const Format& format, const ScalarCode& code) {
 
 }  // namespace
 
-std::optional<Levels> levels_of(const ScalarCode& code, int& steps) {
+std::optional<Levels> levels_of(const ScalarCode& code, int& thresholds) {
   const detail::Codebook codebook(code);
   const detail::Ladder ladder = codebook.ladder(1, 1);
   const int count = ladder.count;
@@ -38,14 +38,14 @@ std::optional<Levels> levels_of(const ScalarCode& code, int& steps) {
     if (ladder.levels[i] != -ladder.levels[count - 1 - i]) return std::nullopt;
   }
   const int magnitudes = (count + 1) / 2;
-  steps = magnitudes - 1;
+  thresholds = magnitudes - 1;
   Levels levels{};
-  std::fill_n(levels.midpoint, kMaxSteps, std::numeric_limits<float>::infinity());
-  for (int k = 0; k <= kMaxSteps; ++k) {
+  std::fill_n(levels.midpoint, kMaxThresholds, std::numeric_limits<float>::infinity());
+  for (int k = 0; k <= kMaxThresholds; ++k) {
     const int index = std::min(k, magnitudes - 1);
     const int positive = count / 2 + index, negative = (count - 1) / 2 - index;
     levels.magnitude[k] = ladder.levels[positive];
-    if (k < steps) levels.midpoint[k] = ladder.thresholds[positive];
+    if (k < thresholds) levels.midpoint[k] = ladder.thresholds[positive];
     const uint64_t positive_code = codebook.code(static_cast<uint8_t>(positive));
     const uint64_t negative_code = codebook.code(static_cast<uint8_t>(negative));
     levels.codes |= positive_code << (4 * k) | negative_code << (4 * (8 + k));
@@ -112,11 +112,11 @@ std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation
   plan.kind = *kind;
   PassArgs& args = plan.args;
   if (plan.kind != GroupKind::absmax) {
-    const std::optional<Levels> levels = levels_of(code, plan.steps);
+    const std::optional<Levels> levels = levels_of(code, plan.thresholds);
     if (!levels) return {};
     args.levels = *levels;
-    plan.steps = plan.steps <= 1 ? 1 : plan.steps <= 3 ? 3 : kMaxSteps;
-    if (plan.kind == GroupKind::sub_groups) plan.steps = 3;
+    plan.thresholds = plan.thresholds <= 1 ? 1 : plan.thresholds <= 3 ? 3 : kMaxThresholds;
+    if (plan.kind == GroupKind::sub_groups) plan.thresholds = 3;
   }
   args.stage = pass == 0 ? kTooLarge : kTooLargeInResidual;
   args.padded = padded;

@@ -8,13 +8,13 @@
 
 #include "formats/tensor.h"
 #include "quantize/cuda/encode_args.h"
-#include "quantize/encoder.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh::cuda::encoding {
 
 struct PassPlan {
   GroupKind kind = GroupKind::plain;
-  int steps = 1;               // thresholds above zero that the kernel looks at
+  int thresholds = 1;          // thresholds above zero that the kernel looks at
   PassArgs args = {};          // constants; pointers and source are set per launch
   std::vector<float> factors;  // of the rotation, [padded]; empty: not rotated
   uint64_t shared_bytes = 0;   // per block
@@ -28,7 +28,7 @@ std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation
 
 // The codebook by magnitude; nothing if it is not symmetric. `steps` is the number of its
 // thresholds above zero.
-std::optional<Levels> levels_of(const ScalarCode& code, int& steps);
+std::optional<Levels> levels_of(const ScalarCode& code, int& thresholds);
 // Of the columns of a row: sign / sqrt(size of its segment).
 std::vector<float> rotation_factors(const Rotation& rotation, int64_t padded);
 

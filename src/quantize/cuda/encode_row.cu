@@ -3,8 +3,8 @@
 
 namespace walsh::cuda::encoding {
 
-void launch_row(int steps, const PassArgs& args, int64_t rows, Stream stream) {
-  launch_steps<GroupKind::row>(steps, args, rows, stream);
+void launch_row(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  launch_thresholds<GroupKind::row>(thresholds, args, rows, stream);
 }
 
 }  // namespace walsh::cuda::encoding

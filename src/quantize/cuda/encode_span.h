@@ -7,7 +7,7 @@
 namespace walsh::cuda::encoding {
 
 // Code of one element; `value` gets its decoded value.
-template <GroupKind kKind, int kSteps>
+template <GroupKind kKind, int kThresholds>
 WALSH_LANE uint32_t assign(const PassArgs& args, const GroupFit& fit, float x, float& value) {
   if constexpr (kKind == GroupKind::absmax) {
     const float q = x * fit.assigned;
@@ -29,7 +29,7 @@ WALSH_LANE uint32_t assign(const PassArgs& args, const GroupFit& fit, float x, f
     float level = args.levels.magnitude[0];
     int index = v > 0 ? 0 : 8;
     WALSH_UNROLL
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = 0; k < kThresholds; ++k) {
       const bool above = key > args.levels.midpoint[k] * fit.assigned;
       level = above ? args.levels.magnitude[k + 1] : level;
       index += above ? 1 : 0;
@@ -97,7 +97,7 @@ struct alignas(8) EightCodes {
 
 // codes <- those of the span; place.values <- the decoded values, transformed over distances 1
 // to 4.
-template <class Block, GroupKind kKind, int kSteps>
+template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const SpanPlace& place,
                             uint8_t* codes) {
   for (int c = kEight * block.thread(); c < place.columns; c += kEight * block.threads()) {
@@ -107,7 +107,7 @@ WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const Span
     EightCodes out;
     WALSH_UNROLL
     for (int k = 0; k < kEight; ++k)
-      out.v[k] = static_cast<uint8_t>(assign<kKind, kSteps>(args, fit, x.v[k], v[k]));
+      out.v[k] = static_cast<uint8_t>(assign<kKind, kThresholds>(args, fit, x.v[k], v[k]));
     if (args.block != 0) transform_eight(v);
     store_eight(place.values + c, v);
     *reinterpret_cast<EightCodes*>(codes + c) = out;
@@ -115,7 +115,7 @@ WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const Span
 }
 
 // `index` counts the spans of all rows.
-template <class Block, GroupKind kKind, int kSteps>
+template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void encode_span(const Block& block, const PassArgs& args, uint32_t index,
                             std::byte* memory) {
   const SpanLayout layout = span_layout(kKind, args.span);
@@ -131,9 +131,9 @@ WALSH_LANE void encode_span(const Block& block, const PassArgs& args, uint32_t i
   auto* codes = reinterpret_cast<uint8_t*>(memory + layout.codes);
 
   const double norm = load_span(block, args, place);
-  find_scales<Block, kKind, kSteps>(block, args, place);
+  find_scales<Block, kKind, kThresholds>(block, args, place);
   block.sync();
-  assign_span<Block, kKind, kSteps>(block, args, place, codes);
+  assign_span<Block, kKind, kThresholds>(block, args, place, codes);
   block.sync();
   pack_span(block, args, place, codes);
   const double error = finish_span(block, args, place);

@@ -9,7 +9,7 @@
 #include "quantize/cuda/encode_launch.h"
 #include "quantize/cuda/encode_plan.h"
 #include "quantize/cuda/slice_stream.h"
-#include "quantize/encode_source.h"
+#include "quantize/encode/encode_source.h"
 
 namespace walsh::cuda {
 namespace {
@@ -232,7 +232,7 @@ void GpuEncoder::Impl::encode_slice(const std::vector<PassPlan>& plans, const En
     args.residual = last ? nullptr : residual.as<float>();
     args.norms = pass == 0 ? norms.as<double>() : nullptr;
     args.errors = errors.as<double>();
-    encoding::launch_pass(plans[pass].kind, plans[pass].steps, args, rows, slices.stream());
+    encoding::launch_pass(plans[pass].kind, plans[pass].thresholds, args, rows, slices.stream());
     if (pass == 0) {
       encoding::launch_sum(norms.as<double>(), rows * args.spans, &totals.as<Totals>()->norm,
                            slices.stream());

@@ -10,7 +10,7 @@
 #include "base/cuda/device.h"
 #include "base/thread_pool.h"
 #include "formats/tensor.h"
-#include "quantize/encoder.h"
+#include "quantize/scalar/encoder.h"
 
 namespace walsh::cuda {
 
@@ -58,7 +58,7 @@ class GpuEncoder {
                         std::span<const float> column_scales, double* squared_error,
                         double* squared_norm);
 
-  // add_column_norms (quantize/balance.h) of a plain matrix, with the same bits.
+  // add_column_norms (quantize/source/balance.h) of a plain matrix, with the same bits.
   void add_column_norms(const Tensor& source, std::span<double> norms);
 
  private:

@@ -1,5 +1,6 @@
-// The scales, offsets and sub-scales of the groups of a span, as RowEncoder (quantize/encoder.cpp)
-// finds them; one function per GroupKind. Compiles for the device and the host (lane_math.h).
+// The scales, offsets and sub-scales of the groups of a span, as RowEncoder
+// (quantize/scalar/encoder.cpp) finds them; one function per GroupKind. Compiles for the device and
+// the host (lane_math.h).
 //
 // Block is the set of threads that does it: team() is the caller's team, team_index() of teams();
 // sync() waits for all.
@@ -74,9 +75,9 @@ WALSH_LANE uint16_t mean_offset(const Team& team, const float* x, int chunks, in
 
 // The offset's correction by the mean of what is left, and the scale refitted to it: true if that
 // is better. `left` is summed in the order of the elements, in double.
-template <class Block, int kSteps, class Values>
+template <class Block, int kThresholds, class Values>
 WALSH_LANE bool refine_offset(const typename Block::Team& team, const PassArgs& args,
-                              const GroupSearch<typename Block::Team, kSteps, Values>& search,
+                              const GroupSearch<typename Block::Team, kThresholds, Values>& search,
                               const float* x, double* differences, int n, int exponent, bool wanted,
                               GroupScale& scale, uint16_t& offset) {
   using Team = typename Block::Team;
@@ -95,8 +96,8 @@ WALSH_LANE bool refine_offset(const typename Block::Team& team, const PassArgs& 
   Values values;
   values.chunks = n / kLanes;
   values.load(team, x, factor, Team::from_half(half) * factor);
-  const GroupSearch<Team, kSteps, Values> again(team, args.levels, args.rule, values, n, exponent,
-                                                kLargestHalf);
+  const GroupSearch<Team, kThresholds, Values> again(team, args.levels, args.rule, values, n,
+                                                     exponent, kLargestHalf);
   GroupScale refitted = again.stored(again.refit(scale.decoded, wanted));
   refitted.error = again.error(refitted);
   if (!wanted || !(refitted.error < scale.error) || refitted.half == 0) return false;
@@ -105,7 +106,7 @@ WALSH_LANE bool refine_offset(const typename Block::Team& team, const PassArgs& 
   return true;
 }
 
-template <class Block, int N, int kSteps, bool kAll>
+template <class Block, int N, int kThresholds, bool kAll>
 WALSH_LANE void find_group(const Block& block, const PassArgs& args, const SpanPlace& place,
                            int group, int n) {
   using Team = typename Block::Team;
@@ -121,15 +122,15 @@ WALSH_LANE void find_group(const Block& block, const PassArgs& args, const SpanP
   uint16_t offset = 0;
   if (kOffset && !args.rule.sigma) offset = mean_offset(team, x, chunks, n, exponent);
   values.load(team, x, factor, Team::from_half(offset) * factor);
-  const GroupSearch<Team, kSteps, Values> search(team, args.levels, args.rule, values, n, exponent,
-                                                 kLargestHalf);
+  const GroupSearch<Team, kThresholds, Values> search(team, args.levels, args.rule, values, n,
+                                                      exponent, kLargestHalf);
   GroupScale scale = search.find();
   if constexpr (kOffset) {
     const bool refine = args.rule.all_starts && scale.half != 0;
     if (team.any(refine)) {
-      refine_offset<Block, kSteps, Values>(team, args, search, x,
-                                           place.doubles + group * N * kLanes, n, exponent, refine,
-                                           scale, offset);
+      refine_offset<Block, kThresholds, Values>(team, args, search, x,
+                                                place.doubles + group * N * kLanes, n, exponent,
+                                                refine, scale, offset);
     }
   }
   if (!team.leads() || n == 0) return;
@@ -142,16 +143,16 @@ WALSH_LANE void find_group(const Block& block, const PassArgs& args, const SpanP
 }
 
 // N chunks per group: 8 (no offset) or 16 (with one).
-template <class Block, int N, int kSteps>
+template <class Block, int N, int kThresholds>
 WALSH_LANE void find_groups(const Block& block, const PassArgs& args, const SpanPlace& place) {
   constexpr int kColumns = N * kLanes;
   for (int group = block.team_index(); group < args.span / kColumns; group += block.teams()) {
     const int n = group_length(place, group * kColumns, kColumns);
     // Not n == kColumns: ptxas 13.0 takes that from the clamp of n, as never true (seen on sm_90a).
     if (block.team().all((group + 1) * kColumns <= place.columns)) {
-      find_group<Block, N, kSteps, true>(block, args, place, group, n);
+      find_group<Block, N, kThresholds, true>(block, args, place, group, n);
     } else {
-      find_group<Block, N, kSteps, false>(block, args, place, group, n);
+      find_group<Block, N, kThresholds, false>(block, args, place, group, n);
     }
   }
 }
@@ -185,7 +186,7 @@ WALSH_LANE float largest_square(const Team& team, const float* x, int subs, floa
 
 // A group of 256 with an offset and a scale d, a power of two, times a sub-scale per 32 columns.
 // Columns behind the row are zeros and change no maximum.
-template <class Block, int kSteps>
+template <class Block, int kThresholds>
 WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
                                       const SpanPlace& place, int group) {
   using Team = typename Block::Team;
@@ -213,8 +214,8 @@ WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
   for (int s = 0; s < kSubGroups; ++s) {
     Values values;
     values.load(team, x + s * kUnit, factor, shift);
-    const GroupSearch<Team, kSteps, Values> search(team, args.levels, args.rule, values, kUnit,
-                                                   stored, limit);
+    const GroupSearch<Team, kThresholds, Values> search(team, args.levels, args.rule, values, kUnit,
+                                                        stored, limit);
     const GroupScale scale = search.find();
     if (!team.leads() || s * kUnit >= n) continue;
     const int sub = group * kSubGroups + s;
@@ -228,11 +229,11 @@ WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
   args.offsets[index] = offset;
 }
 
-template <class Block, int kSteps>
+template <class Block, int kThresholds>
 WALSH_LANE void find_sub_groups(const Block& block, const PassArgs& args, const SpanPlace& place) {
   const int groups = args.span / (kSubGroups * kUnit);
   for (int group = block.team_index(); group < groups; group += block.teams())
-    find_sub_group_scales<Block, kSteps>(block, args, place, group);
+    find_sub_group_scales<Block, kThresholds>(block, args, place, group);
 }
 
 // q8_0 and q4_0: the scale of 32 values comes from the first one of largest magnitude, `largest`.
@@ -278,7 +279,7 @@ WALSH_LANE void find_absmax(const Block& block, const PassArgs& args, const Span
 }
 
 // One group per row, which is the span; the starts are shared out over the warps.
-template <class Block, int kSteps>
+template <class Block, int kThresholds>
 WALSH_LANE void find_row(const Block& block, const PassArgs& args, const SpanPlace& place) {
   using Team = typename Block::Team;
   using Values = MemoryValues<Team>;
@@ -297,8 +298,8 @@ WALSH_LANE void find_row(const Block& block, const PassArgs& args, const SpanPla
   const Values values{team, place.values, n / kLanes};
   const int starts = args.rule.all_starts ? kStarts : 1;
   if (block.warp() < starts) {
-    const GroupSearch<Team, kSteps, Values> search(team, args.levels, args.rule, values, n,
-                                                   exponent, kLargestHalf);
+    const GroupSearch<Team, kThresholds, Values> search(team, args.levels, args.rule, values, n,
+                                                        exponent, kLargestHalf);
     const bool open = search.rms() > 0;
     for (int s = block.warp(); s < starts; s += block.warps()) {
       const GroupScale c = !args.rule.all_starts ? search.find()
@@ -311,21 +312,21 @@ WALSH_LANE void find_row(const Block& block, const PassArgs& args, const SpanPla
   if (block.thread() != 0) return;
   GroupScale best = trials[0];
   for (int s = 1; s < starts; ++s)
-    GroupSearch<Team, kSteps, Values>::keep_better(best, trials[s]);
+    GroupSearch<Team, kThresholds, Values>::keep_better(best, trials[s]);
   place.fits[0] = {1, 0, best.assigned, Team::from_half(best.half), 0, best.half == 0};
   args.scales[place.row] = best.half;
 }
 
-template <class Block, GroupKind kKind, int kSteps>
+template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void find_scales(const Block& block, const PassArgs& args, const SpanPlace& place) {
   if constexpr (kKind == GroupKind::plain) {
-    find_groups<Block, 8, kSteps>(block, args, place);
+    find_groups<Block, 8, kThresholds>(block, args, place);
   } else if constexpr (kKind == GroupKind::offset) {
-    find_groups<Block, 16, kSteps>(block, args, place);
+    find_groups<Block, 16, kThresholds>(block, args, place);
   } else if constexpr (kKind == GroupKind::sub_groups) {
-    find_sub_groups<Block, kSteps>(block, args, place);
+    find_sub_groups<Block, kThresholds>(block, args, place);
   } else if constexpr (kKind == GroupKind::row) {
-    find_row<Block, kSteps>(block, args, place);
+    find_row<Block, kThresholds>(block, args, place);
   } else {
     find_absmax<Block>(block, args, place);
   }

@@ -1,7 +1,7 @@
-// The scale search of one group by a team of 16 lanes, the same bits as quantize/encoder_search.cpp
-// gives: there a sum is 16 partial sums, element i in sum i % 16, added pairwise. Lane l therefore
-// holds elements l, l + 16, ...: its own additions are those of partial sum l, and the lanes' sums
-// meet in the same tree.
+// The scale search of one group by a team of 16 lanes, the same bits as
+// quantize/scalar/encoder_search.cpp gives: there a sum is 16 partial sums, element i in sum i %
+// 16, added pairwise. Lane l therefore holds elements l, l + 16, ...: its own additions are those
+// of partial sum l, and the lanes' sums meet in the same tree.
 //
 // A codebook is symmetric, so levels are looked up by magnitude, with half the comparisons;
 // products and squares do not see the sign.
@@ -83,20 +83,20 @@ WALSH_LANE uint16_t saturated_half(float value, float largest) {
   return half == 0x8000u ? uint16_t{0} : half;
 }
 
-// The magnitude among kSteps + 1 whose thresholds the key exceeds.
-template <class Team, int kSteps>
-WALSH_LANE typename Team::Float choose(const float (&thresholds)[kSteps],
-                                       const float (&magnitudes)[kSteps + 1],
+// The magnitude among kThresholds + 1 whose thresholds the key exceeds.
+template <class Team, int kThresholds>
+WALSH_LANE typename Team::Float choose(const float (&thresholds)[kThresholds],
+                                       const float (&magnitudes)[kThresholds + 1],
                                        typename Team::Float key) {
   typename Team::Float level = Team::broadcast(magnitudes[0]);
   WALSH_UNROLL
-  for (int k = 0; k < kSteps; ++k)
+  for (int k = 0; k < kThresholds; ++k)
     level = Team::select(key > thresholds[k], Team::broadcast(magnitudes[k + 1]), level);
   return level;
 }
 
 // What is stored is scale * 2^exponent, at most `largest`.
-template <class Team, int kSteps, class Values>
+template <class Team, int kThresholds, class Values>
 class GroupSearch {
  public:
   using Float = typename Team::Float;
@@ -171,11 +171,11 @@ class GroupSearch {
 
   // Sum of (x - level(x))^2.
   WALSH_LANE float error(const GroupScale& c) const {
-    float thresholds[kSteps], magnitudes[kSteps + 1];
+    float thresholds[kThresholds], magnitudes[kThresholds + 1];
     scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
     Float squares{};
     values_.each([&](int, Float a, Float key) {
-      const Float difference = a - choose<Team, kSteps>(thresholds, magnitudes, key);
+      const Float difference = a - choose<Team, kThresholds>(thresholds, magnitudes, key);
       squares += difference * difference;
     });
     const float total = team_.sum(squares);
@@ -185,10 +185,10 @@ class GroupSearch {
   // f(chunk, x - level(x)), with its sign.
   template <class F>
   WALSH_LANE void differences(const GroupScale& c, F f) const {
-    float thresholds[kSteps], magnitudes[kSteps + 1];
+    float thresholds[kThresholds], magnitudes[kThresholds + 1];
     scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
     values_.each([&](int i, Float a, Float key) {
-      const Float difference = a - choose<Team, kSteps>(thresholds, magnitudes, key);
+      const Float difference = a - choose<Team, kThresholds>(thresholds, magnitudes, key);
       f(i, Team::select(key != a, -difference, difference));
     });
   }
@@ -209,22 +209,22 @@ class GroupSearch {
     return static_cast<float>(sqrt(static_cast<double>(squares) / static_cast<double>(n)));
   }
 
-  WALSH_LANE void scale_levels(float scale, float level_scale, float (&thresholds)[kSteps],
-                               float (&magnitudes)[kSteps + 1]) const {
+  WALSH_LANE void scale_levels(float scale, float level_scale, float (&thresholds)[kThresholds],
+                               float (&magnitudes)[kThresholds + 1]) const {
     WALSH_UNROLL
-    for (int k = 0; k < kSteps; ++k)
+    for (int k = 0; k < kThresholds; ++k)
       thresholds[k] = levels_.midpoint[k] * scale;
     WALSH_UNROLL
-    for (int k = 0; k <= kSteps; ++k)
+    for (int k = 0; k <= kThresholds; ++k)
       magnitudes[k] = levels_.magnitude[k] * level_scale;
   }
 
   WALSH_LANE Sums products(float scale) const {
-    float thresholds[kSteps], magnitudes[kSteps + 1];
+    float thresholds[kThresholds], magnitudes[kThresholds + 1];
     scale_levels(scale, 1, thresholds, magnitudes);
     Float xq{}, qq{};
     values_.each([&](int, Float a, Float key) {
-      const Float level = choose<Team, kSteps>(thresholds, magnitudes, key);
+      const Float level = choose<Team, kThresholds>(thresholds, magnitudes, key);
       xq += a * level;
       qq += level * level;
     });

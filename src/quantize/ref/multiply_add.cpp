@@ -1,4 +1,4 @@
-#include "quantize/multiply_add.h"
+#include "quantize/feedback/multiply_add.h"
 
 #include <cmath>
 

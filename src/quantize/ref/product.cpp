@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "quantize/product_kernels.h"
+#include "quantize/product/product_kernels.h"
 
 namespace walsh::detail {
 

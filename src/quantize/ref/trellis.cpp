@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "quantize/trellis_kernels.h"
+#include "quantize/trellis/trellis_kernels.h"
 
 namespace walsh::detail {
 

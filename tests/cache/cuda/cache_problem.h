@@ -294,7 +294,7 @@ class DeviceProblem {
   // A prompt.
   std::vector<float> attend() const {
     return attend([&](const CodedAttention& call) {
-      attend_prompt(call, fresh, p_.c.border() > 0 ? old : FreshRows{}, p_.c.position, nullptr);
+      attend_prefill(call, fresh, p_.c.border() > 0 ? old : FreshRows{}, p_.c.position, nullptr);
     });
   }
   // Rows of decoding, twice over the same scratch, which must give the same bits.
@@ -303,7 +303,7 @@ class DeviceProblem {
     const AttentionScratch scratch(p_.c.rows, heads, p_.c.kv_heads, p_.c.dim);
     const auto once = [&] {
       return attend(
-          [&](const CodedAttention& call) { attend_rows(call, longest, scratch, nullptr); });
+          [&](const CodedAttention& call) { attend_decode(call, longest, scratch, nullptr); });
     };
     const std::vector<float> first = once(), second = once();
     EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);

@@ -60,7 +60,7 @@ void expect_rows(const CacheTypes& types, int dim, int rotated, int heads, int k
   const auto sin = normal_values(kPositions * pairs, random);
   const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
 
-  const CodedCache cache(types, kv_heads, dim, 1, kSequences);
+  const CodedLayer cache(types, kv_heads, dim, 1, kSequences);
   CodedView view = cache.view({}, nullptr);
   std::vector<int32_t> positions, sequences;
   for (int64_t t = 0; t < m; ++t) {
@@ -145,7 +145,7 @@ TEST_F(GpuKeepRows, GiveTheBitsOfTheCpu) {
 TEST_F(GpuKeepRows, RingsHoldWhatAQuerySees) {
   const CacheType& type = get_cache_type("kt2");
   for (const int64_t window : {0, 31, 32, 33, 1000}) {
-    const CodedView view = CodedCache({&type, &type, window}, 1, 64, 1, 1).view({}, nullptr);
+    const CodedView view = CodedLayer({&type, &type, window}, 1, 64, 1, 1).view({}, nullptr);
     EXPECT_GE(view.ring, window + kCacheUnit + 1);
     EXPECT_EQ(view.ring % kCacheTile, 0);
   }

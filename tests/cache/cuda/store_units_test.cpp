@@ -328,7 +328,7 @@ TEST(GpuStoreUnitsCode, IsThatOfTheType) {
     EXPECT_EQ(code.absmax, type->name == "q8_0" || type->name == "q4_0") << type->name;
     EXPECT_EQ(code.mirrored, type->name == "kt4") << type->name;
     if (!type->coded || code.absmax) continue;
-    EXPECT_EQ(code.steps, (1 << type->code.bits) / 2 - 1) << type->name;
+    EXPECT_EQ(code.thresholds, (1 << type->code.bits) / 2 - 1) << type->name;
   }
   EXPECT_THROW(group_code(get_cache_type("tq3_0:seed")), Error);
 }

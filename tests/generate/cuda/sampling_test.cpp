@@ -1,4 +1,4 @@
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 #include <gtest/gtest.h>
 

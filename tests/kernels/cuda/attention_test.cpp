@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "kernels/cuda/attention_prompt.h"
+#include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/random_weights.h"
 #include "kernels/ops.h"
 #include "walsh/error.h"
@@ -24,9 +24,9 @@ using test::to_host;
 constexpr uint16_t kNaN = 0x7e00;
 constexpr float kUntouched = -7.0f;
 
-// `prompt` takes the device's best kernel, `prompt_tiles` the one that all devices have.
-enum class Kernel { decode, prompt, prompt_tiles };
-constexpr Kernel kPrompts[] = {Kernel::prompt, Kernel::prompt_tiles};
+// `prompt` takes the device's best kernel, `prefill_mma` the one that all devices have.
+enum class Kernel { decode, prompt, prefill_mma };
+constexpr Kernel kPrompts[] = {Kernel::prompt, Kernel::prefill_mma};
 
 struct Shape {
   int head_dim, heads, kv_heads;
@@ -159,12 +159,12 @@ struct Problem {
       const Buffer out = to_device(untouched);
       call.out = out.as<float>();
       if (kernel == Kernel::prompt) {
-        attend_prompt(call, nullptr);
-      } else if (kernel == Kernel::prompt_tiles) {
-        detail::launch_prompt_tiles(detail::prompt_args(call), nullptr);
+        attend_prefill(call, nullptr);
+      } else if (kernel == Kernel::prefill_mma) {
+        detail::launch_prefill_mma(detail::prefill_args(call), nullptr);
       } else {
-        attend_rows(call, std::max(longest, *std::max_element(lengths.begin(), lengths.end())),
-                    scratch, nullptr);
+        attend_decode(call, std::max(longest, *std::max_element(lengths.begin(), lengths.end())),
+                      scratch, nullptr);
       }
       synchronize(nullptr);
       std::vector<float> result = to_host<float>(out);
@@ -291,7 +291,7 @@ TEST_F(GpuAttention, CapsLogitsAsTheCpu) {
         const auto seed = static_cast<uint64_t>(dim);
         run(Problem({dim, 9, 1, window}, {1, 17, 130, 517}, seed, size), {Kernel::decode});
         run(Problem({dim, 2, 1, window}, 200, 150, seed, size),
-            {Kernel::prompt, Kernel::prompt_tiles});
+            {Kernel::prompt, Kernel::prefill_mma});
       }
     }
   }
@@ -334,13 +334,13 @@ void expect_visible(Kernel kernel, int64_t window) {
 }
 
 TEST_F(GpuAttention, SeesEveryVisiblePositionOnce) {
-  for (const Kernel kernel : {Kernel::decode, Kernel::prompt, Kernel::prompt_tiles})
+  for (const Kernel kernel : {Kernel::decode, Kernel::prompt, Kernel::prefill_mma})
     for (const int64_t window : {0, 1, 60, 64, 131})
       expect_visible(kernel, window);
 }
 
 TEST_F(GpuAttention, NanQueriesStayInTheirRow) {
-  for (const Kernel kernel : {Kernel::decode, Kernel::prompt, Kernel::prompt_tiles}) {
+  for (const Kernel kernel : {Kernel::decode, Kernel::prompt, Kernel::prefill_mma}) {
     const bool prompt = kernel != Kernel::decode;
     Problem p = prompt ? Problem({64, 2, 1, 0}, 100, 70, 41) : Problem({64, 2, 1, 0}, {90, 80}, 41);
     const auto clean = p.run(kernel);

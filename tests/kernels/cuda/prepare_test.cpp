@@ -5,8 +5,8 @@
 #include <iterator>
 #include <limits>
 
-#include "kernels/cuda/products.h"
-#include "product_data.h"
+#include "gemv_data.h"
+#include "kernels/cuda/gemv/gemv.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

@@ -14,7 +14,7 @@
 #include "cuda_buffers.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
-#include "kernels/cuda/prompt.h"
+#include "kernels/cuda/gemm/gemm.h"
 
 namespace walsh::cuda::test {
 
@@ -25,7 +25,7 @@ inline bool scalar_code(const Format& format) {
   return format.passes > 0 && format.code[0].bits > 0;
 }
 
-// The same with product codes, which have no tiles of int8 (multiply_many).
+// The same with product codes, which have no tiles of int8 (int8_gemm).
 inline bool gpu_code(const Format& format) {
   return format.passes > 0 && format.kind != CodeKind::trellis;
 }
@@ -82,8 +82,8 @@ struct RandomWeights {
     }
   }
 
-  RowProduct product() const {
-    RowProduct result;
+  RowMatmul product() const {
+    RowMatmul result;
     for (int p = 0; p < tensor.format->passes; ++p) {
       result.pass[p] = &pass[p];
       result.rotation[p] = tensor.rotation[p];

@@ -1,4 +1,4 @@
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/rows/rows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/weight_side.h"
+#include "kernels/cuda/weight_side/weight_side.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ void expect_product(const char* name, int64_t rows, int64_t cols, int64_t m, boo
   const RandomRows x(m, cols, padded, vector ? DType::f32 : DType::bf16, 6);
   const Buffer bias = to_device(std::vector<float>(static_cast<size_t>(rows), 0.5f));
   const Buffer y = to_device(std::vector<float>(static_cast<size_t>(m * ldy), 2.0f));
-  RowProduct p = w.product();
+  RowMatmul p = w.product();
   p.bias = bias.as<float>();
   p.y = y.as<float>();
   p.ldy = ldy;
@@ -78,7 +78,7 @@ TEST_F(WeightSideTest, refuses_unrotated_weights_large_blocks_and_other_inputs) 
       good(get_format("itq3_s"), 16, 256, 1);
   for (RandomWeights* w : {&plain, &wide, &good})
     w->upload();
-  RowProduct p = plain.product();
+  RowMatmul p = plain.product();
   EXPECT_FALSE(can_rotate_weights({&p, 1}));
   p = wide.product();
   EXPECT_FALSE(can_rotate_weights({&p, 1}));

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gpu_models.h"
-#include "model/cuda/coded_caches.h"
-#include "quantize/checkpoint_source.h"
+#include "model/cuda/coded_cache.h"
+#include "quantize/source/checkpoint_source.h"
 #include "short_run.h"
 #include "walsh/error.h"
 
@@ -178,7 +178,7 @@ TEST_F(CudaCaches, TakeLessMemory) {
   const auto bytes = [&](const char* type) {
     uint64_t sum = 0;
     for (const LayerDesc& layer : config.layers)
-      sum += cuda::CodedCache::bytes(
+      sum += cuda::CodedLayer::bytes(
           types_of(type, type, 32), static_cast<int>(layer.attention.kv_heads),
           static_cast<int>(layer.attention.head_dim), positions / kGpuPagePositions, 1);
     return static_cast<double>(sum);

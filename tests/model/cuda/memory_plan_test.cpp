@@ -8,7 +8,7 @@
 #include "base/cuda/counted_memory.h"
 #include "formats/codec.h"
 #include "gpu_models.h"
-#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"
 #include "model/synthetic.h"
 

@@ -13,8 +13,8 @@
 #include "formats/codec.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
-#include "quantize/open.h"
-#include "quantize/pipeline.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/pipeline/pipeline.h"
 #include "short_run.h"
 
 namespace walsh {

@@ -9,10 +9,10 @@
 #include <limits>
 
 #include "base/half.h"
-#include "quantize/balance.h"
-#include "quantize/compressor.h"
 #include "quantize/cuda/host_team.h"
 #include "quantize/encoded.h"
+#include "quantize/pipeline/compressor.h"
+#include "quantize/source/balance.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -5,9 +5,9 @@
 #include <iterator>
 
 #include "base/cuda/device.h"
-#include "quantize/pipeline.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
-#include "quantize/walsh_file.h"
 #include "walsh/error.h"
 
 namespace walsh {

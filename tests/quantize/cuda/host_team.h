@@ -137,7 +137,7 @@ struct HostBlock {
 };
 
 // Every span of rows [0, rows), as launch_pass does it on the device.
-template <GroupKind kKind, int kSteps>
+template <GroupKind kKind, int kThresholds>
 void run_pass(const PassArgs& args, int64_t rows) {
   struct alignas(16) Piece {
     std::byte bytes[16];
@@ -146,28 +146,28 @@ void run_pass(const PassArgs& args, int64_t rows) {
   std::vector<Piece> memory((bytes + sizeof(Piece) - 1) / sizeof(Piece));
   for (int64_t i = 0; i < rows * args.spans; ++i) {
     std::memset(memory.data(), 0xff, bytes);  // NaN: what is read must have been written
-    encode_span<HostBlock, kKind, kSteps>(HostBlock{}, args, static_cast<uint32_t>(i),
-                                          memory.front().bytes);
+    encode_span<HostBlock, kKind, kThresholds>(HostBlock{}, args, static_cast<uint32_t>(i),
+                                               memory.front().bytes);
   }
 }
 
 template <GroupKind kKind>
-void run_steps(int steps, const PassArgs& args, int64_t rows) {
-  if (steps == 1) return run_pass<kKind, 1>(args, rows);
-  if (steps == 3) return run_pass<kKind, 3>(args, rows);
+void run_thresholds(int thresholds, const PassArgs& args, int64_t rows) {
+  if (thresholds == 1) return run_pass<kKind, 1>(args, rows);
+  if (thresholds == 3) return run_pass<kKind, 3>(args, rows);
   return run_pass<kKind, 7>(args, rows);
 }
 
 inline void run_pass(const PassPlan& plan, const PassArgs& args, int64_t rows) {
   switch (plan.kind) {
     case GroupKind::plain:
-      return run_steps<GroupKind::plain>(plan.steps, args, rows);
+      return run_thresholds<GroupKind::plain>(plan.thresholds, args, rows);
     case GroupKind::offset:
-      return run_steps<GroupKind::offset>(plan.steps, args, rows);
+      return run_thresholds<GroupKind::offset>(plan.thresholds, args, rows);
     case GroupKind::sub_groups:
       return run_pass<GroupKind::sub_groups, 3>(args, rows);
     case GroupKind::row:
-      return run_steps<GroupKind::row>(plan.steps, args, rows);
+      return run_thresholds<GroupKind::row>(plan.thresholds, args, rows);
     case GroupKind::absmax:
       return run_pass<GroupKind::absmax, 1>(args, rows);
   }

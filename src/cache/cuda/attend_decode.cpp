@@ -1,0 +1,75 @@
+#include "cache/cuda/attend_decode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+// fp16 tiles start where the permutation of their pieces does.
+constexpr int64_t kAlignment = 2 * kMaxHeadDim;
+// Of a warp, so that row_blocks blocks find room.
+constexpr int room(int head_dim) {
+  return head_dim * (head_dim == 64 ? 168 : 104);
+}
+
+void set_step(detail::RowsArgs& args, int tiles) {
+  const CodedView& cache = args.cache;
+  const bool halves = cache.keys.bits == 0 || cache.values.bits == 0;
+  const int64_t alignment = halves ? kAlignment : 16;
+  args.most_tiles = tiles;
+  args.values_at = static_cast<int>(round_up(cache.keys.tile_bytes * tiles, alignment));
+  args.stage_bytes =
+      static_cast<int>(round_up(args.values_at + cache.values.tile_bytes * tiles, alignment));
+  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;  // keys and values of the ring
+  args.ring_bytes = static_cast<int>(
+      round_up(std::max(detail::kRowStages * args.stage_bytes, half_tiles), kAlignment));
+}
+
+void fit_step(detail::RowsArgs& args) {
+  int tiles = kPageTiles;
+  do {
+    set_step(args, tiles);
+  } while (args.ring_bytes > room(args.cache.head_dim) && (tiles /= 2) > 0);
+}
+
+}  // namespace
+
+void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream) {
+  if (call.m == 0) return;
+  const CodedView& cache = *call.cache;
+  const int dim = cache.head_dim;
+  if (call.heads <= 0 || call.heads % cache.kv_heads != 0 || call.ldq % 2 != 0 ||
+      call.ldo % 2 != 0 || !is_coded_head(dim) || !(call.scale > 0) || !(call.logit_cap >= 0)) {
+    throw Error(
+        ErrorCode::internal, "GPU cache",
+        fmt::format("{} heads of {} over {}, strides {} and {}, scale {}, cap {}", call.heads, dim,
+                    cache.kv_heads, call.ldq, call.ldo, call.scale, call.logit_cap));
+  }
+  detail::RowsArgs args;
+  args.cache = cache;
+  args.rows = call.rows;
+  args.q = call.q;
+  args.ldq = call.ldq;
+  args.out = call.out;
+  args.ldo = call.ldo;
+  args.group = call.heads / cache.kv_heads;
+  args.tiles = detail::head_tiles(call.heads, cache.kv_heads);
+  args.window = static_cast<int>(call.window);
+  args.cap = detail::logit_cap(call);
+  fit_step(args);
+  args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
+  const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,
+                                              detail::row_blocks(dim), attention_reach(longest));
+  const auto launch = dim == 64    ? detail::launch_rows_64
+                      : dim == 128 ? detail::launch_rows_128
+                                   : detail::launch_rows_256;
+  launch(args, call.m, splits, stream);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,474 @@
+// Decoding over a coded cache, one translation unit per head size: as kernels/cuda/
+// attention/decode.cu, but a warp takes the positions of its part in tiles of 16 of three kinds:
+// stored ones, up to four at a time, fp16 rows of the ring, and the first positions.
+#pragma once
+
+#include "cache/cuda/attend_decode.h"
+#include "cache/cuda/coded_tile.cuh"
+#include "kernels/cuda/attention/parts.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace walsh::cuda::detail {
+
+// Weights of the softmax are 2^6 times as large, so that their products with scales, which are
+// halves, are rarely too small. Where scales are so large that a sum is not finite, the part is
+// done again without.
+inline constexpr float kWeightShift = 6;
+
+template <int Dim>
+struct RowsShape {
+  static constexpr int kWarps = Dim <= 128 ? 4 : 2;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kHalfTileBytes = kCacheTile * TileLayout<Dim>::kRowBytes;
+  static constexpr int kResultStride = Dim + 4;
+  // Results wait behind what finish_part uses.
+  static constexpr int kResults = PartsShape<Dim, kWarps>::kFloats;
+  static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
+};
+
+// What a block and a warp work on. Tiles are counted: stored ones, fp16 ones, the first positions.
+struct RowsPart : PartHeads {
+  int sequence, kv_head;
+  int begin, end;                  // visible positions
+  int first_stored, first_recent;  // tiles of 16 positions
+  int stored, recent;              // how many
+  int first_tile, last_tile;       // of this warp
+
+  template <int Warps>
+  static __device__ RowsPart of_warp(const RowsArgs& args, int warp) {
+    RowsPart p;
+    p.row = static_cast<int>(blockIdx.z);
+    p.kv_head = static_cast<int>(blockIdx.y) / args.tiles;
+    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
+    p.first_head = p.kv_head * args.group + tile * kTileHeads;
+    p.heads = min(kTileHeads, args.group - tile * kTileHeads);
+    const int position = args.rows.positions[p.row];
+    p.end = position + 1;
+    p.sequence = args.rows.sequences[p.row];
+    p.begin = args.window > 0 ? max(0, p.end - args.window) : 0;
+    const int border = stored_end(args.cache, p.sequence, position);
+    p.first_stored = p.begin / kCacheTile;
+    p.stored = max(0, border / kCacheTile - p.first_stored);
+    p.first_recent = max(border, p.begin) / kCacheTile;
+    p.recent = (p.end + kCacheTile - 1) / kCacheTile - p.first_recent;
+    const int tiles = p.stored + p.recent + (border > 0 && args.window == 0 ? 1 : 0);
+    p.active = min(static_cast<int>(gridDim.x), (tiles + Warps - 1) / Warps);
+    const int64_t all = int64_t{p.active} * Warps, index = int64_t{blockIdx.x} * Warps + warp;
+    p.first_tile = static_cast<int>(index * tiles / all);
+    p.last_tile = static_cast<int>((index + 1) * tiles / all);
+    return p;
+  }
+
+  __device__ int last_stored() const { return min(stored, last_tile); }
+  // Stored tiles of a step from `tile` on, which lie in one page; `most` is a power of two.
+  __device__ int step(int tile, int most) const {
+    return min(most - ((first_stored + tile) & (most - 1)), last_stored() - tile);
+  }
+};
+
+// fp16 rows to a tile, those outside [low, high) as zeros.
+template <int Dim>
+__device__ __forceinline__ void copy_rows(const uint16_t* rows, int low, int high, uint32_t shared,
+                                          int lane) {
+  using Layout = TileLayout<Dim>;
+#pragma unroll
+  for (int i = lane; i < kCacheTile * Layout::kPieces; i += 32) {
+    const int row = i / Layout::kPieces, piece = i % Layout::kPieces;
+    copy_async_or_zero(shared + Layout::offset(row, piece),
+                       rows + (row >= low && row < high ? row * Dim + piece * 8 : 0),
+                       row >= low && row < high);
+  }
+}
+
+// Tiles that lie one after the other.
+template <int Dim>
+__device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, int count, int low,
+                                           uint32_t shared, int lane) {
+  const unsigned char* from = side.tiles + tile * side.tile_bytes;
+  if (side.bits == 0) {
+    for (int j = 0; j < count; ++j) {
+      copy_rows<Dim>(reinterpret_cast<const uint16_t*>(from + j * side.tile_bytes),
+                     low - j * kCacheTile, kCacheTile, shared + j * side.tile_bytes, lane);
+    }
+    return;
+  }
+  constexpr int kAtOnce = 4;  // copies of a lane
+  const int bytes = count * side.tile_bytes;
+  for (int first = 16 * lane; first < bytes; first += kAtOnce * 512) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce * 512; i += 512)
+      if (first + i < bytes) copy_async(shared + first + i, from + first + i);
+  }
+}
+
+// The stored tiles of a step to shared memory, keys before values.
+template <int Dim>
+__device__ __forceinline__ void copy_step(const RowsArgs& args, const RowsPart& part, int tile,
+                                          int count, uint32_t shared, int lane) {
+  const CodedView& cache = args.cache;
+  const int32_t* pages = cache.pages + part.sequence * cache.per_sequence;
+  const int at = part.first_stored + tile, low = part.begin - at * kCacheTile;
+  const int64_t head = int64_t{pages[at / kPageTiles]} * cache.kv_heads + part.kv_head;
+  const int64_t index = head * kPageTiles + at % kPageTiles;
+  copy_tiles<Dim>(cache.keys, index, count, low, shared, lane);
+  copy_tiles<Dim>(cache.values, index, count, low, shared + args.values_at, lane);
+}
+
+// s += K Q^T of 16 positions that are fp16 rows.
+template <int Dim>
+__device__ __forceinline__ void multiply_half_keys(const uint32_t (&q)[Dim / 16][2], uint32_t keys,
+                                                   int lane, float (&s)[4]) {
+  const int matrix = lane / 8, r = lane % 8;
+  const uint32_t row = keys + TileLayout<Dim>::offset(r + 8 * (matrix & 1), matrix >> 1);
+#pragma unroll
+  for (int k = 0; k < Dim / 16; ++k) {
+    uint32_t a[4];
+    load_matrices(a, row ^ TileLayout<Dim>::step(k));
+    mma_f16(s, a, q[k][0], q[k][1]);
+  }
+}
+
+template <int Bits, int Dim>
+__device__ __forceinline__ void multiply_coded_keys(const CodedSide& side,
+                                                    const uint32_t (&q)[Dim / 16][2], uint32_t keys,
+                                                    int lane, float (&s)[4]) {
+  const uint32_t scales =
+      keys + tile_code_bytes(Dim, Bits) + static_cast<uint32_t>(4 * (lane / 4) * side.groups);
+  const uint32_t next = side.groups > 1 ? 4 : 0;
+  uint32_t upper[4];
+  float sum[4];
+  decode_lane<Bits, Dim>(keys + 4 * lane, side.levels, [&](int i, const uint32_t(&half)[4]) {
+    if (i % 2 == 0) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        upper[e] = half[e];
+        sum[e] = 0;
+      }
+      return;
+    }
+    const uint32_t first[4] = {upper[0], half[0], upper[1], half[1]};
+    const uint32_t second[4] = {upper[2], half[2], upper[3], half[3]};
+    mma_f16(sum, first, q[i - 1][0], q[i - 1][1]);
+    mma_f16(sum, second, q[i][0], q[i][1]);
+    const float2 scale = halves(shared_word(scales + next * static_cast<uint32_t>(i / 2)));
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      s[e] = __fmaf_rn(sum[e], e < 2 ? scale.x : scale.y, s[e]);
+  });
+}
+
+template <int Dim>
+__device__ __forceinline__ void multiply_half_values(uint32_t values, uint32_t b0, uint32_t b1,
+                                                     int lane, Running<Dim>& run) {
+  const int matrix = lane / 8, r = lane % 8;
+  const uint32_t row = values + TileLayout<Dim>::offset(r + 8 * (matrix >> 1), matrix & 1);
+#pragma unroll
+  for (int d = 0; d < Dim / 16; ++d) {
+    uint32_t a[4];
+    load_transposed(a, row ^ TileLayout<Dim>::step(d));
+    mma_f16(run.sum[d], a, b0, b1);
+  }
+}
+
+__device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  const __half2 product =
+      __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+// Ones for the halves of positions from `low` on; lane 4 g + t has two pairs of positions.
+__device__ __forceinline__ uint32_t seen_mask(int first, int low) {
+  return (first >= low ? 0xffffu : 0u) | (first + 1 >= low ? 0xffff0000u : 0u);
+}
+
+// Scales count where a position is seen: weights of 0 do not hide a NaN.
+template <int Bits, int Dim>
+__device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uint32_t values,
+                                                      uint32_t b0, uint32_t b1, int low, int lane,
+                                                      Running<Dim>& run) {
+  const uint32_t scales =
+      values + tile_code_bytes(Dim, Bits) + static_cast<uint32_t>(8 * (lane % 4) * side.groups);
+  const uint32_t next = side.groups > 1 ? 8 : 0;
+  const uint32_t mask0 = seen_mask(2 * (lane % 4), low), mask1 = seen_mask(2 * (lane % 4) + 8, low);
+  uint32_t p0 = 0, p1 = 0;
+  decode_lane<Bits, Dim>(values + 4 * lane, side.levels, [&](int i, const uint32_t(&half)[4]) {
+    if (i % 2 == 0) {
+      const uint32_t at = scales + next * static_cast<uint32_t>(i / 2);
+      p0 = multiply_halves(b0, shared_word(at) & mask0);
+      p1 = multiply_halves(b1, shared_word(at + 4) & mask1);
+    }
+    const uint32_t a[4] = {half[0], half[2], half[1], half[3]};
+    mma_f16(run.sum[i], a, p0, p1);
+  });
+}
+
+// A warp's queries, as operand b, and what the keys' offset adds to the logits of stored positions,
+// for heads 2 t and 2 t + 1 of lane 4 g + t.
+template <int Dim>
+struct RowQueries {
+  uint32_t q[Dim / 16][2];
+  float offset[2] = {0, 0};
+
+  __device__ RowQueries(const RowsArgs& args, const RowsPart& part, int lane) {
+    const int head = lane / 4, column = 2 * (lane % 4);
+    const float* from = args.q + part.row * args.ldq + (part.first_head + head) * Dim;
+    const float* offsets = args.cache.key_offsets;
+    if (offsets != nullptr)
+      offsets += (int64_t{part.sequence} * args.cache.kv_heads + part.kv_head) * Dim;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < Dim / 8; ++i) {
+      float2 v = make_float2(0, 0);
+      if (head < part.heads) v = *reinterpret_cast<const float2*>(from + 8 * i + column);
+      q[i / 2][i % 2] = pack_halves(v.x, v.y);
+      if (offsets == nullptr || part.stored == 0) continue;
+      const float2 taken = *reinterpret_cast<const float2*>(offsets + 8 * i + column);
+      sum = __fmaf_rn(v.x, taken.x, __fmaf_rn(v.y, taken.y, sum));
+    }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      offset[h] = __shfl_sync(~0u, sum, 4 * (2 * (lane % 4) + h));
+  }
+};
+
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
+                                                   const RowQueries<Dim>& queries, uint32_t keys,
+                                                   uint32_t values, int low, int lane,
+                                                   Running<Dim>& run, float shift) {
+  float s[4] = {queries.offset[0], queries.offset[1], queries.offset[0], queries.offset[1]};
+  const CodedSide& key = args.cache.keys;
+  switch (key.bits) {
+    case 0:
+      multiply_half_keys<Dim>(queries.q, keys, lane, s);
+      break;
+    case 2:
+      multiply_coded_keys<2, Dim>(key, queries.q, keys, lane, s);
+      break;
+    case 3:
+      multiply_coded_keys<3, Dim>(key, queries.q, keys, lane, s);
+      break;
+    case 4:
+      multiply_coded_keys<4, Dim>(key, queries.q, keys, lane, s);
+      break;
+    default:
+      multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
+  }
+  cap_tile<Capped>(args.cap, s);  // with what the keys' offset adds
+  uint32_t b0, b1;
+  weigh_tile<Dim, true>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1, shift);
+  const CodedSide& value = args.cache.values;
+  switch (value.bits) {
+    case 0:
+      multiply_half_values<Dim>(values, b0, b1, lane, run);
+      break;
+    case 2:
+      multiply_coded_values<2, Dim>(value, values, b0, b1, low, lane, run);
+      break;
+    case 3:
+      multiply_coded_values<3, Dim>(value, values, b0, b1, low, lane, run);
+      break;
+    case 4:
+      multiply_coded_values<4, Dim>(value, values, b0, b1, low, lane, run);
+      break;
+    default:
+      multiply_coded_values<8, Dim>(value, values, b0, b1, low, lane, run);
+  }
+}
+
+// Tile `tile` of those of fp16 rows: of the ring, or the first positions behind them.
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const RowsPart& part,
+                                                 const RowQueries<Dim>& queries, int tile,
+                                                 uint32_t shared, int lane, Running<Dim>& run,
+                                                 float shift) {
+  const CodedView& cache = args.cache;
+  const int64_t head = int64_t{part.sequence} * cache.kv_heads + part.kv_head;
+  const bool recent = tile < part.recent;
+  const int first = recent ? (part.first_recent + tile) * kCacheTile : 0;
+  const int low = recent ? part.begin - first : 0, high = recent ? part.end - first : kCacheSinks;
+  const int64_t row = recent ? head * cache.ring + first % cache.ring : head * kCacheSinks;
+  const uint32_t values = shared + RowsShape<Dim>::kHalfTileBytes;
+  copy_rows<Dim>((recent ? cache.keys.ring : cache.keys.sinks) + row * Dim, low, high, shared,
+                 lane);
+  copy_rows<Dim>((recent ? cache.values.ring : cache.values.sinks) + row * Dim, low, high, values,
+                 lane);
+  copy_commit();
+  copy_wait<0>();
+  __syncwarp();
+  float s[4] = {};
+  multiply_half_keys<Dim>(queries.q, shared, lane, s);
+  cap_tile<Capped>(args.cap, s);
+  uint32_t b0, b1;
+  weigh_tile<Dim, true>(s, low, high, args.parts.scale, lane, run, b0, b1, shift);
+  multiply_half_values<Dim>(values, b0, b1, lane, run);
+  __syncwarp();
+}
+
+// All tiles of a warp: stored ones through its ring, then the others, which are few.
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart& part,
+                                            uint32_t ring, int lane, Running<Dim>& run,
+                                            float shift) {
+  const int last = part.last_stored();
+  int next = part.first_tile;
+  uint32_t into = ring;
+  const uint32_t ring_end = ring + static_cast<uint32_t>(kRowStages * args.stage_bytes);
+  const auto advance = [&](uint32_t& stage) {
+    stage += static_cast<uint32_t>(args.stage_bytes);
+    if (stage == ring_end) stage = ring;
+  };
+  const auto issue = [&] {
+    if (next < last) {
+      const int count = part.step(next, args.most_tiles);
+      copy_step<Dim>(args, part, next, count, into, lane);
+      next += count;
+    }
+    advance(into);
+    copy_commit();
+  };
+  // The kernel before this one may have stored the last unit. What is older is complete: all
+  // kernels of earlier steps have ended before the first one of this step let others start.
+  const int complete = part.stored - kCacheUnit / kCacheTile;
+  bool waited = false;
+#pragma unroll
+  for (int i = 0; i < kRowStages - 1; ++i) {
+    if (!waited && min(last, next + args.most_tiles) > complete) {
+      wait_previous_kernel();
+      waited = true;
+    }
+    issue();
+  }
+  if (!waited) wait_previous_kernel();
+  const RowQueries<Dim> queries(args, part, lane);
+  uint32_t stage = ring;
+  for (int tile = part.first_tile; tile < last;) {
+    issue();
+    copy_wait<kRowStages - 1>();
+    __syncwarp();
+    const int count = part.step(tile, args.most_tiles);
+    const CodedView& cache = args.cache;
+    for (int j = 0; j < count; ++j) {
+      const int first = (part.first_stored + tile + j) * kCacheTile;
+      const int low = max(part.begin, args.window > 0 ? 0 : kCacheSinks) - first;
+      attend_stored_tile<Dim, Capped>(args, queries, stage + cache.keys.tile_bytes * j,
+                                      stage + args.values_at + cache.values.tile_bytes * j, low,
+                                      lane, run, shift);
+    }
+    __syncwarp();
+    advance(stage);
+    tile += count;
+  }
+  copy_wait<0>();
+  __syncwarp();
+  for (int tile = max(part.first_tile, part.stored); tile < part.last_tile; ++tile)
+    attend_half_tile<Dim, Capped>(args, part, queries, tile - part.stored, ring, lane, run, shift);
+}
+
+// Takes the shift of the weights away; false if a sum of a lane of the warp is not finite.
+template <int Dim>
+__device__ __forceinline__ bool unshift(Running<Dim>& run) {
+  constexpr float kFactor = 1.0f / 64;
+  static_assert(kWeightShift == 6);
+  float zeros = 0;  // NaN from then on if a sum is not finite
+#pragma unroll
+  for (int d = 0; d < Dim / 16; ++d) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      zeros = __fmaf_rn(run.sum[d][e], 0, zeros);
+      run.sum[d][e] *= kFactor;
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    run.total[h] *= kFactor;
+  return !__any_sync(~0u, zeros != 0);
+}
+
+// A head's result back from the rotated domain, and out. Lanes have neighbouring columns.
+template <int Dim>
+__device__ __forceinline__ void store_head(const CodedSide& side, const float* from, float* out,
+                                           int lane) {
+  constexpr int kColumns = Dim / 32;
+  float v[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c)
+    v[c] = from[kColumns * lane + c];
+  if (side.block != 0) {
+#pragma unroll
+    for (int distance = 1; distance < kColumns; distance *= 2) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        if ((c & distance) != 0) continue;
+        const float a = v[c], b = v[c + distance];
+        v[c] = a + b;
+        v[c + distance] = a - b;
+      }
+    }
+    for (int distance = 1; distance * kColumns < side.block; distance *= 2) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const float other = __shfl_xor_sync(~0u, v[c], distance);
+        v[c] = (lane & distance) != 0 ? other - v[c] : v[c] + other;
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c)
+      v[c] *= side.factors[kColumns * lane + c];
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; c += 2)
+    *reinterpret_cast<float2*>(out + kColumns * lane + c) = make_float2(v[c], v[c + 1]);
+}
+
+// Grid: x over the parts of a row, y over tiles of heads, z over rows.
+template <int Dim, bool Capped>
+__global__ void __launch_bounds__(RowsShape<Dim>::kThreads, row_blocks(Dim))
+    rows_kernel(const __grid_constant__ RowsArgs args) {
+  using Shape = RowsShape<Dim>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  allow_next_kernel();
+  const RowsPart part = RowsPart::of_warp<Shape::kWarps>(args, warp);
+  if (static_cast<int>(blockIdx.x) >= part.active) {
+    wait_previous_kernel();
+    return;
+  }
+
+  const uint32_t ring = shared_address(memory) + static_cast<uint32_t>(warp * args.ring_bytes);
+  Running<Dim> run;
+  for (float shift = kWeightShift;; shift = 0) {
+    run = {};
+    attend_part<Dim, Capped>(args, part, ring, lane, run, shift);
+    if (shift == 0 || unshift(run)) break;
+  }
+  auto* floats = reinterpret_cast<float*>(memory);
+  float* results = floats + Shape::kResults;
+  const bool done = finish_part<Dim, Shape::kWarps>(
+      args.parts, part, run, floats, warp, lane,
+      [&](int head, int column, const float4& sum, float factor) {
+        store_scaled(results + head * Shape::kResultStride + column, sum, factor);
+      });
+  if (!done) return;
+  __syncthreads();
+  float* out = args.out + part.row * args.ldo + part.first_head * Dim;
+  for (int head = warp; head < part.heads; head += Shape::kWarps)
+    store_head<Dim>(args.cache.values, results + head * Shape::kResultStride, out + head * Dim,
+                    lane);
+}
+
+template <int Dim>
+void launch_rows(const RowsArgs& args, int64_t m, int splits, Stream stream) {
+  using Shape = RowsShape<Dim>;
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
+           static_cast<unsigned>(m)),
+      dim3(Shape::kThreads), static_cast<size_t>(Shape::kWarps * args.ring_bytes)};
+  const bool capped = args.cap.power != 0;
+  launch("cache attention", capped ? rows_kernel<Dim, true> : rows_kernel<Dim, false>, shape,
+         stream, args);
+}
+
+}  // namespace walsh::cuda::detail

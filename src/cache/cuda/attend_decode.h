@@ -1,0 +1,35 @@
+// What the decoding kernels over a coded cache are told.
+#pragma once
+
+#include "cache/cuda/coded_cache.h"
+#include "kernels/cuda/attention/cache_view.h"
+
+namespace walsh::cuda::detail {
+
+inline constexpr int kRowStages = 3;  // steps of a warp in shared memory
+// Blocks that run on a multiprocessor, of warps that are as many as their registers allow.
+constexpr int row_blocks(int head_dim) {
+  return head_dim == 64 ? 5 : 4;
+}
+
+struct RowsArgs {
+  CodedView cache;
+  RowPlaces rows;
+  const float* q = nullptr;
+  int64_t ldq = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  int group = 0, tiles = 0;  // query heads of a cache head, tiles of 8 of them
+  int window = 0;            // of the layer
+  int most_tiles = 0;        // stored ones of a step: 1, 2 or 4
+  // Shared memory of a warp, of a step, and where a step's values begin, behind its keys.
+  int ring_bytes = 0, stage_bytes = 0, values_at = 0;
+  PartsArgs parts;
+  LogitCap cap;
+};
+
+void launch_rows_64(const RowsArgs& args, int64_t m, int splits, Stream stream);
+void launch_rows_128(const RowsArgs& args, int64_t m, int splits, Stream stream);
+void launch_rows_256(const RowsArgs& args, int64_t m, int splits, Stream stream);
+
+}  // namespace walsh::cuda::detail

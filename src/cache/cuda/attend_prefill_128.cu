@@ -1,0 +1,9 @@
+#include "cache/cuda/attend_prefill.cuh"
+
+namespace walsh::cuda::detail {
+
+void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream) {
+  launch_coded_prefill<128>(args, stream);
+}
+
+}  // namespace walsh::cuda::detail

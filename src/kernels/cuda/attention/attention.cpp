@@ -1,0 +1,168 @@
+// The host side of attention: memory, checks and the shape of launches.
+#include "kernels/cuda/attention/attention.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/checked.h"
+#include "kernels/cuda/attention/prefill.h"
+#include "kernels/cuda/launch.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int64_t kMinReach = 256;
+// Positions that are worth a block; more when there are more blocks than room for them.
+constexpr int64_t kSplitTokens = 128, kCrowdedSplitTokens = 512;
+
+uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
+  if (head_dim <= 0 || head_dim > kMaxHeadDim || head_dim % 8 != 0 || kv_heads <= 0) {
+    throw Error(ErrorCode::internal, "KV cache",
+                fmt::format("{} heads of {} values, expected multiples of 8 up to {}", kv_heads,
+                            head_dim, kMaxHeadDim));
+  }
+  uint64_t bytes = static_cast<uint64_t>(pages);
+  for (const int factor : {kv_heads, kPageTokens, head_dim, 2})
+    bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
+  return bytes;
+}
+
+// Most parts of a row, whichever kernel it is: fewer blocks per multiprocessor may mean more parts.
+int most_splits(int64_t m, int heads, int kv_heads) {
+  int most = 0;
+  for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks)
+    most = std::max(most, detail::attention_splits(m, heads, kv_heads, blocks, int64_t{1} << 40));
+  return most;
+}
+
+// Floats of the parts of all rows: per part and head its values, its largest logit and its sum.
+uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
+  uint64_t most = 0;
+  for (int64_t m = 1; m <= max_m; ++m) {
+    const int splits = most_splits(m, heads, kv_heads);
+    const auto rows = static_cast<uint64_t>(m * heads * splits);
+    most = std::max(most, rows * static_cast<uint64_t>(head_dim + 2));
+    if (splits == 1) break;  // from here on a row is one block's
+  }
+  return most;
+}
+
+}  // namespace
+
+KvPool::KvPool(int heads, int dim, int64_t count)
+    : kv_heads(heads),
+      head_dim(dim),
+      pages(count),
+      keys(pool_bytes(heads, dim, count)),
+      values(pool_bytes(heads, dim, count)) {}
+
+void KvPool::copy_page(int64_t from, int64_t to, Stream stream) const {
+  const uint64_t size = bytes(kv_heads, head_dim, 1) / 2;
+  for (const Buffer* side : {&keys, &values}) {
+    auto* data = side->as<unsigned char>();
+    copy_on_device(data + static_cast<uint64_t>(to) * size,
+                   data + static_cast<uint64_t>(from) * size, size, stream);
+  }
+}
+
+uint64_t KvPool::bytes(int kv_heads, int head_dim, int64_t pages) {
+  return checked_mul(pool_bytes(kv_heads, head_dim, pages), 2, "KV cache");
+}
+
+AttentionScratch::AttentionScratch(int64_t max_m, int heads, int kv_heads, int head_dim)
+    : partials_(partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float)),
+      arrived_(static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
+                   sizeof(int32_t),
+               true) {}
+
+uint64_t AttentionScratch::bytes(int64_t max_m, int heads, int kv_heads, int head_dim) {
+  return partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float) +
+         static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
+             sizeof(int32_t);
+}
+
+int64_t attention_reach(int64_t longest) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(longest, kMinReach))));
+}
+
+namespace detail {
+
+CacheView cache_view(const AttentionCall& call) {
+  const KvPool& pool = *call.cache;
+  if (call.heads <= 0 || call.heads % pool.kv_heads != 0 || call.scale <= 0 || call.ldq % 2 != 0 ||
+      call.ldo % 2 != 0 || call.window < 0 || !(call.logit_cap >= 0)) {
+    throw Error(
+        ErrorCode::internal, "GPU attention",
+        fmt::format("{} heads over {}, strides {} and {}, window {}, scale {}, cap {}", call.heads,
+                    pool.kv_heads, call.ldq, call.ldo, call.window, call.scale, call.logit_cap));
+  }
+  CacheView view;
+  view.keys = pool.keys.as<const uint16_t>();
+  view.values = pool.values.as<const uint16_t>();
+  view.kv_heads = pool.kv_heads;
+  view.head_dim = pool.head_dim;
+  view.pages = call.table.pages;
+  view.per_sequence = call.table.per_sequence;
+  return view;
+}
+
+LogitCap logit_cap(const AttentionRows& call) {
+  if (call.logit_cap == 0) return {};
+  return {2 * kLog2E * call.scale / call.logit_cap, call.logit_cap / call.scale};
+}
+
+int head_tiles(int heads, int kv_heads) {
+  return (heads / kv_heads + kTileHeads - 1) / kTileHeads;
+}
+
+// One wave of blocks if there is work for less than half a wave without splitting; otherwise many
+// short ones, whose last wave is a small part of all.
+int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach) {
+  const int64_t wave = int64_t{per_processor} * current_device().multiprocessors;
+  const int64_t blocks = m * kv_heads * head_tiles(heads, kv_heads);
+  const bool crowded = 2 * blocks > wave;
+  const int64_t splits = (crowded ? 3 * wave : wave) / blocks;
+  const int64_t most = reach / (crowded ? kCrowdedSplitTokens : kSplitTokens);
+  return static_cast<int>(std::clamp<int64_t>(std::min(splits, most), 1, kMaxSplits));
+}
+
+PrefillArgs prefill_args(const AttentionCall& call) {
+  PrefillArgs args;
+  args.cache = cache_view(call);
+  args.positions = call.rows.positions;
+  args.sequences = call.rows.sequences;
+  args.q = call.q;
+  args.ldq = call.ldq;
+  args.out = call.out;
+  args.ldo = call.ldo;
+  args.m = static_cast<int>(call.m);
+  args.heads = call.heads;
+  args.group = call.heads / call.cache->kv_heads;
+  args.window = static_cast<int>(call.window);
+  args.scale = call.scale * kLog2E;
+  args.cap = logit_cap(call);
+  return args;
+}
+
+void launch_prefill_mma(const PrefillArgs& args, Stream stream) {
+  const int dim = args.cache.head_dim;
+  const auto launch = dim <= 64    ? launch_prefill_64
+                      : dim <= 96  ? launch_prefill_96
+                      : dim <= 128 ? launch_prefill_128
+                                   : launch_prefill_256;
+  launch(args, stream);
+}
+
+}  // namespace detail
+
+void attend_prefill(const AttentionCall& call, Stream stream) {
+  if (call.m == 0) return;
+  const detail::PrefillArgs args = detail::prefill_args(call);
+  if (!detail::launch_prefill_wgmma(args, stream)) detail::launch_prefill_mma(args, stream);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,114 @@
+// Attention over a paged cache of keys and values: decoding, prompts, and where the cache lies.
+//
+// A page holds kPageTokens positions of one sequence, of all heads of one layer; a table on the
+// device says which pages a sequence has, the same ones in every layer. Rows of a launch find their
+// sequence and position in device arrays, so that a recorded launch can be replayed for others.
+//
+// Sources: FlashAttention-2 (Dao 2023) for the online softmax in registers, Flash-Decoding (Dao et
+// al. 2023) for splitting a sequence over blocks, PagedAttention (Kwon et al. 2023) for the pages.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+
+namespace walsh::cuda {
+
+inline constexpr int kPageTokens = 64;
+inline constexpr int kMaxHeadDim = 256;
+
+// The cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim].
+struct KvPool {
+  int kv_heads = 0;
+  int head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  int64_t pages = 0;
+  Buffer keys, values;
+
+  KvPool() = default;
+  // Throws internal for a head_dim that the kernels do not read, limit when memory runs out.
+  KvPool(int kv_heads, int head_dim, int64_t pages);
+  static uint64_t bytes(int kv_heads, int head_dim, int64_t pages);
+
+  // Page `to` becomes as page `from` is.
+  void copy_page(int64_t from, int64_t to, Stream stream) const;
+};
+
+// Page of positions [64 j, 64 j + 64) of sequence s: pages[s * per_sequence + j], on the device.
+struct PageTable {
+  const int32_t* pages = nullptr;
+  int64_t per_sequence = 0;
+};
+
+// Where the m rows of a launch stand, on the device: row t is position positions[t] of sequence
+// sequences[t].
+struct RowPlaces {
+  const int32_t* positions = nullptr;
+  const int32_t* sequences = nullptr;
+
+  RowPlaces from(int64_t row) const { return {positions + row, sequences + row}; }
+};
+
+// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions up to that of row t, or the
+// last `window` of them, with cap(x) = logit_cap * tanh(x / logit_cap), or x without a cap. Query
+// head h reads the cache's head h / (heads / kv_heads). Queries and weights of the softmax are
+// rounded to fp16, sums are float32; what the cache holds beyond the row's position is not used,
+// NaN included.
+struct AttentionRows {
+  RowPlaces rows;
+  int64_t m = 0;
+  int heads = 0;       // a multiple of kv_heads
+  int64_t window = 0;  // 0: all
+  float scale = 1;
+  float logit_cap = 0;       // 0: none
+  const float* q = nullptr;  // [m][ldq], heads * head_dim each; ldq even, q 8-byte aligned
+  int64_t ldq = 0;
+  float* out = nullptr;  // [m][ldo]
+  int64_t ldo = 0;
+
+  AttentionRows part(int64_t begin, int64_t end) const {
+    AttentionRows rest = *this;
+    rest.rows = rows.from(begin);
+    rest.m = end - begin;
+    rest.q += begin * ldq;
+    rest.out += begin * ldo;
+    return rest;
+  }
+};
+
+struct AttentionCall : AttentionRows {
+  const KvPool* cache = nullptr;
+  PageTable table;
+};
+
+// What attend_decode needs on the device to put the parts of a sequence together. One launch at a
+// time may use it.
+class AttentionScratch {
+ public:
+  AttentionScratch() = default;
+  AttentionScratch(int64_t max_m, int heads, int kv_heads, int head_dim);
+  static uint64_t bytes(int64_t max_m, int heads, int kv_heads, int head_dim);
+
+  float* partials() const { return partials_.as<float>(); }
+  int32_t* arrived() const { return arrived_.as<int32_t>(); }
+  uint64_t bytes() const { return partials_.bytes() + arrived_.bytes(); }
+
+ private:
+  Buffer partials_, arrived_;
+};
+
+// The context length that a launch for `longest` positions covers: the next power of two, at least
+// 256. Launches of the same m and reach have the same shape.
+int64_t attention_reach(int64_t longest);
+
+// Decoding: every row is a token of its own sequence (or an independent row of any). `longest` is
+// at least every position + 1; larger values are as right and, within a reach, as fast. A row's
+// result depends on m and the reach only through the order of float additions.
+void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream);
+
+// A prompt: the rows are consecutive positions of one sequence, whose places are read from row 0.
+// Keys and values of all of them must be in the cache. A value that is not finite reaches all rows
+// behind it and may reach up to 127 rows before it.
+void attend_prefill(const AttentionCall& call, Stream stream);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,232 @@
+// Attention of single rows against long sequences, bound by reading the cache.
+//
+// A block takes a part of one row's positions for up to 8 query heads of one cache head. Its warps
+// work alone: each reads 16 positions of every step through a ring of its own, and keeps its own
+// softmax and sums; they are put together at the end, and the parts of a row by the block that
+// comes last, in order. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that positions
+// fill the 16 rows of the tensor cores' operand and the few heads its 8 columns.
+#include "kernels/cuda/attention/parts.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace walsh::cuda {
+namespace {
+
+struct DecodeArgs {
+  CacheView cache;
+  const int32_t* positions = nullptr;
+  const int32_t* sequences = nullptr;
+  const float* q = nullptr;
+  int64_t ldq = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  int group = 0, tiles = 0;  // tiles of 8 heads in a group
+  int window = 0;
+  PartsArgs parts;
+  LogitCap cap;
+};
+
+template <int Dim>
+struct DecodeShape {
+  static constexpr int kWarps = Dim <= 128 ? 4 : 2;
+  static constexpr int kStages = Dim <= 64 ? 3 : 2;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kUnit = kWarps * kWarpTokens;  // positions of a block's step
+  static constexpr int kTileBytes = kWarpTokens * TileLayout<Dim>::kRowBytes;
+  static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // of a warp: keys and values
+  static constexpr int kShared = kWarps * kRingBytes;
+  static_assert(kShared >= PartsShape<Dim, kWarps>::kFloats * 4, "sums and factors reuse the ring");
+};
+
+// What a block works on.
+struct Part : PartHeads {
+  int sequence, kv_head;
+  int begin, end;             // visible positions
+  int first_unit, last_unit;  // of this block
+
+  template <int Unit>
+  static __device__ Part of_block(const DecodeArgs& args) {
+    Part p;
+    p.row = static_cast<int>(blockIdx.z);
+    p.kv_head = static_cast<int>(blockIdx.y) / args.tiles;
+    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
+    p.first_head = p.kv_head * args.group + tile * kTileHeads;
+    p.heads = min(kTileHeads, args.group - tile * kTileHeads);
+    p.end = args.positions[p.row] + 1;
+    p.sequence = args.sequences[p.row];
+    p.begin = args.window > 0 ? max(0, p.end - args.window) : 0;
+    const int first = p.begin / Unit;
+    const int units = (p.end + Unit - 1) / Unit - first;
+    p.active = min(static_cast<int>(gridDim.x), units);
+    const int64_t split = blockIdx.x;
+    p.first_unit = first + static_cast<int>(split * units / max(p.active, 1));
+    p.last_unit = first + static_cast<int>((split + 1) * units / max(p.active, 1));
+    return p;
+  }
+};
+
+template <int Dim>
+__device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part& part, int lane,
+                                             uint32_t (&q)[Dim / 16][2]) {
+  const int head = lane / 4, column = 2 * (lane % 4);
+  const int dim = args.cache.head_dim;
+  const float* from = args.q + part.row * args.ldq + (part.first_head + head) * dim;
+#pragma unroll
+  for (int i = 0; i < Dim / 8; ++i) {
+    const int c = 8 * i + column;
+    float2 v = make_float2(0, 0);
+    if (head < part.heads && c < dim) v = *reinterpret_cast<const float2*>(from + c);
+    q[i / 2][i % 2] = pack_halves(v.x, v.y);
+  }
+}
+
+// One step: 16 positions, of which those in [low, high) count.
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_tile(const DecodeArgs& args,
+                                            const uint32_t (&q)[Dim / 16][2], uint32_t keys,
+                                            uint32_t values, int low, int high, int lane,
+                                            Running<Dim>& run) {
+  using Layout = TileLayout<Dim>;
+  const int matrix = lane / 8, r = lane % 8;
+  float s[2][4] = {};
+  const uint32_t key_row = keys + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
+#pragma unroll
+  for (int k = 0; k < Dim / 16; ++k) {
+    uint32_t a[4];
+    load_matrices(a, key_row ^ Layout::step(k));
+    mma_f16(s[k % 2], a, q[k][0], q[k][1]);
+  }
+  float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2], s[0][3] + s[1][3]};
+  cap_tile<Capped>(args.cap, logits);
+  uint32_t b0, b1;
+  weigh_tile<Dim>(logits, low, high, args.parts.scale, lane, run, b0, b1);
+  const uint32_t value_row = values + Layout::offset(r + 8 * (matrix >> 1), matrix & 1);
+#pragma unroll
+  for (int d = 0; d < Dim / 16; ++d) {
+    uint32_t a[4];
+    load_transposed(a, value_row ^ Layout::step(d));
+    mma_f16(run.sum[d], a, b0, b1);
+  }
+}
+
+// All steps of a warp.
+template <int Dim, bool Capped>
+__device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& part, uint32_t ring,
+                                            int warp, int lane, Running<Dim>& run) {
+  using Shape = DecodeShape<Dim>;
+  const int32_t* pages = args.cache.pages + part.sequence * args.cache.per_sequence;
+  const auto issue = [&](int unit, int stage) {
+    const int token = unit * Shape::kUnit + warp * kWarpTokens;
+    const int low = part.begin - token, high = part.end - token;
+    if (unit < part.last_unit && low < kWarpTokens && high > 0) {
+      const int64_t page = pages[token / kPageTokens];
+      const int first = token % kPageTokens;
+      const uint32_t to = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
+      F16Tiles::load<TileLayout<Dim>, kWarpTokens, 32>(args.cache.keys, args.cache, page,
+                                                       part.kv_head, first, low, high, to, lane);
+      F16Tiles::load<TileLayout<Dim>, kWarpTokens, 32>(args.cache.values, args.cache, page,
+                                                       part.kv_head, first, low, high,
+                                                       to + Shape::kTileBytes, lane);
+    }
+    copy_commit();
+  };
+  // The kernel before this one writes the queries and the row's own position, nothing of the
+  // positions before it: those of earlier steps are complete, the embedding having waited for all
+  // of them before it let others start. So tiles without the newest position are fetched ahead of
+  // the wait.
+  bool waited = false;
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) {
+    const int token = (part.first_unit + i) * Shape::kUnit + warp * kWarpTokens;
+    if (!waited && part.end - token <= kWarpTokens) {
+      wait_previous_kernel();
+      waited = true;
+    }
+    issue(part.first_unit + i, i);
+  }
+  if (!waited) wait_previous_kernel();
+  uint32_t q[Dim / 16][2];
+  load_queries<Dim>(args, part, lane, q);
+  int stage = 0;
+  for (int unit = part.first_unit; unit < part.last_unit; ++unit) {
+    issue(unit + Shape::kStages - 1, (stage + Shape::kStages - 1) % Shape::kStages);
+    copy_wait<Shape::kStages - 1>();
+    __syncwarp();
+    const int token = unit * Shape::kUnit + warp * kWarpTokens;
+    const int low = part.begin - token, high = part.end - token;
+    if (low < kWarpTokens && high > 0) {
+      const uint32_t keys = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
+      attend_tile<Dim, Capped>(args, q, keys, keys + Shape::kTileBytes, low, high, lane, run);
+    }
+    __syncwarp();
+    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+  }
+  copy_wait<0>();
+}
+
+// Grid: x over the parts of a row, y over tiles of heads, z over rows.
+template <int Dim, bool Capped>
+__global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
+    decode_kernel(const __grid_constant__ DecodeArgs args) {
+  using Shape = DecodeShape<Dim>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  allow_next_kernel();
+  const Part part = Part::of_block<Shape::kUnit>(args);
+  if (static_cast<int>(blockIdx.x) >= part.active) {
+    wait_previous_kernel();
+    return;
+  }
+
+  Running<Dim> run;
+  attend_part<Dim, Capped>(args, part,
+                           shared_address(memory) + static_cast<uint32_t>(warp * Shape::kRingBytes),
+                           warp, lane, run);
+  float* out = args.out + part.row * args.ldo + part.first_head * args.cache.head_dim;
+  finish_part<Dim, Shape::kWarps>(args.parts, part, run, reinterpret_cast<float*>(memory), warp,
+                                  lane, [&](int head, int column, const float4& sum, float factor) {
+                                    store_scaled(out + head * args.cache.head_dim + column, sum,
+                                                 factor);
+                                  });
+}
+
+template <int Dim>
+void launch_decode(const DecodeArgs& args, int64_t m, int splits, Stream stream) {
+  using Shape = DecodeShape<Dim>;
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
+           static_cast<unsigned>(m)),
+      dim3(Shape::kThreads), Shape::kShared};
+  const bool capped = args.cap.power != 0;
+  launch("attention", capped ? decode_kernel<Dim, true> : decode_kernel<Dim, false>, shape, stream,
+         args);
+}
+
+}  // namespace
+
+void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
+                   Stream stream) {
+  if (call.m == 0) return;
+  DecodeArgs args;
+  args.cache = detail::cache_view(call);
+  args.positions = call.rows.positions;
+  args.sequences = call.rows.sequences;
+  args.q = call.q;
+  args.ldq = call.ldq;
+  args.out = call.out;
+  args.ldo = call.ldo;
+  args.group = call.heads / call.cache->kv_heads;
+  args.tiles = detail::head_tiles(call.heads, call.cache->kv_heads);
+  args.window = static_cast<int>(call.window);
+  args.cap = detail::logit_cap(call);
+  const int dim = call.cache->head_dim;
+  args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
+  const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,
+                                              dim <= 64 ? 4 : 3, attention_reach(longest));
+  const auto launch = dim <= 64    ? launch_decode<64>
+                      : dim <= 96  ? launch_decode<96>
+                      : dim <= 128 ? launch_decode<128>
+                                   : launch_decode<256>;
+  launch(args, call.m, splits, stream);
+}
+
+}  // namespace walsh::cuda

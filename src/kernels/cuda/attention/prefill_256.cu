@@ -1,0 +1,9 @@
+#include "kernels/cuda/attention/prefill.cuh"
+
+namespace walsh::cuda::detail {
+
+void launch_prefill_256(const PrefillArgs& args, Stream stream) {
+  launch_prefill<256>(args, stream);
+}
+
+}  // namespace walsh::cuda::detail

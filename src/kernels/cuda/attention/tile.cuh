@@ -1,0 +1,117 @@
+// What both attention kernels are made of: tiles of the cache in shared memory, fragments for
+// mma.m16n8k16, and the numbers of a softmax in base 2.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/attention/cache_view.h"
+
+namespace walsh::cuda {
+
+// 16 bytes from global to shared memory, or zeros.
+__device__ __forceinline__ void copy_async_or_zero(uint32_t shared, const void* global, bool copy) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(copy ? 16 : 0)
+               : "memory");
+}
+
+// Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row's
+// number, so that the 8 rows of a fragment lie in different banks; rows of 96 take the room of 128.
+template <int Dim>
+struct TileLayout {
+  static constexpr int kDim = Dim;
+  static constexpr int kRowBytes = Dim == 96 ? 256 : Dim * 2;
+  static constexpr int kPieces = Dim / 8;
+
+  static __device__ __forceinline__ uint32_t offset(int row, int piece) {
+    return static_cast<uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
+  }
+  // Steps of two pieces from offset(row, 0) or offset(row, 1): exclusive or with this.
+  static constexpr uint32_t step(int k) { return static_cast<uint32_t>(k) << 5; }
+};
+
+// How keys and values of fp16 lie in a page, and how they become tiles. A page of a head: fp16
+// [kPageTokens][head_dim].
+struct F16Tiles {
+  // `Rows` positions from `first` of the page on to shared memory, those outside [low, high) as
+  // zeros, like the columns from head_dim on. `Threads` threads share the work.
+  template <typename Layout, int Rows, int Threads>
+  static __device__ __forceinline__ void load(const uint16_t* pool, const CacheView& cache,
+                                              int64_t page, int head, int first, int low, int high,
+                                              uint32_t shared, int thread) {
+    constexpr int kCopies = Rows * Layout::kPieces;
+    const uint16_t* rows =
+        pool + ((page * cache.kv_heads + head) * kPageTokens + first) * cache.head_dim;
+#pragma unroll
+    for (int begin = 0; begin < kCopies; begin += Threads) {
+      const int i = begin + thread;
+      if (kCopies % Threads != 0 && i >= kCopies) break;
+      const int row = i / Layout::kPieces, piece = i % Layout::kPieces;
+      const bool copy = row >= low && row < high && piece * 8 < cache.head_dim;
+      const uint16_t* from = copy ? rows + row * cache.head_dim + piece * 8 : pool;
+      copy_async_or_zero(shared + Layout::offset(row, piece), from, copy);
+    }
+  }
+};
+
+// Four 8 x 8 matrices of halves: lane l gives the address of row l % 8 of matrix l / 8 and gets of
+// each matrix columns 2 (l % 4) and + 1 of row l / 4, after transposition in the second function.
+__device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(shared)
+               : "memory");
+}
+
+__device__ __forceinline__ void load_transposed(uint32_t (&d)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(shared)
+               : "memory");
+}
+
+__device__ __forceinline__ uint32_t transpose8x8(uint32_t v) {
+  uint32_t out;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
+// c += a b of halves: a 16 x 16, b 16 x 8.
+__device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t pack_halves(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// 2^x; 0 for minus infinity.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A product under a cap. The tangent is off by at most 2^-21.
+__device__ __forceinline__ float capped(const LogitCap& cap, float s) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(power_of_two(cap.power * s) + 1.0f));
+  return __fmaf_rn(-2.0f * cap.largest, inverse, cap.largest);
+}
+
+// What is subtracted from exponents when the largest logit is `largest`: rows that have seen
+// nothing yet must not give inf - inf.
+__device__ __forceinline__ float exponent_base(float largest, float scale) {
+  return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest * scale;
+}
+
+}  // namespace walsh::cuda

@@ -1,9 +1,0 @@
-#include "kernels/cuda/attention_prompt.cuh"
-
-namespace walsh::cuda::detail {
-
-void launch_prompt_256(const PromptArgs& args, Stream stream) {
-  launch_prompt<256>(args, stream);
-}
-
-}  // namespace walsh::cuda::detail

@@ -1,0 +1,49 @@
+// Matrix products by cuBLASLt, which is loaded when it is first needed: a program that multiplies
+// no long prompt runs without the library, and one binary runs with or without it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/cuda/device.h"
+#include "base/dtype.h"
+
+namespace walsh::cuda {
+
+// y[t * ldy + row] (+)= bias[row] + sum_c w[row][c] x[t][c], everything on the device. w and x have
+// one type; sums are float32 (f32: products too).
+struct BlasMatmul {
+  DType type = DType::bf16;
+  const void* w = nullptr;  // [rows][cols]
+  int64_t rows = 0, cols = 0;
+  const void* x = nullptr;  // [m][ldx]
+  int64_t m = 0, ldx = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+};
+
+class Blas {
+ public:
+  static constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
+
+  // Throws io naming the library when it cannot be loaded.
+  Blas();
+  ~Blas();
+  Blas(Blas&&) noexcept;
+  Blas& operator=(Blas&&) noexcept;
+
+  static std::string unavailable_reason();  // empty if the library can be used
+
+  // The first product of a shape asks the library for an algorithm; later ones allocate nothing.
+  // One workspace: products must be ordered on one stream at a time.
+  void multiply(const BlasMatmul& product, Stream stream);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace walsh::cuda

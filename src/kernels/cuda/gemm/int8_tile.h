@@ -1,0 +1,56 @@
+// What the tile kernels of int8_gemm are launched with.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+#include "kernels/cuda/gemv/gemv.h"
+
+struct uint4;
+
+namespace walsh::cuda::detail {
+
+// One pass of one product with its inputs.
+struct TileInput {
+  const uint4* codes = nullptr;
+  const uint32_t* scales = nullptr;   // fp16 pairs
+  const uint32_t* offsets = nullptr;  // or null
+  LevelTable levels{};
+  float unit = 1;
+  int rows = 0, tiles = 0, cols = 0;
+  int groups = 0, group_shift = 0;  // group of a column = column >> shift
+  int offset_groups = 0, offset_shift = 0;
+  const int8_t* q = nullptr;
+  const float* x_scales = nullptr;
+  const int32_t* sums = nullptr;
+  int x_shift = 7, planes = 1;  // input group of a column = column >> shift
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+  int first_block = 0;  // of blocks of rows; filled in by the launch
+};
+
+struct TileLaunch {
+  TileInput input[kMaxMatmuls];
+  int count = 0;
+  int m = 0;
+  int token_blocks = 0;
+};
+
+// Rows and vectors per block: 256 x 128; 64 x 64 with the columns split four ways; 64 x 64.
+enum class TileShape { large, medium, small };
+
+// False if the device lacks the shared memory.
+using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
+// In files of their own. `Fine`: scales change within 128 columns.
+template <typename Decoder, bool Fine>
+bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
+
+// Products of any number of vectors by the kernels of decoding, up to 16 at a time.
+void gemm_by_gemv(std::span<const Matmul> products, int64_t m, Stream stream);
+
+// int8_gemm by tiles of one shape (or a smaller one where the device lacks the room).
+void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape, Stream stream);
+
+}  // namespace walsh::cuda::detail

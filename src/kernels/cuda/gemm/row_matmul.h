@@ -1,0 +1,42 @@
+// Matrix products of rows in 16 bits (or f32), as the GEMM by dequantized weights and the kernels
+// that rotate weights take them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/weights/matrix.h"
+#include "rotate/rotation.h"
+
+namespace walsh::cuda {
+
+// The basis of input rows: that of the model, or that of the stored weights (first pass).
+enum class Basis : uint8_t { original, rotated };
+
+// Input vectors, row-major on the device, zero from the logical width to the product's `cols`.
+// `stride` is in elements; rows are 16-byte aligned.
+//
+// Which 16-bit type: f16 keeps three more bits than bf16, but holds only 65504. An input behind an
+// RMSNorm is bounded by sqrt(width) * max |gain| (a rotation keeps the norm), so that f16 cannot
+// overflow there; inputs of o and down have no bound and are bf16.
+struct Rows {
+  const void* data = nullptr;  // [m][stride] of `type`
+  int64_t stride = 0;
+  DType type = DType::bf16;
+  Basis basis = Basis::original;
+};
+
+// y[t * ldy + row] (+)= bias[row] + W x_t, with W either the sum of coded passes or a plain matrix.
+struct RowMatmul {
+  const Matrix* pass[2] = {};          // second: of a residual format, or null
+  Rotation rotation[2];                // of the passes: hadamard or none
+  const DenseMatrix* dense = nullptr;  // instead of passes
+  int64_t cols = 0;                    // padded_cols of the format; dense: the columns
+  const float* bias = nullptr;         // [rows] or null
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;  // to what y holds
+
+  int64_t rows() const { return dense ? dense->rows : pass[0]->rows; }
+};
+
+}  // namespace walsh::cuda

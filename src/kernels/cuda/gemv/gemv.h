@@ -1,0 +1,46 @@
+// Products of coded or plain matrices with 1 to 16 vectors, which reading the weights bounds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/rows/prepare.h"
+#include "kernels/cuda/weights/matrix.h"
+
+namespace walsh::cuda {
+
+inline constexpr int64_t kMaxVectors = 16;
+inline constexpr int kMaxMatmuls = 3;  // of one input in one launch
+
+// y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
+struct Matmul {
+  const Matrix* pass[2] = {};  // second: of a residual format, or null
+  const Activations* input[2] = {};
+  const float* bias = nullptr;  // [rows] or null
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;  // to what y holds, e.g. the residual stream
+};
+
+// Products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow it (one
+// more per residual pass). With i = the integer sum over the columns of one scale group of both
+// operands,
+//   y = fma(i, (scale * unit) * x_scale, y), then, once per group of inputs with offsets,
+//   y = fma(offset, sum(q) * x_scale, y)
+// over runs of columns whose sums are added in order, and so are planes. Integer sums are exact;
+// runs depend on the device and the shapes of the launch, not on m.
+void gemv(std::span<const Matmul> products, int64_t m, Stream stream);
+
+// The same for a plain matrix with m <= 16 float rows x[m][ldx].
+struct DenseMatmul {
+  const DenseMatrix* weights = nullptr;
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+};
+void gemv(std::span<const DenseMatmul> products, int64_t m, Stream stream);
+
+}  // namespace walsh::cuda

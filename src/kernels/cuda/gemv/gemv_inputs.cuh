@@ -1,0 +1,114 @@
+// The inputs of a product in shared memory, for all warps of a block.
+#pragma once
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/gemv/gemv_kernel.h"
+
+namespace walsh::cuda {
+
+// By k-tile of 256 columns: q as [chunk][vector][128], whose 16-byte pieces are swapped in odd
+// vectors (lanes of a read in banks of their own); then (scale, sum * scale) as [group][column].
+struct InputImage {
+  std::byte* k_tiles;
+  int vectors, scale_columns;
+  int warps;  // of the block
+
+  __device__ int k_tile_bytes(int group) const {
+    return vectors * kKTileColumns + scale_columns * k_tile_groups(group) * 8;
+  }
+  // Of a k-tile, 32 or 128 columns each.
+  static __device__ int k_tile_groups(int group) {
+    return group == 32 ? kKTileColumns / 32 : kKTileColumns / 128;
+  }
+};
+
+// Brings the k-tiles of a slice from prepared inputs. Places are found by the constructor, so that
+// nothing but copies is left for when the inputs are there.
+class InputLoader {
+ public:
+  __device__ __forceinline__ InputLoader(const GemvArgs& args, const InputImage& image, int slice,
+                                         int warp, int lane)
+      : args_(args),
+        image_(image),
+        begin_(slice * args.slice_k_tiles),
+        k_tiles_(min(args.k_tiles - begin_, args.slice_k_tiles)),
+        groups_(InputImage::k_tile_groups(args.x_group)),
+        k_tile_bytes_(image.k_tile_bytes(args.x_group)),
+        warp_(warp),
+        vector_(lane / 16),
+        thread_(warp * 32 + lane),
+        scale_(scale_source(thread_)) {
+    const int piece = lane % 16;
+    q_ = args.q + (begin_ + warp) * kKTileColumns + vector_ * columns() + piece * 16;
+    place_ = shared_address(image.k_tiles) + warp * k_tile_bytes_ +
+             (piece / 8 * args.vectors + vector_) * 128 + (piece % 8 ^ vector_) * 16;
+    asm volatile("" : "+r"(scale_), "+l"(q_), "+r"(place_));
+  }
+
+  // By all threads. A thread's first scale is on its way while it asks for values.
+  __device__ __forceinline__ void load() {
+    const Scale first = load_scale(scale_);
+#pragma unroll 1
+    for (int k_tile = warp_; k_tile < k_tiles_; k_tile += image_.warps) {
+      const int8_t* from = q_;
+      uint32_t to = place_;
+#pragma unroll 1
+      for (int n = vector_; n < args_.vectors; n += 2, from += 2 * columns(), to += 2 * 128)
+        copy_async(to, from);
+      q_ += image_.warps * kKTileColumns;
+      place_ += image_.warps * k_tile_bytes_;
+    }
+    copy_commit();
+    const int step = image_.warps * 32;
+    if (thread_ < scales()) store_scale(thread_, first);
+#pragma unroll 1
+    for (int i = thread_ + step; i < scales(); i += step)
+      store_scale(i, load_scale(scale_source(i)));
+    copy_wait<0>();
+    __syncthreads();
+  }
+
+ private:
+  struct Scale {
+    float x;
+    int32_t sum;
+  };
+
+  __device__ __forceinline__ int64_t columns() const {
+    return int64_t{args_.k_tiles} * kKTileColumns;
+  }
+  // Of a k-tile of the image; a power of two.
+  __device__ __forceinline__ int k_tile_scales() const {
+    return groups_ * image_.scale_columns;
+  }
+  __device__ __forceinline__ int scales() const {
+    return k_tiles_ * k_tile_scales();
+  }
+  // Where scale i of the image is from, < 0: from nowhere.
+  __device__ __forceinline__ int scale_source(int i) const {
+    const int k_tile = begin_ + (i >> __popc(k_tile_scales() - 1));
+    const int group = (i & (k_tile_scales() - 1)) >> __popc(image_.scale_columns - 1);
+    const int n = i & (image_.scale_columns - 1);
+    return n < args_.vectors && i < scales() ? (n * args_.k_tiles + k_tile) * groups_ + group : -1;
+  }
+  __device__ __forceinline__ Scale load_scale(int from) const {
+    if (from < 0) return {0, 0};
+    return {args_.x_scales[from], args_.x_sums[from]};
+  }
+  __device__ __forceinline__ void store_scale(int i, const Scale& s) const {
+    std::byte* k_tile = image_.k_tiles + (i >> __popc(k_tile_scales() - 1)) * k_tile_bytes_;
+    reinterpret_cast<float2*>(k_tile + args_.vectors * kKTileColumns)[i & (k_tile_scales() - 1)] =
+        make_float2(s.x, static_cast<float>(s.sum) * s.x);
+  }
+
+  const GemvArgs& args_;
+  const InputImage& image_;
+  const int begin_, k_tiles_;
+  const int groups_, k_tile_bytes_;
+  const int warp_, vector_, thread_;  // half a warp has a vector's 16 pieces of a k-tile
+  int scale_;
+  const int8_t* q_;
+  uint32_t place_;
+};
+
+}  // namespace walsh::cuda

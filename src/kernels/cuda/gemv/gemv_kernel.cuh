@@ -1,0 +1,201 @@
+// The GEMV kernel (gemv/gemv_kernel.h).
+#pragma once
+
+#include "kernels/cuda/gemv/gemv_inputs.cuh"
+#include "kernels/cuda/gemv/k_tile_dot.cuh"
+
+namespace walsh::cuda {
+
+template <typename Decoder, int Flush, int Tiles8>
+struct GemvBlock {
+  static constexpr GemvMemory kMemory =
+      gemv_memory(Decoder::kKind, Flush, Tiles8, kGemvArchitecture);
+  static constexpr int kWarps = kMemory.warps;
+  static constexpr int kStages = kMemory.stages;
+
+  using KTile = KTileDot<Decoder, Flush, Tiles8>;
+
+  const GemvArgs& args;
+  const int lane, warp;
+  const int tile_begin, tile_count, rounds;
+  const uint32_t ring;      // of this warp
+  float* const sums;        // [piece][token][row]
+  std::byte* const inputs;  // [k-tile]: q, then the scales
+  LevelTable table;
+  int second_scale;  // from the scale of a k-tile's first chunk to that of its second
+
+  // What is fetched next: `fetch_left` k-tiles of a piece, then k-tiles `fetch_at` to `fetch_end`
+  // of the round, then the next round (rounds of all slices, counted on).
+  int fetch_step = -1, fetch_at = 0, fetch_end = 0, fetch_left = 0;
+  const uint4* fetch_codes;
+  const std::byte* fetch_side;  // of this lane's vector of scales or offsets
+  const typename KTile::Side side;
+
+  __device__ GemvBlock(const GemvArgs& a, std::byte* shared)
+      : args(a),
+        lane(static_cast<int>(threadIdx.x % 32)),
+        warp(static_cast<int>(threadIdx.x / 32)),
+        tile_begin(static_cast<int>(blockIdx.x) * a.tiles_per_block +
+                   min(static_cast<int>(blockIdx.x), a.blocks_with_more)),
+        tile_count(a.tiles_per_block + (static_cast<int>(blockIdx.x) < a.blocks_with_more)),
+        rounds((tile_count + kRoundTiles - 1) / kRoundTiles),
+        ring(shared_address(shared) + warp * kStages * kMemory.stage_bytes),
+        sums(reinterpret_cast<float*>(shared + kMemory.ring_bytes())),
+        inputs(shared + kMemory.ring_bytes() + kMemory.sum_bytes),
+        side(a, lane) {
+    // The shuffle keeps the table out of uniform registers, which permutes cannot read.
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
+    table = KTile::levels(table);
+    second_scale = (4 >> a.scale_shift) * 32;
+    next_piece();
+  }
+
+  __device__ TileRound round_of(int slice, int round) const {
+    TileRound r;
+    const int first = round * kRoundTiles;
+    r.first = tile_begin + first;
+    r.tiles = min(tile_count - first, kRoundTiles);
+    r.k_tiles = min(args.k_tiles - slice * args.slice_k_tiles, args.slice_k_tiles);
+    r.share(warp, kWarps);
+    return r;
+  }
+
+  // Goes on to the next piece of a run, the k-tiles of one tile, or to the next run.
+  __device__ __forceinline__ void next_piece() {
+    while (fetch_at == fetch_end) {
+      ++fetch_step;
+      const int slice = divide(fetch_step, rounds);
+      if (slice * args.slice_k_tiles >= args.k_tiles) return;
+      const TileRound r = round_of(slice, fetch_step - slice * rounds);
+      fetch_at = r.begin;
+      fetch_end = r.end;
+    }
+    const int slice = divide(fetch_step, rounds);
+    const int k_tiles = min(args.k_tiles - slice * args.slice_k_tiles, args.slice_k_tiles);
+    const int in_round = divide(fetch_at, k_tiles), first_k_tile = fetch_at - in_round * k_tiles;
+    fetch_left = min(k_tiles - first_k_tile, fetch_end - fetch_at);
+    fetch_at += fetch_left;
+    const int fetch_tile = tile_begin + (fetch_step - slice * rounds) * kRoundTiles + in_round;
+    const TileSet& set = set_of(args, fetch_tile);
+    const int64_t tile = fetch_tile - set.first_tile;
+    const int64_t k_tile = slice * args.slice_k_tiles + first_k_tile;
+    fetch_codes = set.codes + (tile * args.k_tiles + k_tile) * (KTile::kVectors * 32) + lane;
+    fetch_side = side.begin(args, set, tile, k_tile, lane);
+  }
+
+  // Asks for the next k-tile.
+  __device__ __forceinline__ void fetch(uint32_t slot) {
+    if (fetch_left > 0) {
+      KTile::copy_k_tile(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
+                         fetch_side);
+      fetch_side += side.step;
+      fetch_codes += KTile::kVectors * 32;
+      if (--fetch_left == 0) next_piece();
+    }
+    copy_commit();
+  }
+
+  // The first piece of this warp's run in a round.
+  struct Start {
+    TileRound r;
+    int tile, k_tile;
+  };
+
+  __device__ __forceinline__ Start start_of(int slice, int round) const {
+    Start s;
+    s.r = round_of(slice, round);
+    s.tile = divide(s.r.begin, s.r.k_tiles);
+    s.k_tile = s.r.begin - s.tile * s.r.k_tiles;
+    return s;
+  }
+
+  __device__ __forceinline__ void multiply_round(const Start& start,
+                                                 const typename KTile::Places& p, uint32_t input,
+                                                 uint32_t k_tile_step, uint32_t& slot) {
+    int tile = start.tile, k_tile = start.k_tile;
+#pragma unroll 1
+    for (int left = start.r.end - start.r.begin; left > 0; k_tile = 0, ++tile) {
+      float y[KTile::kNTiles][4] = {};
+      uint32_t x = input + k_tile * k_tile_step;
+      int count = min(start.r.k_tiles - k_tile, left);
+      left -= count;
+#pragma unroll 1
+      for (; count > 0; --count, x += k_tile_step) {
+        copy_wait<kStages - 1>();
+        __syncwarp();
+        const uint32_t codes = slot + lane * 16;
+        KTile::multiply(args, table, second_scale, codes, codes + KTile::scales_from_codes(lane), x,
+                        p, y, [&] {
+                          __syncwarp();
+                          fetch(slot);
+                        });
+        slot += kMemory.stage_bytes;
+        if (slot == ring + kStages * kMemory.stage_bytes) slot = ring;
+      }
+      KTile::store_sums(sums, warp + tile, args.planes, lane, y);
+    }
+  }
+
+  __device__ __forceinline__ void fill(int begin, int end) {
+#pragma unroll 1
+    for (int s = begin; s < end; ++s)
+      fetch(ring + s * kMemory.stage_bytes);
+  }
+
+  __device__ __forceinline__ void run() {
+    const InputImage image{inputs, args.vectors, KTile::kScaleColumns, kWarps};
+    const typename KTile::Places p = KTile::places(lane, args.vectors);
+    const auto k_tile_step = static_cast<uint32_t>(image.k_tile_bytes(args.x_group));
+    const uint32_t input = shared_address(inputs);
+    uint32_t slot = ring;
+    Start start = start_of(0, 0);
+    fill(0, kStages - 1);
+    InputLoader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
+    fill(kStages - 1, kStages);
+    wait_previous_kernel();
+    loader.load();
+#pragma unroll 1
+    for (int slice = 0, round = 0;;) {
+      multiply_round(start, p, input, k_tile_step, slot);
+      KTile::write_tiles(
+          args, sums, start.r, kWarps, warp, lane, slice > 0, [] { return 1.0f; },
+          [](const TileSet&, int64_t) { return [](float) {}; });
+      if (++round == rounds) {
+        round = 0;
+        if (++slice * args.slice_k_tiles >= args.k_tiles) return;
+      }
+      start = start_of(slice, round);
+      __syncthreads();
+      if (round > 0) continue;
+      InputLoader(args, image, slice, warp, lane).load();
+    }
+  }
+};
+
+// Registers for a block that prepares the next input beside it.
+template <typename Decoder, int Flush, int Tiles8>
+__global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
+    gemv_kernel_of(const __grid_constant__ GemvArgs args) {
+  extern __shared__ __align__(16) std::byte shared[];
+  allow_next_kernel();
+  if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
+  GemvBlock<Decoder, Flush, Tiles8>(args, shared).run();
+}
+
+template <typename Decoder, int Flush>
+GemvKernel select_kernel(const GemvKind& kind) {
+  switch (kind.tiles8) {
+    case 0:
+      return gemv_kernel_of<Decoder, Flush, 0>;
+    case 1:
+      return gemv_kernel_of<Decoder, Flush, 1>;
+    case 2:
+      return gemv_kernel_of<Decoder, Flush, 2>;
+    default:
+      return gemv_kernel_of<Decoder, Flush, 4>;
+  }
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,336 @@
+// The work of the product kernels: 16 rows by 256 columns of weights in shared memory times a few
+// vectors, and the sums of a tile put together.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/gemv/gemv_kernel.h"
+#include "kernels/cuda/weights/code_decoder.cuh"
+
+namespace walsh::cuda {
+
+// a / b of small numbers.
+__device__ __forceinline__ int divide(int a, int b) {
+  const int q = __float2int_rz(__fdividef(static_cast<float>(a), static_cast<float>(b)));
+  const int rest = a - q * b;
+  return rest < 0 ? q - 1 : rest >= b ? q + 1 : q;
+}
+
+// The product that a tile of a launch belongs to.
+__device__ __forceinline__ const TileSet& set_of(const GemvArgs& args, int tile) {
+  int s = 0;
+  if (tile >= args.set[1].first_tile) s = 1;
+  if (tile >= args.set[2].first_tile) s = 2;
+  return args.set[s];
+}
+
+// Tiles that the warps of a block share: warp w has an even part of their k-tiles, tile after tile,
+// as one run; piece number warp + tile of the round is what it has of a tile.
+struct TileRound {
+  int first, tiles, k_tiles;  // k-tiles per tile
+  int begin, end;             // of this warp's run
+
+  __device__ void share(int warp, int warps) {
+    const int total = tiles * k_tiles;
+    begin = total < warps ? min(warp, total) : total * warp / warps;
+    end = total < warps ? min(warp + 1, total) : total * (warp + 1) / warps;
+  }
+};
+
+// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
+// n-tile; the other 16 bytes are at the place xor 16.
+template <int NTiles>
+struct InputPlaces {
+  uint32_t b[NTiles];
+  uint32_t chunk;   // from chunk to chunk
+  uint32_t scales;  // of the inputs
+};
+
+// Where the parts of a k-tile stand in shared memory; a ring of k-tiles of several codes has the
+// places of the largest.
+template <int CodeVectors, int Flush>
+struct KTilePlaces {
+  static constexpr int kScales = CodeVectors * 512;
+  static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
+  static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
+};
+
+// Tiles8 tiles of 8 vectors, 0 for one vector. `Args` is what a kernel knows of its product:
+// GemvArgs or the members of it that are read here.
+template <typename Decoder, int Flush, int Tiles8,
+          typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
+struct KTileDot {
+  static constexpr int kVectors = Decoder::kVectors;  // 16-byte vectors of a lane and k-tile
+  static constexpr int kScales = Stage::kScales;
+  static constexpr int kOffsets = Stage::kOffsets;
+  static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
+  static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
+  static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
+  static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and k-tile
+  // Levels as two products, which tensor cores have time for with few vectors.
+  static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
+
+  // The table that multiply() expects.
+  static __device__ __forceinline__ LevelTable levels(const LevelTable& table) {
+    return kSplit ? split_levels(table) : table;
+  }
+
+  // Scales and offsets of a k-tile: the vector of them that a lane copies.
+  struct Side {
+    int place;  // in the stage, < 0: this lane has none
+    int step;   // bytes from k-tile to k-tile
+    bool scale;
+
+    __device__ Side(const GemvArgs& args, int lane) {
+      scale = lane < args.scale_vectors;
+      const bool offset = !scale && lane < args.scale_vectors + args.offset_vectors;
+      place = scale    ? kScales + lane * 16
+              : offset ? kOffsets + (lane - args.scale_vectors) * 16
+                       : -1;
+      step = scale ? args.scale_step : args.offset_step;
+    }
+
+    __device__ const std::byte* begin(const GemvArgs& args, const TileSet& set, int64_t tile,
+                                      int64_t k_tile, int lane) const {
+      return scale ? set.scales + tile * args.scale_tile + k_tile * args.scale_step + lane * 16
+                   : set.offsets + tile * args.offset_tile + k_tile * args.offset_step +
+                         (lane - args.scale_vectors) * 16;
+    }
+  };
+
+  // Asks for a k-tile: this lane's codes and, if it has any, its part of the scales and offsets.
+  static __device__ __forceinline__ void copy_k_tile(uint32_t codes_place, const uint4* codes,
+                                                     bool has_side, uint32_t side_place,
+                                                     const std::byte* side) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      copy_async(codes_place + v * 512, codes + v * 32);
+    if (has_side) copy_async(side_place, side);
+  }
+
+  // y += scale * x_scale * sums (+ offset * x_scale * sum of x), one block of equal scales.
+  // `x_scales` points at the lane's pair of vectors.
+  template <typename Args>
+  static __device__ __forceinline__ void flush(const Args& args, uint32_t scale_word,
+                                               uint32_t offset_word, uint32_t x_scales, int block,
+                                               const int (&sum)[kNTiles][4],
+                                               float (&y)[kNTiles][4]) {
+    const float2 scale = halves(scale_word);
+    const float s0 = scale.x * args.unit, s1 = scale.y * args.unit;
+    const int group = Flush == 128 ? block / 4 : block >> args.x_shift;
+    // The offset belongs to a whole group of inputs.
+    const bool offsets =
+        args.offset_vectors > 0 && (Flush == 128 || ((block + 1) & ((1 << args.x_shift) - 1)) == 0);
+    const float2 offset = halves(offset_word);
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      if constexpr (Tiles8 == 0) {  // all columns are the same vector
+        const float2 x = shared_float2(x_scales + group * 8);
+        y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
+        y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
+        if (offsets) {
+          y[n][0] = fmaf(offset.x, x.y, y[n][0]);
+          y[n][2] = fmaf(offset.y, x.y, y[n][2]);
+        }
+      } else {
+        const float4 x = shared_float4(x_scales + group * kScaleColumns * 8 + n * 64);
+        y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
+        y[n][1] = fmaf(static_cast<float>(sum[n][1]), s0 * x.z, y[n][1]);
+        y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
+        y[n][3] = fmaf(static_cast<float>(sum[n][3]), s1 * x.z, y[n][3]);
+        if (offsets) {
+          y[n][0] = fmaf(offset.x, x.y, y[n][0]);
+          y[n][1] = fmaf(offset.x, x.w, y[n][1]);
+          y[n][2] = fmaf(offset.y, x.y, y[n][2]);
+          y[n][3] = fmaf(offset.y, x.w, y[n][3]);
+        }
+      }
+    }
+  }
+
+  // sum += a b, or its first part.
+  static __device__ __forceinline__ void add_product(int (&sum)[4], const uint32_t (&a)[4],
+                                                     uint32_t b0, uint32_t b1, bool first) {
+    const int zero[4] = {};
+    if (first) {
+      mma_int8(sum, a, b0, b1, zero);
+    } else {
+      mma_int8(sum, a, b0, b1, sum);
+    }
+  }
+
+  // Of the sums that one vector uses.
+  static __device__ __forceinline__ void subtract(int (&sum)[4], const int (&below)[4]) {
+    sum[0] -= below[0];
+    sum[2] -= below[2];
+  }
+
+  using Places = InputPlaces<kNTiles>;
+
+  static __device__ Places places(int lane, int count) {
+    const int g = lane / 4, t = lane % 4;
+    const int vectors = Tiles8 == 0 ? 1 : count;
+    Places p;
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      const int vector = Tiles8 == 0 ? 0 : min(n * 8 + g, vectors - 1);
+      p.b[n] = static_cast<uint32_t>(vector * 128 + t * 32 + (vector & 1) * 16);
+    }
+    p.chunk = static_cast<uint32_t>(vectors * 128);
+    p.scales = static_cast<uint32_t>(vectors * kKTileColumns + (Tiles8 == 0 ? 0 : t * 16));
+    return p;
+  }
+
+  // Where a lane finds its rows' scales in a stage, relative to its codes.
+  static __device__ __forceinline__ uint32_t scales_from_codes(int lane) {
+    return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
+  }
+
+  // The k-tile whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
+  // `refill` is called as soon as this lane has read them.
+  template <typename Args, typename Refill>
+  static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
+                                                  int second_scale, uint32_t codes, uint32_t side,
+                                                  uint32_t x, const Places& p,
+                                                  float (&y)[kNTiles][4], const Refill& refill) {
+    uint32_t words[kVectors * 4], scales[kScaleWords];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const uint4 w = shared_words(codes + v * 512);
+      words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
+    }
+#pragma unroll
+    for (int s = 0; s < kScaleWords; ++s)
+      scales[s] =
+          shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
+    uint32_t offset = 0;
+    if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
+    refill();
+#pragma unroll
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      const uint32_t* upper = words + chunk * 2 * kVectors;
+      const uint32_t* lower = upper + kVectors;
+      const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
+      int sum[kNTiles][4], below[4];  // of negated levels
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t b[kNTiles][4];
+#pragma unroll
+        for (int n = 0; n < kNTiles; ++n) {
+          const uint32_t b_place = Tiles8 == 0 ? p.b[n] + half * 16 : p.b[n] ^ (half * 16);
+          const uint4 w = shared_words(place + b_place);
+          b[n][0] = w.x, b[n][1] = w.y, b[n][2] = w.z, b[n][3] = w.w;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int i = half * 2 + j;
+          const bool first = Flush == 32 || i == 0;
+          uint32_t a[4];
+          if constexpr (kSplit) {
+            uint32_t c[4];
+            Decoder::decode_split(upper[i], table, a[0], a[2], c[0], c[2]);
+            Decoder::decode_split(lower[i], table, a[1], a[3], c[1], c[3]);
+            add_product(below, c, b[0][2 * j], b[0][2 * j + 1], first);
+          } else {
+            Decoder::decode(upper, i, table, a[0], a[2]);
+            Decoder::decode(lower, i, table, a[1], a[3]);
+          }
+#pragma unroll
+          for (int n = 0; n < kNTiles; ++n) {
+            add_product(sum[n], a, b[n][2 * j], b[n][2 * j + 1], first);
+          }
+          if constexpr (Flush == 32 && kSplit) subtract(sum[0], below);
+          if constexpr (Flush == 32)
+            flush(args, scales[chunk * 4 + i], offset, x + p.scales, chunk * 4 + i, sum, y);
+        }
+      }
+      if constexpr (Flush == 128 && kSplit) subtract(sum[0], below);
+      if constexpr (Flush == 128)
+        flush(args, scales[chunk], offset, x + p.scales, chunk * 4, sum, y);
+    }
+  }
+
+  // The sums of a piece, the k-tiles of one tile that one warp has: [piece][token][row].
+  static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
+                                                    const float (&y)[kNTiles][4]) {
+    const int g = lane / 4, t = lane % 4;
+    float* out = sums + piece * kSumTokens * kTileRows + g;
+    if constexpr (Tiles8 == 0) {
+      if (t == 0) {
+        out[0] = y[0][0];
+        out[8] = y[0][2];
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kNTiles; ++n) {
+        if (planes == 1) {
+          if (Tiles8 > 2) continue;  // 16 tokens at most
+          float* column = out + (n * 8 + 2 * t) * kTileRows;
+          column[0] = y[n][0];
+          column[kTileRows] = y[n][1];
+          column[8] = y[n][2];
+          column[kTileRows + 8] = y[n][3];
+        } else {
+          float* column = out + (n * 4 + t) * kTileRows;
+          column[0] = y[n][0] + y[n][1];
+          column[8] = y[n][2] + y[n][3];
+        }
+      }
+    }
+  }
+
+  // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
+  // a tile and token, times `factor()`. Places are found before the warps have come. `publish` is
+  // told every place then, and gives what is told the result.
+  template <typename Factor, typename Publish>
+  static __device__ __forceinline__ void write_tiles(const GemvArgs& args, const float* sums,
+                                                     const TileRound& r, int warps, int warp,
+                                                     int lane, bool add_before,
+                                                     const Factor& factor, const Publish& publish) {
+    const int row = lane % kTileRows;
+    const int tokens = Tiles8 == 0 ? 1 : args.m;
+    const int total = r.tiles * r.k_tiles, runs = min(warps, total), count = r.tiles * tokens;
+    if (2 * warp >= count) {
+      __syncthreads();
+      return;
+    }
+    float times = 1;
+    bool waiting = true;
+#pragma unroll 1
+    for (int base = 2 * warp; base < count; base += 2 * warps) {
+      const int i = base + lane / kTileRows;
+      const int tile = Tiles8 == 0 ? i : divide(i, tokens), token = i - tile * tokens;
+      const int first = divide((tile * r.k_tiles + 1) * runs - 1, total);
+      const int last = divide((tile + 1) * r.k_tiles * runs - 1, total);
+      const float* in = sums + ((first + tile) * kSumTokens + token) * kTileRows + row;
+      const TileSet& set = set_of(args, r.first + tile);
+      const int64_t out_row = int64_t{r.first + tile - set.first_tile} * kTileRows + row;
+      const bool inside = i < count && out_row < set.rows;
+      const bool add = inside && (add_before || set.add);
+      const bool has_bias = inside && !add_before && set.bias;
+      float* y = set.y + token * set.ldy + out_row;
+      const auto tell = publish(set, out_row);
+      float before = 0, bias = 0;
+      if (add) before = *y;
+      if (has_bias) bias = set.bias[out_row];
+      if (waiting) {
+        times = factor();
+        __syncthreads();
+      }
+      waiting = false;
+      if (!inside) continue;
+      float sum = *in;
+#pragma unroll 4
+      for (int w = 1; w <= last - first; ++w)
+        sum += in[w * kSumTokens * kTileRows];
+      sum *= times;
+      if (has_bias) sum += bias;
+      if (add) sum = before + sum;
+      tell(sum);
+      *y = sum;
+    }
+  }
+};
+
+}  // namespace walsh::cuda

@@ -1,0 +1,421 @@
+// Attention of one row as a phase of a step: norm and rope of its queries and keys, the append to
+// the cache, and the softmax over all positions.
+//
+// Blocks share the positions of every cache head, warps those of a block, 16 at a time. Keys and
+// values go from memory straight to registers, the first keys before the phase waits for the new
+// queries: of a product's columns any order will do, so a lane takes 16 bytes of a row, and rows
+// are woven by byte permutes where the tensor cores want columns. The newest position is not read
+// from memory.
+#pragma once
+
+#include "kernels/cuda/attention/decode_softmax.cuh"
+#include "kernels/cuda/gemv/k_tile_dot.cuh"
+#include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/rows/rope.cuh"
+
+namespace walsh::cuda {
+
+__shared__ ProgramRow program_row;
+
+// The tags of queries, keys and values, and of what comes out.
+struct PhaseBits {
+  struct In {
+    bool here;
+    uint32_t bit;
+  };
+  In q, k, v;
+  uint32_t out;
+};
+
+__device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t epoch) {
+  const auto in = [&](const ValueTag& tag) {
+    return PhaseBits::In{tag.here != 0, tag_bit(tag, epoch)};
+  };
+  return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
+}
+
+template <int Dim>
+class AttendPhase {
+  static constexpr int kChunks = Dim / 32;            // of 32 columns of a key
+  static constexpr int kWords = Dim / 16;             // of a lane's columns of a value
+  static constexpr int kVectors = Dim / 64;           // 16 bytes each
+  static constexpr int kRowBytes = Dim * 2 + 16;      // of queries: other banks for every head
+  static constexpr int kPassHeads = kHeadPass / Dim;  // whose sums are put together at a time
+
+  // 16 positions. Lane 4 g + t: keys g and g + 8, columns 32 c + 8 t ..; values 2 t, 2 t + 1,
+  // 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
+  struct Keys {
+    uint4 row[2][kChunks];
+  };
+  struct Values {
+    uint4 row[4][kVectors];
+  };
+
+ public:
+  __device__ AttendPhase(const AttentionPhase& args, std::byte* memory, const PhaseBits& bits,
+                         int warp, int lane)
+      : a_(args),
+        bits_(bits),
+        warp_(warp),
+        lane_(lane),
+        memory_(memory),
+        position_(program_row.position) {
+    first_ = a_.window > 0 ? max(0, position_ + 1 - a_.window) : 0;
+    first_tile_ = first_ / kWarpTokens;
+    tiles_ = position_ / kWarpTokens + 1 - first_tile_;
+    splits_ = min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
+  }
+
+  // All parts of this block.
+  __device__ __forceinline__ void run() {
+    const int parts = a_.kv_heads * a_.tiles * splits_;
+#pragma unroll 1
+    for (int part = last_first(); part < parts; part += static_cast<int>(gridDim.x)) {
+      place(part);
+      if (at_ < end_) {
+        place_ = row_of(at_ * kWarpTokens);
+        expect();
+      }
+      prepare_heads();
+      __syncthreads();
+      Running<Dim> run;
+#pragma unroll 1
+      while (at_ < end_) {
+        attend(run);
+        at_ += kProgramWarps;
+        if (at_ < end_) place_ = row_of(at_ * kWarpTokens);
+      }
+      __syncthreads();
+      join(run);
+    }
+  }
+
+ private:
+  // What this block and warp do in a part.
+  __device__ __forceinline__ void place(int part) {
+    const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
+    const int head_tile = divide(part, splits_);
+    split_ = part - head_tile * splits_;
+    kv_head_ = divide(head_tile, a_.tiles);
+    const int in_group = head_tile - kv_head_ * a_.tiles;
+    head_tile_ = head_tile;
+    first_head_ = kv_head_ * a_.group + in_group * kTileHeads;
+    heads_ = min(kTileHeads, a_.group - in_group * kTileHeads);
+    stores_ = in_group == 0;
+    at_ = first_tile_ + divide(tiles_ * split_, splits_) + warp_;
+    end_ = first_tile_ + divide(tiles_ * (split_ + 1), splits_);
+    active_ = min(kProgramWarps, end_ - at_ + warp_);
+  }
+
+  __device__ __forceinline__ int64_t row_of(int position) const {
+    const int i = position / kPageTokens;
+    const int64_t page = i < kProgramPages ? program_row.first_pages[i] : program_row.pages[i];
+    return ((page * a_.kv_heads + kv_head_) * kPageTokens + position % kPageTokens) * Dim;
+  }
+
+  __device__ __forceinline__ bool in_memory(int position) const {
+    return position >= first_ && position < position_;
+  }
+
+  // Visible positions of tile at_ but the newest; zeros for others.
+  __device__ __forceinline__ void load(Keys& to) const {
+    const int token = at_ * kWarpTokens;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.keys + place_) + lane_ % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int offset = lane_ / 4 + 8 * r;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+        to.row[r][c] = in_memory(token + offset) ? rows[offset * (Dim / 8) + 4 * c] : uint4{};
+    }
+  }
+
+  __device__ __forceinline__ void load(Values& to) const {
+    const int token = at_ * kWarpTokens;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.values + place_) + lane_ / 4 * kVectors;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int offset = value_row(r);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        to.row[r][v] = in_memory(token + offset) ? rows[offset * (Dim / 8) + v] : uint4{};
+    }
+  }
+
+  // Asks for tile at_ to come nearer: there are no registers for it until the queries are ready.
+  __device__ __forceinline__ void expect() const {
+    const int64_t line = place_ + lane_ * (kWarpTokens * Dim / 32);
+    prefetch(a_.keys + line);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
+  }
+
+  // Of a tile, in order of a lane's values.
+  __device__ __forceinline__ int value_row(int r) const {
+    return 2 * (lane_ % 4) + r % 2 + r / 2 * 8;
+  }
+
+  __device__ __forceinline__ std::byte* query(int head) const {
+    return memory_ + head * kRowBytes;
+  }
+  __device__ __forceinline__ std::byte* newest(int value) const {
+    return memory_ + (kTileHeads + value) * kRowBytes;
+  }
+
+  // All values of a head are rotated.
+  static __device__ __forceinline__ HeadPairs head_pairs() {
+    return {Dim / 2, Dim / 2};
+  }
+
+  // A head of queries, keys or values.
+  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, PhaseBits::In in) const {
+    const float* from = all + head * Dim;
+    if (!in.here) return load_pairs(from, head_pairs(), lane_);
+    Pairs v;
+    uint32_t wrong;
+    do {
+      wrong = 0;
+      v = load_pairs(from, head_pairs(), lane_, [&](const float* p) {
+        const uint32_t word = exchanged_word(all + exchange_place(static_cast<int>(p - all)));
+        wrong |= word ^ in.bit;
+        return __uint_as_float(word & ~1u);
+      });
+    } while (__any_sync(~0u, (wrong & 1) != 0));
+    return v;
+  }
+
+  __device__ __forceinline__ void write(int head, int column, float value) const {
+    const int place = head * Dim + column;
+    exchange(a_.exchange + exchange_place(place), value, bits_.out);
+    a_.out[place] = value;
+  }
+
+  // Queries of this part's heads and the newest key and value, a warp each, as halves in shared
+  // memory; key and value to the cache, too.
+  __device__ __forceinline__ void prepare_heads() const {
+    constexpr int half = Dim / 2;
+    const HeadPairs pairs = head_pairs();
+    const auto load_turn = [&] {
+      const int64_t row = int64_t{position_} * half;
+      return load_angles(a_.cos + row, a_.sin + row, half, lane_);
+    };
+    const auto halves_of = [](float x) { return __float2half_rn(x); };
+    if (warp_ < kTileHeads) {
+      auto* to = reinterpret_cast<__half*>(query(warp_));
+      Pairs v{};
+      if (warp_ < heads_) {
+        const Pairs turn = load_turn();
+        v = read_pairs(a_.q, first_head_ + warp_, bits_.q);
+        if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, pairs, lane_);
+        rotate(v, turn, half, lane_);
+      }
+      store_pairs(v, to, pairs, lane_, halves_of);
+    } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
+      const bool key = warp_ == kTileHeads;
+      const Pairs turn = load_turn();
+      const PhaseBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
+      Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
+      if (key) {
+        if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
+        rotate(v, turn, half, lane_);
+      }
+      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, halves_of);
+      if (!stores_) return;
+      auto* pool = reinterpret_cast<__half*>(const_cast<uint16_t*>(key ? a_.keys : a_.values));
+      store_pairs(v, pool + row_of(position_), pairs, lane_, halves_of);
+    }
+  }
+
+  // The newest position's row of the last tile.
+  __device__ __forceinline__ void add_newest(Keys& to) const {
+    const auto* key = reinterpret_cast<const uint4*>(newest(0)) + lane_ % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (lane_ / 4 + 8 * r != position_ % kWarpTokens) continue;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+        to.row[r][c] = key[4 * c];
+    }
+  }
+
+  __device__ __forceinline__ void add_newest(Values& to) const {
+    const auto* value = reinterpret_cast<const uint4*>(newest(1)) + lane_ / 4 * kVectors;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (value_row(r) != position_ % kWarpTokens) continue;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        to.row[r][v] = value[v];
+    }
+  }
+
+  static __device__ __forceinline__ uint32_t word(const uint4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+
+  // Tile at_.
+  __device__ __forceinline__ void attend(Running<Dim>& run) const {
+    const bool last = at_ == position_ / kWarpTokens;
+    Keys keys;
+    Values values;
+    load(keys);
+    load(values);
+    if (last) add_newest(keys);
+    const auto* q = reinterpret_cast<const uint4*>(query(lane_ / 4)) + lane_ % 4;
+    float s[2][4] = {};
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const uint4 b = q[4 * c];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const uint4 &low = keys.row[0][c], &high = keys.row[1][c];
+        const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
+                               word(high, 2 * j + 1)};
+        mma_f16(s[j], a, word(b, 2 * j), word(b, 2 * j + 1));
+      }
+    }
+    const float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2],
+                             s[0][3] + s[1][3]};
+    uint32_t b0, b1;
+    const int token = at_ * kWarpTokens;
+    weigh_tile<Dim>(logits, first_ - token, position_ + 1 - token, a_.scale, lane_, run, b0, b1);
+    if (last) add_newest(values);
+#pragma unroll
+    for (int d = 0; d < kWords; ++d) {
+      uint32_t w[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        w[r] = word(values.row[r][d / 4], d % 4);
+      const uint32_t a[4] = {__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[0], w[1], 0x7632),
+                             __byte_perm(w[2], w[3], 0x5410), __byte_perm(w[2], w[3], 0x7632)};
+      mma_f16(run.sum[d], a, b0, b1);
+    }
+  }
+
+  // The warps' sums to one part, a few heads at a time; the parts by the block that comes last.
+  __device__ __forceinline__ void join(const Running<Dim>& run) const {
+    auto* sums = reinterpret_cast<float*>(memory_);
+    auto* state = reinterpret_cast<float2*>(sums + kProgramWarps * kHeadPass);
+    const int g = lane_ / 4, t = lane_ % 4;
+    const bool active = warp_ < active_;
+    // A head's sums lie as pairs of columns [kWords][g], so that lanes write to different banks.
+    const int in_pass = static_cast<int>(threadIdx.x) / Dim;
+    const int place = static_cast<int>(threadIdx.x) % Dim;
+    const int column = 2 * kWords * (place / 2 % 8) + place / 16 * 2 + place % 2;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float total = sum_totals(run.total[h]);
+      if (g == 0 && active)
+        state[warp_ * kTileHeads + 2 * t + h] = make_float2(run.largest[h], total);
+    }
+#pragma unroll 1
+    for (int pass = 0; pass < heads_; pass += kPassHeads) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int head = 2 * t + h - pass;
+        if (!active || head < 0 || head >= kPassHeads) continue;
+        auto* to = reinterpret_cast<float2*>(sums + (warp_ * kPassHeads + head) * Dim) + g;
+#pragma unroll
+        for (int d = 0; d < kWords; ++d)
+          to[8 * d] = make_float2(run.sum[d][h], run.sum[d][h + 2]);
+      }
+      __syncthreads();
+      const int head = pass + in_pass;
+      if (head < heads_) join_warps(sums + in_pass * Dim + place, state + head, head, column);
+      __syncthreads();
+    }
+    if (splits_ > 1 && comes_last()) join_parts();
+  }
+
+  __device__ __forceinline__ void join_warps(const float* sums, const float2* state, int head,
+                                             int column) const {
+    float largest = kNothing, total = 0, sum = 0;
+#pragma unroll 4
+    for (int w = 0; w < active_; ++w)
+      largest = fmaxf(largest, state[w * kTileHeads].x);
+    const float base = exponent_base(largest, a_.scale);
+#pragma unroll 4
+    for (int w = 0; w < active_; ++w) {
+      const float2 of = state[w * kTileHeads];
+      const float factor = power_of_two(__fmaf_rn(of.x, a_.scale, -base));
+      total = __fmaf_rn(of.y, factor, total);
+      sum = __fmaf_rn(sums[w * kHeadPass], factor, sum);
+    }
+    if (splits_ == 1) {
+      write(first_head_ + head, column, __fdividef(sum, total));
+    } else {
+      const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
+      a_.partials[slot * Dim + column] = sum;
+      if (column == 0) states()[slot] = make_float2(largest, total);
+    }
+  }
+
+  __device__ __forceinline__ float2* states() const {
+    return reinterpret_cast<float2*>(a_.partials + int64_t{a_.heads} * a_.most_splits * Dim);
+  }
+
+  __device__ __forceinline__ bool comes_last() const {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(a_.arrived + head_tile_, 1) == splits_ - 1;
+    __syncthreads();
+    if (!last) return false;
+    __threadfence();
+    if (threadIdx.x == 0) a_.arrived[head_tile_] = 0;
+    return true;
+  }
+
+  // All parts of the heads, in order.
+  __device__ __forceinline__ void join_parts() const {
+    auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
+    float* inverse = factors + kTileHeads * kPhaseMaxSplits;
+    if (warp_ < heads_) weigh_parts(factors + warp_ * kPhaseMaxSplits, inverse);
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < heads_ * Dim; i += kProgramWarps * 32) {
+      const int head = i / Dim, column = i % Dim;
+      const float* values =
+          a_.partials + int64_t{first_head_ + head} * a_.most_splits * Dim + column;
+      float sum = 0;
+#pragma unroll 8
+      for (int s = 0; s < splits_; ++s)
+        sum = __fmaf_rn(__ldcg(values + s * Dim), factors[head * kPhaseMaxSplits + s], sum);
+      write(first_head_ + head, column, sum * inverse[head]);
+    }
+    __syncthreads();
+  }
+
+  // What each part of head `warp` counts for.
+  __device__ __forceinline__ void weigh_parts(float* factors, float* inverse) const {
+    const float2* state = states() + int64_t{first_head_ + warp_} * a_.most_splits;
+    float largest = kNothing, total = 0;
+    for (int s = lane_; s < splits_; s += 32)
+      largest = fmaxf(largest, __ldcg(state + s).x);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+    const float base = exponent_base(largest, a_.scale);
+    for (int s = lane_; s < splits_; s += 32) {
+      const float2 of = __ldcg(state + s);
+      factors[s] = power_of_two(__fmaf_rn(of.x, a_.scale, -base));
+      total = __fmaf_rn(of.y, factors[s], total);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      total += __shfl_xor_sync(~0u, total, distance);
+    if (lane_ == 0) inverse[warp_] = 1.0f / total;
+  }
+
+  const AttentionPhase& a_;
+  const PhaseBits bits_;
+  const int warp_, lane_;
+  std::byte* const memory_;
+  const int position_;
+  int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, parts
+  int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
+  int active_ = 0;        // warps that have tiles
+  int64_t place_ = 0;     // of tile at_ in the cache
+  int at_ = 0, end_ = 0;  // tiles of this warp: every sixteenth from at_ on
+  bool stores_ = false;
+};
+
+}  // namespace walsh::cuda

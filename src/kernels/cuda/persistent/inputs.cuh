@@ -1,0 +1,273 @@
+// The inputs of a step's products: made by every block for itself, a k-tile of 256 columns per
+// warp, or, where there are more k-tiles than warps, by all blocks together through memory.
+//
+// RMSNorm divides all columns by the same number. Rotation is linear and int8 values are relative
+// to their group's largest, so only scales would change: the division is done to the product's
+// results, and nothing waits for the sum of the squares.
+#pragma once
+
+#include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/persistent/pair.cuh"
+#include "kernels/cuda/rows/row_transform.cuh"
+
+namespace walsh::cuda {
+
+// Lanes of a group of 32 or 128 columns, as a power of two.
+__device__ __forceinline__ int group_lanes_log2(int group) {
+  return group == 32 ? 2 : 4;
+}
+
+// One k-tile of an input, a warp's. What does not come from another phase is made ready while that
+// is on its way.
+class InputKTile {
+ public:
+  __device__ __forceinline__ InputKTile(const ProgramPhase& phase, uint32_t epoch, int k_tile,
+                                        int lane)
+      : phase_(phase),
+        in_(phase.gemv.in),
+        form_(phase.gemv.form),
+        epoch_(epoch),
+        k_tile_(k_tile),
+        lane_(lane),
+        column_(k_tile * kKTileColumns + lane * kLaneColumns) {}
+
+  // Its values, times gains; does `meanwhile` while they are on their way.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
+    const auto prepare = [&] {
+      if (in_.gain && column_ < in_.width) prefetch(in_.gain + column_);
+      if (phase_.signs) signs_ = phase_.signs[k_tile_ * 32 + lane_];
+      meanwhile();
+    };
+    if (in_.up) {
+      float v[2][kLaneColumns];
+      read<2>({in_.x, in_.up}, prepare, v);
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        v_[e] = silu(v[0][e]) * v[1][e];
+    } else {
+      float v[1][kLaneColumns];
+      read<1>({in_.x}, prepare, v);
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        v_[e] = v[0][e];
+    }
+    if (!in_.gain) return;
+    float gain[kLaneColumns];
+    load8_whole(in_.gain, column_, in_, gain);
+    sum_squares();
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v_[e] *= gain[e];
+  }
+
+  __device__ __forceinline__ Quantized quantize() {
+    if (phase_.segment > 0) {
+      rotate_k_tile<kLeastSegment>(phase_.segment, true, signs_, lane_, v_);
+      return quantize_group(128);
+    }
+    rotate_columns(form_, k_tile_, signs_, lane_, v_);
+    return form_.group == 32 ? quantize_group(32) : quantize_group(128);
+  }
+
+  // Whether this lane writes the scale of its group, and which of the k-tile's it is.
+  __device__ __forceinline__ bool has_scale() const {
+    return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
+  }
+  __device__ __forceinline__ int group() const {
+    return lane_ >> group_lanes_log2(form_.group);
+  }
+
+  // The sum of the squares of the k-tile's values before gains; by and in all lanes.
+  __device__ __forceinline__ double squares() const {
+    const double last_bit = __hiloint2double(exponent_ << 20, 0);
+    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
+  }
+
+ private:
+  template <int Rows, typename Prepare>
+  __device__ __forceinline__ void read(const float* const (&rows)[Rows], const Prepare& prepare,
+                                       float (&v)[Rows][kLaneColumns]) const {
+    if (!phase_.in[0].here) {
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+        load8_whole(rows[r], column_, in_, v[r]);
+      prepare();
+      return;
+    }
+    ExchangeReader<Rows> reader;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      reader.from[r] = rows[r] + k_tile_ * kKTileColumns + lane_ * 4;
+      reader.bits[r] = tag_bit(phase_.in[r], epoch_);
+    }
+    if (phase_.after_attention)
+      await_one(rows[Rows - 1] + k_tile_ * kKTileColumns, reader.bits[Rows - 1]);
+    reader.read(column_ < in_.width, prepare, v);
+  }
+
+  __device__ __forceinline__ Quantized quantize_group(int group) {
+    GroupScale scale = group_scale(v_, group, lane_);
+    return quantize_plane(v_, scale, group, lane_);
+  }
+
+  // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
+  // up is one instruction.
+  __device__ __forceinline__ void sum_squares() {
+    float sum = squares_of(1.0f);
+    uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
+    int down = 0;  // values have been divided by two that many times
+    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // squares may be beyond float
+      uint32_t value = 0;
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        value = max(value, __float_as_uint(v_[e]) & 0x7fffffffu);
+      const auto exponent = static_cast<int>(__reduce_max_sync(~0u, value) >> 23);
+      down = min(max(exponent, 1), 253) - 127;
+      sum = squares_of(__uint_as_float(static_cast<uint32_t>(127 - down) << 23));
+      largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
+    }
+    const auto exponent = static_cast<int>(largest >> 23);
+    // Of 2^26 and less, so that 32 lanes' stay below 2^32.
+    squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
+    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
+  }
+
+  __device__ __forceinline__ float squares_of(float factor) const {
+    float part[2] = {};
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e) {
+      const float v = v_[e] * factor;
+      part[e % 2] = fmaf(v, v, part[e % 2]);
+    }
+    return part[0] + part[1];
+  }
+
+  const ProgramPhase& phase_;
+  const InputView& in_;
+  const FormView& form_;
+  const uint32_t epoch_;
+  const int k_tile_, lane_, column_;
+  uint32_t signs_ = 0;
+  float v_[kLaneColumns];
+  uint32_t squares_ = 0;  // of this lane, in units of ...
+  int exponent_ = 0;      // ... two to the power of this, biased as a double's
+};
+
+// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits.
+template <typename Meanwhile>
+__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint32_t epoch,
+                                                const PairInputs& own, int warp, int lane,
+                                                const Meanwhile& meanwhile) {
+  const GemvArgs& args = phase.gemv;
+  const int k_tile_bytes = phase.k_tile_bytes, i = own.k_tile_of(warp);
+  own.expect(args.k_tiles, k_tile_bytes + (args.in.gain ? 8 : 0));
+  if (i >= args.k_tiles) {
+    meanwhile();
+  } else {
+    InputKTile k_tile(phase, epoch, i, lane);
+    k_tile.load(meanwhile);
+    std::byte* const to = own.place() + i * k_tile_bytes;
+    const Quantized part = k_tile.quantize();
+    own.store(to + lane_byte(lane), make_uint2(part.low, part.high));
+    if (k_tile.has_scale()) {
+      own.store(to + kKTileColumns + k_tile.group() * 8,
+                make_uint2(__float_as_uint(part.scale),
+                           __float_as_uint(static_cast<float>(part.sum) * part.scale)));
+    }
+    if (args.in.gain) {
+      const uint64_t sum = __double_as_longlong(k_tile.squares());
+      if (lane == 0) {
+        own.store(squares_behind(own.place(), args.k_tiles, k_tile_bytes) + i,
+                  make_uint2(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32)));
+      }
+    }
+  }
+  own.wait();
+}
+
+// This block's k-tiles to where all blocks read them.
+__device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
+                                                   int warp, int lane) {
+  const GemvArgs& args = phase.gemv;
+  const auto blocks = static_cast<int>(gridDim.x);
+  const uint32_t bit = tag_bit(phase.out[0], epoch);
+#pragma unroll 1
+  for (int i = last_first() + warp * blocks; i < args.k_tiles; i += kProgramWarps * blocks) {
+    InputKTile k_tile(phase, epoch, i, lane);
+    k_tile.load([] {});
+    const Quantized part = k_tile.quantize();
+    exchange_packet(phase.packets + i * kKTilePackets + lane,
+                    make_uint4(part.low, part.high, __float_as_uint(part.scale),
+                               static_cast<uint32_t>(part.sum) << 1 | bit));
+    if (args.in.gain) {
+      const uint64_t sum = __double_as_longlong(k_tile.squares());
+      if (lane == 0) {
+        exchange_packet(
+            phase.packets + args.k_tiles * kKTilePackets + i,
+            make_uint4(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32), 0, bit));
+      }
+    }
+  }
+}
+
+// What all blocks have made together: thread i has packets i, i + 512, ... All loads are on their
+// way before the first one is used.
+__device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
+                                                   std::byte* k_tiles, double* squares) {
+  constexpr int kThreads = kProgramWarps * 32, kAtOnce = 4;
+  const GemvArgs& args = phase.gemv;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int k_tile_bytes = phase.k_tile_bytes, count = args.k_tiles * kKTilePackets;
+  const int group_shift = group_lanes_log2(args.x_group);
+  const uint32_t bit = tag_bit(phase.in[0], epoch);
+  const auto missing = [&](const uint4& v) { return (v.w & 1) != bit; };
+#pragma unroll 1
+  for (int base = thread; base < count; base += kAtOnce * kThreads) {
+    uint4 v[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      v[j] = exchanged_packet(phase.packets + min(base + j * kThreads, count - 1));
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int packet = min(base + j * kThreads, count - 1);
+      while (missing(v[j]))
+        v[j] = exchanged_packet(phase.packets + packet);
+      std::byte* to = k_tiles + packet / kKTilePackets * k_tile_bytes;
+      *reinterpret_cast<uint2*>(to + lane_byte(packet % 32)) = make_uint2(v[j].x, v[j].y);
+      if ((packet & ((1 << group_shift) - 1)) != 0) continue;
+      const float scale = __uint_as_float(v[j].z);
+      reinterpret_cast<float2*>(to + kKTileColumns)[packet % 32 >> group_shift] =
+          make_float2(scale, static_cast<float>(static_cast<int>(v[j].w) >> 1) * scale);
+    }
+  }
+  if (args.in.gain && thread < args.k_tiles) {
+    uint4 v;
+    do {
+      v = exchanged_packet(phase.packets + count + thread);
+    } while (missing(v));
+    squares[thread] = __longlong_as_double(static_cast<int64_t>(v.x | uint64_t{v.y} << 32));
+  }
+  __syncthreads();
+}
+
+// What results of a normed input are multiplied by; by whole warps.
+__device__ __forceinline__ float norm_factor(const GemvArgs& args, const double* squares,
+                                             int lane) {
+  double share = 0;
+  for (int k_tile = lane; k_tile < args.k_tiles; k_tile += 32)
+    share += squares[k_tile];
+  share *= args.in.inverse_width;
+  auto mean = static_cast<float>(share);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    mean += __shfl_xor_sync(~0u, mean, distance);
+  mean += args.in.eps;
+  if (mean > 1e-30f && mean < 1e30f) return rsqrtf(mean);  // within 2 units of the last place
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    share += __shfl_xor_sync(~0u, share, distance);
+  return static_cast<float>(rsqrt(share + static_cast<double>(args.in.eps)));
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,283 @@
+// The persistent kernel: all layers of a token in one launch (persistent/program.h).
+#pragma once
+
+#include "kernels/cuda/persistent/attention.cuh"
+#include "kernels/cuda/persistent/inputs.cuh"
+#include "kernels/cuda/persistent/stream.cuh"
+
+namespace walsh::cuda {
+
+// Not inlined: with the registers of a tile, those of the weights would be spilled everywhere.
+template <int Dim>
+__device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte* memory,
+                                          PhaseBits bits) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  AttendPhase<Dim>(args, memory, bits, warp, lane).run();
+}
+
+// Rings of weights, inputs of two kinds, sums of products, phases (ProgramMemory, ProgramArgs).
+extern __shared__ __align__(128) std::byte program_shared[];
+__shared__ uint32_t launch_epoch;
+
+template <typename Codes>
+class PersistentBlock {
+ public:
+  using KTile = typename Codes::KTile;
+  using Stream = WeightStream<Codes>;
+
+  // The number of the warp comes by a shuffle, so that the compiler keeps it: reading it again
+  // takes 30 cycles.
+  __device__ explicit PersistentBlock(const ProgramArgs& args)
+      : args_(args),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0)),
+        stream_(program_shared, warp_, lane_) {}
+
+  __device__ __forceinline__ void run() {
+    known_ = min(args_.count, kFirstPhases);
+    if (warp_ < known_) {
+      copy_phase(warp_);
+      find_work_of(warp_);
+    }
+    PairInputs::begin(args_.pair);
+    __syncthreads();
+    stream_.fill(phases());
+    wait_previous_kernel();
+    if (threadIdx.x == 0) launch_epoch = args_.left[1];
+    if (args_.position) load_row();
+    __syncthreads();
+#pragma unroll 1
+    for (phase_ = 0; phase_ < args_.count; ++phase_) {
+      const ProgramPhase& p = phases()[phase_];
+      if (p.kind == PhaseKind::matmul) {
+        multiply(p);
+        find_work_of(next_phase(p));
+      } else if (p.kind == PhaseKind::inputs) {
+        make_shared_inputs(p, launch_epoch, warp_, lane_);
+      } else {
+        attend(p);
+      }
+      __syncthreads();
+    }
+    allow_next_kernel();
+    if (threadIdx.x == 0) leave();
+  }
+
+ private:
+  __device__ __forceinline__ std::byte* inputs() const {
+    return program_shared + Stream::kMemory.ring_bytes() + 2 * args_.own_bytes;
+  }
+  __device__ __forceinline__ float* sums() const {
+    return reinterpret_cast<float*>(inputs() + args_.input_bytes);
+  }
+  __device__ __forceinline__ PhaseQueue phases() const {
+    auto* slots = reinterpret_cast<ProgramPhase*>(inputs() + args_.input_bytes + args_.sum_bytes);
+    return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known_};
+  }
+
+  __device__ __forceinline__ void load_row() const {
+    const int32_t* pages = args_.pages + *args_.sequence * args_.pages_per_sequence;
+    const auto i = static_cast<int>(threadIdx.x);
+    if (i == 0) {
+      program_row.position = *args_.position;
+      program_row.pages = pages;
+    }
+    if (i < min(int64_t{kProgramPages}, args_.pages_per_sequence))
+      program_row.first_pages[i] = pages[i];
+  }
+
+  // The phases before a product, which all have left, make room for others, which are known in the
+  // next product. The last warps bring them while values are on their way, and find their work when
+  // others write results.
+  __device__ __forceinline__ int next_phase(const ProgramPhase& phase) const {
+    const int next = phase.known + kProgramWarps - 1 - warp_;
+    return next < min(args_.count, phase_ + kKnownPhases) ? next : -1;
+  }
+  __device__ __forceinline__ void copy_phase(int phase) const {
+    if (phase < 0) return;
+    int first = 0, next = 0;
+    if constexpr (Codes::kSeveral) {
+      const uint16_t* share = args_.shares + phase * (gridDim.x + 1) + blockIdx.x;
+      first = share[0];
+      next = share[1];
+    }
+    const auto* from = reinterpret_cast<const uint4*>(args_.phases + phase);
+    auto* to = reinterpret_cast<uint4*>(&phases()[phase]);
+    for (int i = lane_; i < static_cast<int>(sizeof(ProgramPhase) / sizeof(uint4)); i += 32)
+      to[i] = from[i];
+    __syncwarp();
+    if constexpr (Codes::kSeveral) {
+      if (lane_ == 0) {
+        phases()[phase].first_tile = first;
+        phases()[phase].tiles = next - first;
+      }
+      __syncwarp();
+    }
+  }
+  __device__ __forceinline__ void find_work_of(int phase) const {
+    if (phase < 0 || lane_ >= kProgramWarps) return;
+    find_work<Codes>(phases()[phase], lane_, phases().work(phase));
+  }
+
+  __device__ __forceinline__ PairInputs own_inputs(const ProgramPhase& phase) const {
+    return {program_shared + Stream::kMemory.ring_bytes(), args_.own_bytes, args_.pair, phase.turn};
+  }
+  // K-tiles, then the sums of their squares.
+  __device__ __forceinline__ std::byte* inputs_of(const ProgramPhase& phase) const {
+    return phase.prepares ? own_inputs(phase).place() : inputs();
+  }
+  __device__ __forceinline__ double* squares_of(const ProgramPhase& phase) const {
+    return squares_behind(inputs_of(phase), phase.gemv.k_tiles, phase.k_tile_bytes);
+  }
+
+  // The last block begins a new epoch.
+  __device__ void leave() const {
+    if (atomicAdd(args_.left, 1u) != gridDim.x - 1) return;
+    args_.left[0] = 0;
+    args_.left[1] = launch_epoch + 1;
+  }
+
+  // A value that is not to be computed again and again, in a loop without a register to spare.
+  template <typename T>
+  static __device__ __forceinline__ T kept(T value) {
+    asm volatile("" : "+r"(value));
+    return value;
+  }
+
+  // What the product of a k-tile reads of its arguments, in registers.
+  struct Run {
+    float unit;
+    int scale_shift, x_shift, offset_vectors;
+    uint32_t side;  // from a lane's codes to its scales
+    int second_scale, k_tile_step;
+    LevelTable table;
+  };
+
+  // `Code`: GemvArgs, or PhaseCode of one of several.
+  template <typename KTileOf, typename Code>
+  __device__ __forceinline__ Run run_of(const ProgramPhase& phase, const Code& code) const {
+    Run run{code.unit, code.scale_shift, phase.gemv.x_shift, code.offset_vectors};
+    run.side = kept(KTileOf::scales_from_codes(lane_));
+    run.second_scale = (4 >> code.scale_shift) * 32;
+    run.k_tile_step = phase.k_tile_bytes;
+    run.table = KTileOf::levels(code.table);
+    return run;
+  }
+
+  __device__ __forceinline__ void multiply(const ProgramPhase& phase) {
+    const GemvArgs& args = phase.gemv;
+    const auto meanwhile = [&] {
+      stream_.fill(phases());
+      copy_phase(next_phase(phase));
+    };
+    known_ = phase.known;
+    if (phase.prepares) {
+      make_own_inputs(phase, launch_epoch, own_inputs(phase), warp_, lane_, meanwhile);
+    } else {
+      meanwhile();
+      read_shared_inputs(phase, launch_epoch, inputs(), squares_of(phase));
+    }
+    multiply_run(phase, phases().work(phase_).run[warp_], shared_address(inputs_of(phase)));
+    KTile::write_tiles(
+        args, sums(), tiles_of_block<Codes::kSeveral>(phase), kProgramWarps, warp_, lane_, false,
+        [&] { return args.in.gain ? norm_factor(args, squares_of(phase), lane_) : 1.0f; },
+        [&](const TileSet& set, int64_t row) {
+          float* const to = set.exchange + exchange_place(static_cast<int>(row));
+          const uint32_t bit = tag_bit(phase.out[&set - args.set], launch_epoch);
+          return [to, bit](float value) { exchange(to, value, bit); };
+        });
+  }
+
+  __device__ __forceinline__ void multiply_run(const ProgramPhase& phase, const PhaseRun& work,
+                                               uint32_t inputs) {
+    const int k_tiles = phase.gemv.k_tiles;
+    const typename KTile::Places places = KTile::places(lane_, 1);
+    if constexpr (Codes::kSeveral) {
+      int tile = work.tile, k_tile = work.k_tile;
+#pragma unroll 1
+      for (int left = work.count; left > 0; k_tile = 0, ++tile) {
+        float y[1][4] = {};
+        const int count = min(k_tiles - k_tile, left);
+        const TileSet& set = set_of(phase.gemv, phase.first_tile + tile);
+        const PhaseCode& code = phase.code[&set - phase.gemv.set];
+        left -= count;
+        Codes::with_k_tile(code, [&]<typename KTileOf>() {
+          const Run run = run_of<KTileOf>(phase, code);
+          multiply_tile<KTileOf>(run, inputs + k_tile * run.k_tile_step, count, places, y);
+        });
+        KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
+      }
+    } else {
+      const Run run = run_of<KTile>(phase, phase.gemv);
+      int tile = work.tile, k_tile = work.k_tile;
+#pragma unroll 1
+      for (int left = work.count; left > 0; k_tile = 0, ++tile) {
+        float y[1][4] = {};
+        const int count = min(k_tiles - k_tile, left);
+        left -= count;
+        multiply_tile<KTile>(run, inputs + k_tile * run.k_tile_step, count, places, y);
+        KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
+      }
+    }
+  }
+
+  // The next `count` k-tiles of the stream, which are of one tile, times the inputs from x on.
+  template <typename KTileOf>
+  __device__ __forceinline__ void multiply_tile(const Run& run, uint32_t x, int count,
+                                                const typename KTile::Places& places,
+                                                float (&y)[1][4]) {
+#pragma unroll 1
+    while (count > 0) {
+      bool replaces;
+      int now = stream_.piece(phases(), count, replaces);
+      count -= now;
+      const auto multiply_k_tile = [&](uint32_t codes, const auto& refill) {
+        KTileOf::multiply(run, run.table, run.second_scale, codes, codes + run.side, x, places, y,
+                          refill);
+        x += run.k_tile_step;
+      };
+      // Of two bits two at a time, since the loop itself takes many instructions. With more bits
+      // the second one is longer in coming than that takes.
+      constexpr int kAtOnce = KTileOf::kVectors == 2 ? 2 : 1;
+#pragma unroll 1
+      for (; now >= kAtOnce; now -= kAtOnce) {
+        uint32_t codes = stream_.template oldest<kAtOnce>();
+        for (int i = 1; i < kAtOnce; ++i, codes = stream_.next(codes))
+          multiply_k_tile(codes, [] {});
+        multiply_k_tile(codes, [&] { stream_.template replace_oldest<kAtOnce>(replaces); });
+      }
+      if (now > 0) {
+        multiply_k_tile(stream_.template oldest<1>(),
+                        [&] { stream_.template replace_oldest<1>(replaces); });
+      }
+    }
+  }
+
+  __device__ __forceinline__ void attend(const ProgramPhase& phase) {
+    __shared__ ParkedStream parked[kProgramWarps];
+    stream_.park(parked[warp_]);
+    const PhaseBits bits = bits_of(phase, launch_epoch);
+    if (phase.attention.head_dim == 64) {
+      attend_phase<64>(phase.attention, inputs(), bits);
+    } else {
+      attend_phase<128>(phase.attention, inputs(), bits);
+    }
+    stream_.resume(parked[warp_], phases());
+  }
+
+  const ProgramArgs& args_;
+  const int lane_, warp_;
+  Stream stream_;
+  int phase_ = 0;
+  int known_ = 0;  // phases up to this one have been in shared memory
+};
+
+template <typename Codes>
+__global__ void __launch_bounds__(kProgramWarps * 32, 1)
+    persistent_kernel_of(const __grid_constant__ ProgramArgs args) {
+#if __CUDA_ARCH__ >= 900
+  PersistentBlock<Codes>(args).run();
+#endif
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,427 @@
+#include "kernels/cuda/persistent/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cuda/gemv/gemv_args.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/persistent/phase.h"
+#include "kernels/cuda/persistent/tile_share.h"
+#include "rotate/rotation.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+using detail::PassMatmul;
+
+// Inputs of more k-tiles are made by all blocks together, of others a k-tile by every warp of a
+// pair.
+constexpr int kOwnKTiles = 2 * kProgramWarps;
+constexpr int kMostTiles = 65535;
+constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
+
+// What a tile costs: in long phases those of 2, 3 and 4 bits take times like 28, 38 and 48
+// (docs/gpu.md).
+int tile_weight(const PhaseCode& code) {
+  return 10 * code.vectors + 8;
+}
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + 127) / 128 * 128;
+}
+
+// Room for whole k-tiles, which no write has been to, unless the array has it. False if it has
+// another number of values.
+bool make_exchange(ExchangeArray& array, int64_t floats) {
+  if (array.count == 0) {
+    const int64_t k_tiles = (floats + kKTileColumns - 1) / kKTileColumns;
+    array.exchange = Buffer(static_cast<uint64_t>(k_tiles * kKTileColumns) * sizeof(float), true);
+    array.count = floats;
+  }
+  return array.count == floats;
+}
+
+bool can_make(const InputSource& source, const InputForm& form) {
+  if (source.up && source.function != GateFunction::silu) return false;
+  if (!form.out || form.out->planes != 1 || form.rotation.kind == RotationKind::qr) return false;
+  if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kKTileColumns)
+    return false;
+  return input_view(source).vectors &&
+         (!source.gain || form.out->cols <= int64_t{kNormedKTiles} * kKTileColumns);
+}
+
+}  // namespace
+
+PersistentProgram::PersistentProgram() = default;
+PersistentProgram::~PersistentProgram() = default;
+PersistentProgram::PersistentProgram(PersistentProgram&&) noexcept = default;
+PersistentProgram& PersistentProgram::operator=(PersistentProgram&&) noexcept = default;
+
+bool PersistentProgram::available() {
+  return current_device().major >= 9 && current_device().shared_bytes >= size_t{227} << 10;
+}
+
+bool PersistentProgram::multiply(const InputSource& source, std::span<const InputForm> forms,
+                                 std::span<const Matmul> products) {
+  for (const Matmul& p : products)
+    if (p.pass[1]) return false;
+  return detail::for_inputs(products, 0, [&](std::span<const PassMatmul> group) {
+    const auto form = std::find_if(forms.begin(), forms.end(), [&](const InputForm& f) {
+      return f.out == group.front().input;
+    });
+    return form != forms.end() && can_make(source, *form) && add_product(source, *form, group);
+  });
+}
+
+// The arrays that there are.
+std::vector<ExchangeArray*> PersistentProgram::present(
+    const std::array<ExchangeArray*, kPhaseArrays>& arrays) {
+  std::vector<ExchangeArray*> out;
+  std::copy_if(arrays.begin(), arrays.end(), std::back_inserter(out),
+               [](const ExchangeArray* array) { return array != nullptr; });
+  return out;
+}
+
+bool PersistentProgram::add_phase(ProgramPhase phase, PhaseOrder::Work work, const Arrays& arrays) {
+  const auto tag = [](const ExchangeArray& array) {
+    return ValueTag{array.written >= 0, static_cast<uint8_t>(array.writes & 1), 0};
+  };
+  for (size_t i = 0; i < kPhaseArrays; ++i)
+    if (arrays.in[i] != nullptr) phase.in[i] = tag(*arrays.in[i]);
+  if (!order_.add(work, present(arrays.in), present(arrays.out))) return false;
+  for (size_t i = 0; i < kPhaseArrays; ++i)
+    if (arrays.out[i] != nullptr) phase.out[i] = tag(*arrays.out[i]);
+  phases_.push_back(phase);
+  links_.push_back(arrays);
+  return true;
+}
+
+bool PersistentProgram::add_product(const InputSource& source, const InputForm& form,
+                                    std::span<const PassMatmul> group) {
+  const Activations& x = *form.out;
+  ProgramPhase phase;
+  GemvArgs& args = phase.gemv;
+  detail::describe_group(group, args);
+  if (args.k_tiles == 1) {
+    args.scale_step = args.scale_tile;
+    args.offset_step = args.offset_tile;
+  }
+  if (!describe_codes(group, phase)) return false;
+  args.m = args.vectors = 1;
+  args.in = input_view(source);
+  args.form = form_view(source, form, 1);
+  phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(1, 0, x.group));
+  if (args.form.block >= kLeastSegment && args.form.block <= kKTileColumns &&
+      args.form.full == args.form.cols && x.group == 128)
+    phase.segment = static_cast<uint16_t>(args.form.block);
+  phase.signs = signs_of(args.form);
+  Arrays arrays;
+  const float** const rows[] = {&args.in.x, &args.in.up};
+  for (size_t i = 0; i < 2; ++i) {
+    if (*rows[i] == nullptr) continue;
+    arrays.in[i] = array(*rows[i]);
+    if (arrays.in[i]->written < 0) continue;
+    if (arrays.in[i]->count != source.width) return false;  // must be read wholly
+    *rows[i] = arrays.in[i]->exchange.as<float>();
+  }
+  // Both or none, so that one question decides how they are read.
+  if (arrays.in[1] && (arrays.in[0]->written < 0) != (arrays.in[1]->written < 0)) return false;
+  // With the sum of the squares of each k-tile.
+  const int64_t bytes = args.k_tiles * int64_t{phase.k_tile_bytes + 8};
+  int64_t& room = args.k_tiles > kOwnKTiles ? input_bytes_ : own_bytes_;
+  room = std::max(room, bytes);
+  if (args.k_tiles <= kOwnKTiles) {
+    one_k_tile_ |= args.k_tiles == 1;
+    most_own_k_tiles_ = std::max(most_own_k_tiles_, args.k_tiles);
+  } else {
+    ExchangeArray* packets = add_inputs(phase, arrays);
+    if (packets == nullptr) return false;
+    phase.prepares = false;
+    phase.packets = packets->exchange.as<uint4>();
+    arrays.in = {packets};
+  }
+  const int last = std::max(arrays.in[0]->written, arrays.in[1] ? arrays.in[1]->written : -1);
+  phase.after_attention =
+      last >= 0 && phases_[static_cast<size_t>(last)].kind == PhaseKind::attention;
+  return results_of(phase, arrays) && add_phase(phase, PhaseOrder::Work::matmul, arrays);
+}
+
+// False for a scale per row, of which k-tiles have none of their own: they must lie one after the
+// other.
+bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, ProgramPhase& phase) {
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Matrix& m = *group[i].matrix;
+    GemvArgs args;
+    detail::describe_matrix(m, args);
+    const bool scales = args.scale_step == args.scale_vectors * 16 || args.k_tiles == 1;
+    const bool offsets = args.offset_step == args.offset_vectors * 16 || args.k_tiles == 1;
+    const bool table = table_bytes(m.code.decoder) > 0;  // which a step has no room for
+    if (!scales || !offsets || table) return false;
+    PhaseCode& code = phase.code[i];
+    code.table = args.table;
+    code.unit = args.unit;
+    code.decoder = m.code.decoder;
+    code.flush = static_cast<uint8_t>(detail::flush_columns(m, *group[i].input));
+    code.vectors = static_cast<uint8_t>(m.code.vectors());
+    code.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+    code.scale_shift = static_cast<uint8_t>(args.scale_shift);
+    code.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+    codes_.kinds.insert({code.decoder, code.flush});
+    codes_.apart |= !detail::same_launch(group[0], group[i]);
+  }
+  return true;
+}
+
+bool PersistentProgram::Codes::wide() const {
+  return std::any_of(kinds.begin(), kinds.end(), [](const auto& kind) {
+    return kind.first == DecoderKind::scalar8 || kind.second == 32;
+  });
+}
+
+ProgramMemory PersistentProgram::Codes::memory() const {
+  if (several()) return program_memory_of_several(wide());
+  return program_memory(code_vectors(kinds.begin()->first), kinds.begin()->second);
+}
+
+PersistentKernel PersistentProgram::Codes::kernel() const {
+  if (several()) return persistent_kernel_of_several(wide());
+  const auto& [decoder, flush] = *kinds.begin();
+  return with_decoder(decoder, [flush]<typename Decoder>() -> PersistentKernel {
+    if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
+      throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
+    } else {
+      return persistent_kernel<Decoder>(flush);
+    }
+  });
+}
+
+// Signs of a rotation, of which a step has few.
+const uint8_t* PersistentProgram::signs_of(const FormView& form) {
+  if (form.block == 0 || !form.signs) return nullptr;
+  for (const Signs& known : signs_)
+    if (known.seed == form.seed && known.cols == form.cols) return known.bits.as<uint8_t>();
+  std::vector<uint8_t> bits(static_cast<size_t>(form.cols / kLaneColumns));
+  for (int i = 0; i < form.cols; ++i)
+    if (rotation_sign(form.seed, static_cast<uint64_t>(i)) < 0)
+      bits[static_cast<size_t>(i / kLaneColumns)] |= static_cast<uint8_t>(1 << i % kLaneColumns);
+  signs_.push_back({form.seed, form.cols, Buffer(bits.size())});
+  copy_to_device(signs_.back().bits.as(), bits.data(), bits.size(), nullptr);
+  synchronize(nullptr);
+  return signs_.back().bits.as<uint8_t>();
+}
+
+// The inputs of a product, made by all blocks together: to packets that nobody reads any more.
+ExchangeArray* PersistentProgram::add_inputs(const ProgramPhase& product, const Arrays& sources) {
+  ProgramPhase phase = product;
+  phase.kind = PhaseKind::inputs;
+  Arrays arrays = sources;
+  const int64_t count = int64_t{product.gemv.k_tiles} * (kKTilePackets + 1);
+  for (const auto& packets : packets_)
+    if (packets->count == count &&
+        order_.may_add(PhaseOrder::Work::part, present(sources.in), {{packets.get()}}))
+      arrays.out[0] = packets.get();
+  if (arrays.out[0] == nullptr) {
+    arrays.out[0] = packets_.emplace_back(std::make_unique<ExchangeArray>()).get();
+    arrays.out[0]->exchange = Buffer(static_cast<uint64_t>(count) * 16, true);
+    arrays.out[0]->count = count;
+  }
+  phase.packets = arrays.out[0]->exchange.as<uint4>();
+  return add_phase(phase, PhaseOrder::Work::part, arrays) ? arrays.out[0] : nullptr;
+}
+
+// Where the results of a product go. What is added to must have been written by the same threads.
+bool PersistentProgram::results_of(ProgramPhase& phase, Arrays& arrays) {
+  GemvArgs& args = phase.gemv;
+  bool uneven = false;
+  for (size_t i = 1; i < arrays.out.size(); ++i)
+    uneven |= args.set[i].y != nullptr && phase.code[i].vectors != phase.code[0].vectors;
+  for (size_t i = 0; i < arrays.out.size(); ++i) {
+    TileSet& set = args.set[i];
+    if (set.y == nullptr) continue;
+    ExchangeArray* out = arrays.out[i] = array(set.y);
+    const bool same =
+        out->first_tile == set.first_tile && out->tiles == args.tiles && !out->uneven && !uneven;
+    if (!make_exchange(*out, set.rows) || (set.add && out->written >= 0 && !same)) return false;
+    out->first_tile = set.first_tile;
+    out->tiles = args.tiles;
+    out->uneven = uneven;
+    set.exchange = out->exchange.as<float>();
+  }
+  return true;
+}
+
+int64_t PersistentProgram::shared_bytes() const {
+  return codes_.memory().ring_bytes() + 2 * aligned(own_bytes_) + aligned(input_bytes_) +
+         aligned(sum_bytes_) + kKnownPhases * int64_t{sizeof(ProgramPhase) + kWorkBytes};
+}
+
+bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
+                               const AttentionScratch& scratch) {
+  const KvPool& pool = *call.cache;
+  if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
+  detail::cache_view(call);  // refuses what no kernel reads
+  if (turned_pairs(rope, pool.head_dim) != pool.head_dim / 2 || call.logit_cap != 0) return false;
+  AttentionPhase a;
+  a.keys = pool.keys.as<uint16_t>();
+  a.values = pool.values.as<uint16_t>();
+  a.q_norm = rope.q_norm;
+  a.k_norm = rope.k_norm;
+  a.cos = rope.cos;
+  a.sin = rope.sin;
+  a.out = call.out;
+  a.partials = scratch.partials();
+  a.arrived = scratch.arrived();
+  a.eps = rope.eps;
+  a.scale = call.scale * kLog2E;
+  a.heads = call.heads;
+  a.kv_heads = pool.kv_heads;
+  a.head_dim = pool.head_dim;
+  a.group = call.heads / pool.kv_heads;
+  a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
+  a.window = static_cast<int>(call.window);
+  Arrays arrays;
+  const float* const rows[] = {rope.q, rope.k, rope.v};
+  const float** const places[] = {&a.q, &a.k, &a.v};
+  for (size_t i = 0; i < 3; ++i) {
+    arrays.in[i] = array(rows[i]);
+    const bool here = arrays.in[i]->written >= 0;
+    if (here && arrays.in[i]->count != (i == 0 ? a.heads : a.kv_heads) * int64_t{a.head_dim})
+      return false;
+    *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
+  }
+  ExchangeArray* out = array(call.out);
+  const int64_t count = int64_t{a.heads} * a.head_dim;
+  if (!make_exchange(*out, count)) return false;
+  a.exchange = out->exchange.as<float>();
+  arrays.out = {out};
+  input_bytes_ = std::max<int64_t>(input_bytes_, kAttentionPhaseBytes);
+  row_ = {call.rows, call.table};
+  return add_phase(ProgramPhase(a), PhaseOrder::Work::part, arrays);
+}
+
+// Every block has a part of every product.
+void PersistentProgram::share_work() {
+  blocks_ = current_device().multiprocessors;
+  for (const ProgramPhase& phase : phases_)
+    if (phase.kind != PhaseKind::attention) blocks_ = std::min(blocks_, phase.gemv.tiles);
+  blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
+  const auto stride = static_cast<size_t>(blocks_) + 1;
+  shares_.assign(phases_.size() * stride, 0);
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    ProgramPhase& phase = phases_[i];
+    for (size_t j = 0; j < kPhaseArrays; ++j) {
+      if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
+      if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
+    }
+    if (phase.kind == PhaseKind::attention) {
+      AttentionPhase& a = phase.attention;
+      const int most =
+          detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
+      a.most_splits =
+          std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
+      continue;
+    }
+    GemvArgs& args = phase.gemv;
+    args.tiles_per_block = args.tiles / blocks_;
+    args.blocks_with_more = args.tiles % blocks_;
+    const int most = share_tiles_of(phase, std::span(shares_).subspan(i * stride, stride));
+    longest_run_ = std::max(longest_run_, most * args.k_tiles / kProgramWarps + 1);
+    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kProgramWarps} * kTileRows * 4);
+  }
+}
+
+// The first tile of each block, and the most that one has.
+int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const {
+  const GemvArgs& args = phase.gemv;
+  std::vector<TileRun> runs;
+  for (size_t i = 0; i < kMaxMatmuls; ++i) {
+    const TileSet& set = args.set[i];
+    if (set.codes == nullptr) continue;
+    const int tiles = (set.rows + kTileRows - 1) / kTileRows;
+    runs.push_back({tiles, tile_weight(phase.code[i])});
+  }
+  const std::vector<int> shares = share_tiles(runs, blocks_);
+  int most = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    first[i] = static_cast<uint16_t>(shares[i]);
+    if (i > 0) most = std::max(most, shares[i] - shares[i - 1]);
+  }
+  return most;
+}
+
+// Products bring the phases behind them into shared memory, over those before the last product;
+// streams of weights may still stand at the latter. False if a phase would not be there in time.
+bool PersistentProgram::schedule() {
+  const int count = static_cast<int>(phases_.size());
+  int known = std::min(count, kFirstPhases), turn = 0;
+  int last = 0, before = 0;  // products
+  for (int i = 0; i < count; ++i) {
+    ProgramPhase& phase = phases_[static_cast<size_t>(i)];
+    if (i >= known) return false;
+    if (phase.kind != PhaseKind::matmul) continue;
+    if (i - before >= kKnownPhases) return false;
+    before = last;
+    last = i;
+    phase.known = known;
+    known = std::min(count, i + kKnownPhases);
+    if (phase.prepares) phase.turn = static_cast<uint8_t>(turn++ % 4);
+  }
+  return true;
+}
+
+bool PersistentProgram::finish() {
+  if (phases_.empty() || codes_.kinds.empty())
+    throw Error(ErrorCode::internal, "persistent kernel", "has no products");
+  if (!schedule()) return false;
+  share_work();
+  const bool many = std::any_of(phases_.begin(), phases_.end(), [](const ProgramPhase& phase) {
+    return phase.kind != PhaseKind::attention && phase.gemv.tiles > kMostTiles;
+  });
+  if (longest_run_ > kLongestPiece || many) return false;
+  if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
+  pair_ = 2;
+  if (blocks_ == 1 || one_k_tile_ ||
+      2 * most_clusters("persistent kernel", codes_.kernel(), shape()) < blocks_)
+    pair_ = 1;
+  if (pair_ * kProgramWarps < most_own_k_tiles_) return false;
+  device_phases_ = Buffer(phases_.size() * sizeof(ProgramPhase));
+  device_shares_ = Buffer(shares_.size() * sizeof(uint16_t));
+  copy_to_device(device_shares_.as(), shares_.data(), device_shares_.bytes(), nullptr);
+  left_ = Buffer(2 * sizeof(uint32_t), true);
+  copy_to_device(device_phases_.as(), phases_.data(), device_phases_.bytes(), nullptr);
+  synchronize(nullptr);
+  count_ = static_cast<int>(phases_.size());
+  phases_ = {};
+  links_ = {};
+  shares_ = {};
+  return true;
+}
+
+LaunchShape PersistentProgram::shape() const {
+  return {dim3(static_cast<unsigned>(blocks_)), dim3(kProgramWarps * 32),
+          static_cast<size_t>(shared_bytes()), static_cast<unsigned>(pair_), true};
+}
+
+void PersistentProgram::launch(Stream stream) const {
+  ProgramArgs args;
+  args.phases = device_phases_.as<ProgramPhase>();
+  args.count = count_;
+  args.pair = pair_;
+  args.own_bytes = static_cast<int>(aligned(own_bytes_));
+  args.input_bytes = static_cast<int>(aligned(input_bytes_));
+  args.sum_bytes = static_cast<int>(aligned(sum_bytes_));
+  args.left = left_.as<uint32_t>();
+  args.shares = device_shares_.as<uint16_t>();
+  args.position = row_.places.positions;
+  args.sequence = row_.places.sequences;
+  args.pages = row_.table.pages;
+  args.pages_per_sequence = row_.table.per_sequence;
+  cuda::launch("persistent kernel", codes_.kernel(), shape(), stream, args);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,267 @@
+// The weights of a step's products as one stream per warp.
+#pragma once
+
+#include "kernels/cuda/persistent/codes.cuh"
+
+namespace walsh::cuda {
+
+// The k-tiles of a warp in one matrix, whose codes, scales and offsets lie one after the other,
+// from the first one on.
+struct StreamPiece {
+  const uint4* codes;
+  const std::byte* scales;
+  const std::byte* offsets;
+  uint16_t count;
+  uint8_t last;  // of the phase
+  uint8_t scale_vectors, offset_vectors;
+  uint8_t code_vectors;  // of a lane and k-tile
+};
+
+// The k-tiles of a warp in a phase.
+struct alignas(16) PhaseRun {
+  int tile, k_tile;  // the first one: of the block's tiles, of the tile
+  int count;
+};
+
+// What the warps of a block multiply in a phase.
+struct PhaseWork {
+  PhaseRun run[kProgramWarps];
+  StreamPiece piece[kProgramWarps][kMaxMatmuls];
+};
+static_assert(sizeof(PhaseWork) == kWorkBytes);
+
+// The tiles of this block.
+template <bool Several>
+__device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
+  const GemvArgs& args = phase.gemv;
+  if constexpr (Several) {
+    TileRound r{};
+    r.first = phase.first_tile;
+    r.tiles = phase.tiles;
+    r.k_tiles = args.k_tiles;
+    return r;
+  }
+  const int block = static_cast<int>(blockIdx.x);
+  TileRound r{};
+  r.first = block * args.tiles_per_block + min(block, args.blocks_with_more);
+  r.tiles = args.tiles_per_block + (block < args.blocks_with_more);
+  r.k_tiles = args.k_tiles;
+  return r;
+}
+
+// The work of a warp.
+template <typename Codes>
+__device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, PhaseWork& work) {
+  StreamPiece* const pieces = work.piece[warp];
+  if (phase.kind != PhaseKind::matmul) {
+    pieces[0].count = 0;
+    pieces[0].last = 1;
+    return;
+  }
+  const GemvArgs& args = phase.gemv;
+  TileRound r = tiles_of_block<Codes::kSeveral>(phase);
+  r.share(warp, kProgramWarps);
+  const int tile = divide(r.begin, r.k_tiles);
+  work.run[warp] = {tile, r.begin - tile * r.k_tiles, r.end - r.begin};
+  const int begin = r.first * r.k_tiles + r.begin, end = r.first * r.k_tiles + r.end;
+  int count = 0;
+  for (int s = 0; s < kMaxMatmuls; ++s) {
+    const TileSet& set = args.set[s];
+    const int first = min(set.first_tile, args.tiles) * r.k_tiles;
+    const int next = s + 1 < kMaxMatmuls ? args.set[s + 1].first_tile : args.tiles;
+    const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.k_tiles);
+    if (from >= to) continue;
+    const int64_t k_tile = from - first;
+    StreamPiece& piece = pieces[count++];
+    piece.count = static_cast<uint16_t>(to - from);
+    piece.last = 0;
+    if constexpr (Codes::kSeveral) {
+      const PhaseCode& code = phase.code[s];
+      piece.codes = set.codes + k_tile * (code.vectors * 32);
+      piece.scales = set.scales + k_tile * (code.scale_vectors * 16);
+      piece.offsets = set.offsets + k_tile * (code.offset_vectors * 16);
+      piece.scale_vectors = code.scale_vectors;
+      piece.offset_vectors = code.offset_vectors;
+      piece.code_vectors = code.vectors;
+    } else {
+      piece.codes = set.codes + k_tile * (Codes::KTile::kVectors * 32);
+      piece.scales = set.scales + k_tile * args.scale_step;
+      piece.offsets = set.offsets + k_tile * args.offset_step;
+      piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+      piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+    }
+  }
+  if (count == 0) pieces[count++].count = 0;
+  pieces[count - 1].last = 1;
+}
+
+// The phases in shared memory: those up to `known`, from the one at work on.
+struct PhaseQueue {
+  ProgramPhase* slots;
+  PhaseWork* works;
+  int known;
+
+  static_assert((kKnownPhases & (kKnownPhases - 1)) == 0);
+  __device__ ProgramPhase& operator[](int phase) const { return slots[phase & (kKnownPhases - 1)]; }
+  __device__ PhaseWork& work(int phase) const { return works[phase & (kKnownPhases - 1)]; }
+  __device__ const StreamPiece& piece(int phase, int warp, int i) const {
+    return work(phase).piece[warp][i];
+  }
+};
+
+// What a stream is while a phase without weights needs the registers.
+struct ParkedStream {
+  uint32_t oldest;  // back from the end of the ring
+  int ahead, phase, piece, left;
+};
+
+// K-tiles of all products in the order in which this warp needs them, in a ring that is filled as
+// far ahead as phases are known.
+template <typename Codes>
+class WeightStream {
+ public:
+  using KTile = typename Codes::KTile;
+  static constexpr ProgramMemory kMemory = Codes::kMemory;
+  static constexpr int kStages = kMemory.stages;
+  static constexpr uint32_t kRingBytes = kStages * kMemory.stage_bytes;
+
+  __device__ WeightStream(std::byte* rings, int warp, int lane)
+      : warp_(warp),
+        lane_(lane),
+        end_of_ring_(shared_address(rings) + (warp + 1) * kRingBytes + lane * 16),
+        oldest_(end_of_ring_ - kRingBytes) {}
+
+  __device__ __forceinline__ void park(ParkedStream& to) const {
+    if (lane_ == 0) to = {end_of_ring_ - oldest_, ahead_, phase_, piece_, left_};
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void resume(const ParkedStream& from, const PhaseQueue& phases) {
+    oldest_ = end_of_ring_ - from.oldest;
+    ahead_ = from.ahead;
+    phase_ = from.phase;
+    piece_ = from.piece;
+    left_ = 0;
+    codes_ = nullptr;  // so that nothing of these lives on through the other phase
+    side_ = nullptr;
+    side_place_ = side_step_ = code_vectors_ = 0;
+    if (from.left > 0) begin_piece(phases, from.left);
+  }
+
+  // Asks for all k-tiles that there is room for. Then the ring is full, or no more are known.
+  __device__ __forceinline__ void fill(const PhaseQueue& phases) {
+#pragma unroll 1
+    while (has_piece(phases) && ahead_ < kStages) {
+      uint32_t slot = oldest_ + ahead_ * kMemory.stage_bytes;
+      if (slot >= end_of_ring_) slot -= kRingBytes;
+      fetch(slot);
+      ++ahead_;
+      --left_;
+    }
+  }
+
+  // How many of the next `count` k-tiles are replaced as they are read (`replaces`), or not.
+  __device__ __forceinline__ int piece(const PhaseQueue& phases, int count, bool& replaces) {
+    replaces = has_piece(phases);
+    if (!replaces) {
+      copy_wait<0>();
+      ahead_ -= count;
+      return count;
+    }
+    count = min(count, left_);
+    left_ -= count;
+    return count;
+  }
+
+  // Waits for the oldest k-tiles and says where this lane's codes of the first one are.
+  template <int KTiles>
+  __device__ __forceinline__ uint32_t oldest() const {
+    copy_wait<kStages - KTiles>();
+    __syncwarp();
+    return oldest_;
+  }
+
+  // The place behind `slot`.
+  __device__ __forceinline__ uint32_t next(uint32_t slot) const {
+    slot += kMemory.stage_bytes;
+    return slot == end_of_ring_ ? slot - kRingBytes : slot;
+  }
+
+  // The oldest k-tiles have been read by this lane.
+  template <int KTiles>
+  __device__ __forceinline__ void replace_oldest(bool replaces) {
+    __syncwarp();
+    const uint32_t second = next(oldest_);
+    if (replaces) {
+      fetch(oldest_);
+      if (KTiles == 2) fetch(second);
+    }
+    oldest_ = KTiles == 2 ? next(second) : second;
+  }
+
+ private:
+  __device__ __forceinline__ void fetch(uint32_t slot) {
+    if constexpr (Codes::kSeveral) {
+#pragma unroll
+      for (int v = 0; v < Codes::kVectors; ++v)
+        if (v < 2 || v < code_vectors_) copy_async(slot + v * 512, codes_ + v * 32);
+      if (side_place_ >= 0) copy_async(slot + side_place_, side_);
+      codes_ += code_vectors_ * 32;
+    } else {
+      KTile::copy_k_tile(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
+      codes_ += KTile::kVectors * 32;
+    }
+    copy_commit();
+    side_ += side_step_;
+  }
+
+  __device__ __forceinline__ bool has_piece(const PhaseQueue& phases) {
+#pragma unroll 1
+    while (left_ == 0) {
+      if (phase_ < 0 || phases.piece(phase_, warp_, piece_).last) {
+        if (phase_ + 1 >= phases.known) return false;
+        ++phase_;
+        piece_ = 0;
+      } else {
+        ++piece_;
+      }
+      const int count = phases.piece(phase_, warp_, piece_).count;
+      if (count > 0) begin_piece(phases, count);
+    }
+    return true;
+  }
+
+  // The last `left` k-tiles of a piece. Some lanes copy scales or offsets, 16 bytes each.
+  __device__ __forceinline__ void begin_piece(const PhaseQueue& phases, int left) {
+    const StreamPiece& piece = phases.piece(phase_, warp_, piece_);
+    const int done = piece.count - left, offset_lane = lane_ - piece.scale_vectors;
+    const bool scale = offset_lane < 0;
+    left_ = left;
+    if constexpr (Codes::kSeveral) {
+      code_vectors_ = piece.code_vectors;
+      codes_ = piece.codes + done * (code_vectors_ * 32) + lane_;
+    } else {
+      codes_ = piece.codes + done * (KTile::kVectors * 32) + lane_;
+    }
+    side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
+    side_ =
+        (scale ? piece.scales + lane_ * 16 : piece.offsets + offset_lane * 16) + done * side_step_;
+    side_place_ = offset_lane >= piece.offset_vectors ? -1
+                  : scale                             ? KTile::kScales
+                                                      : KTile::kOffsets - piece.scale_vectors * 16;
+  }
+
+  const int warp_, lane_;
+  const uint32_t end_of_ring_;
+  uint32_t oldest_;  // k-tile: this lane's codes
+  int ahead_ = 0;    // k-tiles that are in the ring
+  // What is fetched next: `left_` k-tiles of a piece.
+  int phase_ = -1, piece_ = 0, left_ = 0;
+  const uint4* codes_ = nullptr;
+  const std::byte* side_ = nullptr;
+  int side_place_ = 0;    // from the lane's codes, < 0: this lane has none
+  int side_step_ = 0;     // bytes from k-tile to k-tile
+  int code_vectors_ = 0;  // of several codes: of the piece
+};
+
+}  // namespace walsh::cuda

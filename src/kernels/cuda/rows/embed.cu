@@ -1,0 +1,251 @@
+// Rows of the token embedding: decoded from the stored layout, rotated back and added up as
+// Model::embed does it, one block per 1024 columns, which no rotation block crosses.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <string>
+
+#include "formats/product.h"
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows/rows.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int kColumns = 1024;  // of a block
+constexpr int kThreads = 256;
+constexpr int kPerThread = kColumns / kThreads;
+constexpr int kMinSegment = 32;
+
+struct PassView {
+  const uint8_t* codes = nullptr;
+  const __half* scales = nullptr;
+  const __half* offsets = nullptr;
+  const __half* sub_scales = nullptr;
+  const int8_t* codebook = nullptr;  // of product codes
+  int residual = 0;
+  float unit = 1;
+  int bits = 0, row_bytes = 0;
+  int group = 0, groups = 0;  // columns per scale
+  int sub_group = 0, sub_groups = 0;
+  int block = 0;  // of the rotation; 0: none
+  uint32_t seed = 0;
+  bool signs = false;
+  float levels[16] = {};
+};
+
+struct EmbedArgs {
+  const int32_t* tokens = nullptr;
+  int64_t rows = 0;
+  int cols = 0, padded = 0;
+  int passes = 0;  // 0: dense
+  DType type = DType::f32;
+  const void* data = nullptr;
+  PassView pass[2];
+  float* x = nullptr;
+  int64_t ldx = 0;
+  float scale = 1;
+};
+
+// The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
+__device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
+  if (w.bits == 8) return row[column];
+  const auto* words = reinterpret_cast<const uint32_t*>(row) + column / 32 * w.bits;
+  const int i = column % 32, shift = 4 * (i % 8);
+  if (w.bits == 4) return words[i / 8] >> shift & 15;
+  if (w.bits == 2) return words[i / 16] >> (shift + i / 8 % 2 * 2) & 3;
+  if (i < 24) return words[i / 8] >> shift & 7;
+  const int bit = shift + 3;
+  return static_cast<int>((words[0] >> bit & 1) | (words[1] >> bit & 1) << 1 |
+                          (words[2] >> bit & 1) << 2);
+}
+
+// The level of a product code (formats/product.h).
+__device__ float product_level(const PassView& w, const uint8_t* row, int column) {
+  const uint8_t* unit = row + column / 32 * 12;
+  const int pointer = unit[column % 32 / 16 * 4 + column % 4];
+  const int entry = w.codebook[pointer * 4 + column % 16 / 4];
+  const bool negative = (unit[8 + column % 4] >> (column % 32 / 4) & 1) != 0;
+  return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
+}
+
+__device__ float decode(const PassView& w, int64_t row, int column) {
+  if (w.codebook) {
+    return __half2float(w.scales[row * w.groups + column / w.group]) *
+           product_level(w, w.codes + row * w.row_bytes, column);
+  }
+  const int code = stored_code(w, w.codes + row * w.row_bytes, column);
+  const int64_t group = row * w.groups + column / w.group;
+  float scale = __half2float(w.scales[group]);
+  if (w.sub_group)
+    scale = scale * __half2float(w.sub_scales[row * w.sub_groups + column / w.sub_group]);
+  const float level = w.bits == 8 ? static_cast<float>(static_cast<int8_t>(code)) : w.levels[code];
+  const float offset = w.offsets ? __half2float(w.offsets[group]) : 0.0f;
+  return scale * level + offset;
+}
+
+// Size of the Hadamard segment of a column: full blocks, then descending powers of two.
+__device__ int segment_size(int block, int padded, int column) {
+  const int tail = padded % block;
+  int offset = column - (padded - tail);
+  if (offset < 0) return block;
+  int size = block / 2;
+  for (; size > kMinSegment; size /= 2) {
+    if ((tail & size) == 0) continue;
+    if (offset < size) break;
+    offset -= size;
+  }
+  return size;
+}
+
+// sign / sqrt(segment), as the Rotator's factor.
+__device__ float rotation_factor(const PassView& w, int size, int column) {
+  uint32_t h = static_cast<uint32_t>(column) * 0x9E3779B9u + w.seed;
+  h ^= h >> 16;
+  h *= 0x85EBCA6Bu;
+  h ^= h >> 13;
+  h *= 0xC2B2AE35u;
+  const float norm = static_cast<float>(1.0 / sqrt(static_cast<double>(size)));
+  return w.signs && h >> 31 ? -norm : norm;
+}
+
+// The block's columns of a pass in the original basis, thread i has columns i, i + 256, ..
+__device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t row, int first,
+                            float* shared, float (&v)[kPerThread]) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int size[kPerThread];
+#pragma unroll
+  for (int j = 0; j < kPerThread; ++j) {
+    const int column = first + thread + j * kThreads;
+    v[j] = column < args.padded ? decode(w, row, column) : 0.0f;
+    size[j] = w.block && column < args.padded ? segment_size(w.block, args.padded, column) : 0;
+  }
+  for (int h = 1; h < w.block; h *= 2) {
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j)
+      shared[thread + j * kThreads] = v[j];
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      const int i = thread + j * kThreads;
+      if (h >= size[j]) continue;
+      v[j] = (i & h) != 0 ? shared[i ^ h] - v[j] : v[j] + shared[i ^ h];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kPerThread; ++j)
+    if (size[j] > 0) v[j] = v[j] * rotation_factor(w, size[j], first + thread + j * kThreads);
+}
+
+__device__ float dense_value(const EmbedArgs& args, int64_t index) {
+  if (args.type == DType::f32) return static_cast<const float*>(args.data)[index];
+  if (args.type == DType::f16) return __half2float(static_cast<const __half*>(args.data)[index]);
+  return __bfloat162float(static_cast<const __nv_bfloat16*>(args.data)[index]);
+}
+
+// Grid: x over blocks of columns, y over rows.
+__global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
+  __shared__ float shared[kColumns];
+  const int first = static_cast<int>(blockIdx.x) * kColumns;
+  // Those behind read positions and older keys before they wait, so they may start only when what
+  // chose this step's tokens has ended.
+  wait_previous_kernel();
+  allow_next_kernel();
+  const int64_t token = args.tokens[blockIdx.y];
+  const bool known = token >= 0 && token < args.rows;
+  float sum[kPerThread] = {};
+  for (int pass = 0; known && pass < args.passes; ++pass) {
+    float v[kPerThread];
+    decode_pass(args, pass == 0 ? args.pass[0] : args.pass[1], token, first, shared, v);
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j)
+      sum[j] += v[j];
+  }
+  float* x = args.x + blockIdx.y * args.ldx;
+#pragma unroll
+  for (int j = 0; j < kPerThread; ++j) {
+    const int column = first + static_cast<int>(threadIdx.x) + j * kThreads;
+    if (column >= args.cols) break;
+    if (args.passes == 0 && known) sum[j] = dense_value(args, token * args.cols + column);
+    x[column] = known ? sum[j] * args.scale : __int_as_float(0x7fc00000);
+  }
+}
+
+void describe(const ProductCode& code, const StoredTable::Pass& stored, int64_t padded,
+              PassView& w) {
+  w.codebook = static_cast<const int8_t*>(stored.codebook);
+  w.residual = code.residual;
+  w.unit = code.unit;
+  w.row_bytes = static_cast<int>(product_row_bytes(padded));
+  w.group = code.group;
+  w.groups = static_cast<int>(product_groups(code, padded));
+}
+
+void describe(const ScalarCode& code, const StoredTable::Pass& stored, int64_t padded,
+              PassView& w) {
+  w.offsets = code.has_offset ? static_cast<const __half*>(stored.offsets) : nullptr;
+  w.sub_scales = static_cast<const __half*>(stored.sub_scales);
+  w.bits = code.bits;
+  w.row_bytes = static_cast<int>(code_bytes_per_row(code, padded));
+  w.group = code.group == 0 ? static_cast<int>(padded) : code.group;
+  w.groups = static_cast<int>(groups_per_row(code, padded));
+  w.sub_group = code.sub_group;
+  w.sub_groups = static_cast<int>(sub_groups_per_row(code, padded));
+  if (code.bits < 8) std::copy_n(code.levels, 1 << code.bits, w.levels);
+}
+
+PassView pass_view(const Format& format, int pass, const StoredTable::Pass& stored,
+                   int64_t padded) {
+  PassView w;
+  w.codes = static_cast<const uint8_t*>(stored.codes);
+  w.scales = static_cast<const __half*>(stored.scales);
+  if (format.kind == CodeKind::product) {
+    describe(format.product, stored, padded, w);
+  } else {
+    describe(format.code[pass], stored, padded, w);
+  }
+  const Rotation& rotation = stored.rotation;
+  if (rotation.kind == RotationKind::none) return w;
+  if (rotation.kind != RotationKind::hadamard) {
+    throw Error(ErrorCode::usage, "token embedding", "rotation qr exists on the CPU only");
+  }
+  w.block = rotation.block;
+  w.seed = rotation.seed;
+  w.signs = rotation.signs;
+  return w;
+}
+
+}  // namespace
+
+void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x, int64_t ldx,
+           float scale, Stream stream) {
+  if (m == 0) return;
+  const Format& format = *table.format;
+  if (m > 65535 || format.kind == CodeKind::trellis) {
+    throw Error(ErrorCode::internal, "GPU embedding",
+                std::to_string(m) + " rows, format " + std::string(format.name));
+  }
+  EmbedArgs args;
+  args.tokens = tokens;
+  args.rows = table.rows;
+  args.cols = static_cast<int>(table.cols);
+  args.padded = static_cast<int>(padded_cols(format, table.cols));
+  args.passes = format.passes;
+  args.type = format.dtype;
+  args.data = table.data;
+  args.x = x;
+  args.ldx = ldx;
+  args.scale = scale;
+  for (int pass = 0; pass < format.passes; ++pass)
+    args.pass[pass] = pass_view(format, pass, table.pass[pass], args.padded);
+  const LaunchShape shape{dim3(static_cast<unsigned>((args.padded + kColumns - 1) / kColumns),
+                               static_cast<unsigned>(m)),
+                          dim3(kThreads)};
+  launch("token embedding", embed_kernel, shape, stream, args);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,48 @@
+// Checked descriptions of inputs for kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/rows/prepare.h"
+
+namespace walsh::cuda {
+
+inline constexpr int kShares = 16;  // parts of a row that are summed apart: every sixteenth k-tile
+inline constexpr int kLaneColumns = 8;
+
+// InputSource on the device.
+struct InputView {
+  const float* x = nullptr;
+  const float* up = nullptr;
+  const float* gain = nullptr;
+  float eps = 0;
+  int64_t ldx = 0;
+  int width = 0;
+  bool vectors = false;  // a lane's 8 columns may be read 16 bytes at a time
+  GateFunction function = GateFunction::silu;
+  double inverse_width = 0;
+};
+
+// InputForm on the device.
+struct FormView {
+  int padded = 0;  // columns that are rotated
+  int full = 0;    // of them in whole Hadamard blocks
+  int cols = 0;    // columns that are quantized, a multiple of 256
+  int block = 0;   // Hadamard block, 0: not rotated
+  bool signs = false;
+  uint32_t seed = 0;
+  int group = 128;  // columns per scale
+  int planes = 1;
+  int8_t* q = nullptr;
+  float* scales = nullptr;
+  int32_t* sums = nullptr;
+  void* rows = nullptr;  // instead of q
+  int64_t stride = 0;
+  DType row_type = DType::f32;
+};
+
+// Throw internal for shapes that kernels do not read, usage for rotations that only the CPU has.
+InputView input_view(const InputSource& source);
+FormView form_view(const InputSource& source, const InputForm& form, int64_t m);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,90 @@
+// Steps between the products: token embedding, rotary positions with the append to the cache, what
+// a branch adds to the residual stream, and the cap of logits.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+#include "formats/format.h"
+#include "kernels/cuda/attention/attention.h"
+#include "rotate/rotation.h"
+
+namespace walsh::cuda {
+
+// What rope_and_store does to queries, keys and values of m rows, [m][ld] floats each, heads side
+// by side.
+struct RopeCall {
+  float* q = nullptr;  // normed and rotated in place
+  int64_t ldq = 0;
+  const float* k =
+      nullptr;  // normed, rotated and stored in the cache, like v, which is only stored
+  int64_t ldk = 0;
+  const float* v = nullptr;
+  int64_t ldv = 0;
+  int64_t m = 0;
+  int heads = 0;
+  const float* q_norm = nullptr;  // [head_dim] gains of an RMSNorm per head, or null
+  const float* k_norm = nullptr;
+  float eps = 0;
+  // [positions][rotated / 2] on the device. Without them nothing is rotated.
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  // Pairs (i, i + rotated / 2) of a head are rotated, values from `rotated` on, which is even, stay
+  // as they are; 0: the whole head.
+  int rotated = 0;
+};
+
+// Pairs that a call rotates; throws internal if heads of head_dim values do not have them.
+int turned_pairs(const RopeCall& call, int head_dim);
+
+// One launch. Bits are those of the CPU's norm, rope and conversion to fp16 (the sum of squares is
+// added up in double in another order).
+void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
+                    const RowPlaces& rows, Stream stream);
+
+// The token embedding [rows, cols] on the device as it is stored: dense `data`, or the arrays of
+// one or two scalar passes and their rotations (hadamard or none).
+struct StoredTable {
+  struct Pass {
+    const void* codes = nullptr;
+    const void* scales = nullptr;
+    const void* offsets = nullptr;     // if has_offset
+    const void* sub_scales = nullptr;  // if sub_group
+    const void* codebook = nullptr;    // of product codes
+    Rotation rotation;
+  };
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  const void* data = nullptr;
+  Pass pass[2];
+};
+
+// x[t][0..cols) = scale * row tokens[t] of the table in the original basis, the same bits as on the
+// CPU. Token ids are read on the device; a row whose id is outside [0, rows) becomes NaN.
+void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x, int64_t ldx,
+           float scale, Stream stream);
+
+// What a branch of a layer adds to the residual stream, m rows of `width` values:
+//   x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
+//   x += scale * branch                                       without one.
+struct BranchCall {
+  const float* branch = nullptr;  // [m][width]
+  const float* gain = nullptr;    // [width] or null
+  float eps = 0;                  // > 0 with a gain
+  float scale = 1;
+  float* x = nullptr;  // [m][width]
+  int64_t m = 0, width = 0;
+};
+
+// One launch. Bits are those of the CPU but for the order in which squares are added in double.
+void add_branch(const BranchCall& call, Stream stream);
+
+// out[t][0..width) = x[rows[t]][0..width) for m rows; `rows` is on the device.
+void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
+                 Stream stream);
+
+// logits[t][0..vocab) of m rows, in place: x = scale * logit, then cap * tanh(x / cap) unless cap,
+// which is not negative, is 0.
+void cap_logits(float* logits, int64_t m, int64_t vocab, float scale, float cap, Stream stream);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,175 @@
+// First pass of sampling: penalties, the best token, how many tokens have which size, and from
+// these a bound that holds all candidates.
+#include "kernels/cuda/sampling/kernels.cuh"
+
+namespace walsh::cuda {
+namespace {
+
+struct ScanMemory {
+  uint32_t bins[kBins];
+  uint32_t recent[kSlice / 32];
+  double sums[kSampleWarps];
+  unsigned long long best[kSampleWarps];
+  uint32_t bound;
+};
+
+// Marks which of the block's tokens are recent.
+__device__ void mark_recent(const SampleArgs& args, int64_t sequence, const SampleState& state,
+                            int first, uint32_t* recent) {
+  const int length = state.length;
+  const int wanted = state.options.repeat_last_n;
+  const int begin = wanted < 0 ? 0 : max(0, length - wanted);
+  const int32_t* history = args.history + sequence * args.history_stride;
+  for (int i = begin + static_cast<int>(threadIdx.x); i < length; i += kSampleThreads) {
+    const int token = history[i] - first;
+    if (token >= 0 && token < kSlice) atomicOr(&recent[token / 32], 1u << token % 32);
+  }
+}
+
+__device__ __forceinline__ unsigned long long block_best(unsigned long long best,
+                                                         unsigned long long* scratch) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    best = max(best, __shfl_xor_sync(~0u, best, distance));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = best;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kSampleWarps; ++w)
+    best = max(best, scratch[w]);
+  return best;
+}
+
+// The key from which on there are at least top_k tokens (or, if all tokens are candidates, those
+// that top_p keeps), with the resolution of the bins; the bins become zero.
+__device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, int64_t row,
+                              double best, double total, ScanMemory& memory) {
+  constexpr int kEach = kBins / kSampleThreads;
+  uint32_t* bins = args.bins + row * kBins;
+  const int top = kBins - 1 - static_cast<int>(threadIdx.x) * kEach;  // downwards
+  double weight[kEach], sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t count = __ldcg(&bins[top - i]);
+    bins[top - i] = 0;
+    weight[i] = count;
+    if (rules.sum_all && count > 0) {  // at least, by the lowest logit of the bin
+      const float edge = logit_of(static_cast<uint32_t>(top - i) << kBinShift);
+      weight[i] *= isnan(edge) ? 0.0 : exp(static_cast<double>(edge) - best);
+    }
+    sum += weight[i];
+  }
+  if (threadIdx.x == 0) memory.bound = 0;
+  double above = block_prefix(sum, memory.sums);
+  // A little more than the share, because sums are rounded.
+  const double wanted = rules.sum_all
+                            ? total * static_cast<double>(rules.options.top_p) * (1 + 1e-9)
+                            : static_cast<double>(rules.options.top_k);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (above < wanted && above + weight[i] >= wanted)
+      atomicMax(&memory.bound, static_cast<uint32_t>(top - i) << kBinShift);
+    above += weight[i];
+  }
+  __syncthreads();
+  return memory.bound;
+}
+
+// The sums of all blocks, relative to the row's best logit.
+__device__ double total_weight(const SampleArgs& args, int64_t row, double best,
+                               ScanMemory& memory) {
+  double sum = 0;
+  const BlockSum* sums = args.sums + row * gridDim.x;
+  for (unsigned b = threadIdx.x; b < gridDim.x; b += kSampleThreads) {
+    const double largest = __ldcg(&sums[b].largest);
+    if (largest > -1e300) sum += __ldcg(&sums[b].sum) * exp(largest - best);
+  }
+  return block_sum(sum, memory.sums);
+}
+
+}  // namespace
+
+// Grid: x over slices of the vocabulary, y over rows.
+__global__ void __launch_bounds__(kSampleThreads)
+    sample_scan_kernel(const __grid_constant__ SampleArgs args) {
+  __shared__ ScanMemory memory;
+  const int64_t row = blockIdx.y;
+  const int first = static_cast<int>(blockIdx.x) * kSlice;
+  const int thread = static_cast<int>(threadIdx.x);
+  allow_next_kernel();
+  for (int i = thread; i < kBins; i += kSampleThreads)
+    memory.bins[i] = 0;
+  if (thread < kSlice / 32) memory.recent[thread] = 0;
+  __syncthreads();
+  wait_previous_kernel();
+  const int64_t sequence = sequence_of(args, row);
+  const SampleState& rules = args.states[sequence];
+  if (rules.penalty) mark_recent(args, sequence, rules, first, memory.recent);
+  __syncthreads();
+
+  const bool greedy = rules.greedy, sum_all = rules.sum_all;
+  const bool bins = rules.options.top_k > 0 ? !greedy : sum_all;
+  const float penalty = rules.options.repeat_penalty;
+  const float* logits = args.logits + row * args.ldl;
+  float v[kPerSampleThread];
+  unsigned long long best = 0;
+  bool finite = false;
+#pragma unroll
+  for (int j = 0; j < kPerSampleThread; ++j) {
+    const int id = first + j * kSampleThreads + thread;
+    v[j] = id < args.vocab ? logits[id] : -INFINITY;
+  }
+#pragma unroll
+  for (int j = 0; j < kPerSampleThread; ++j) {
+    const int slot = j * kSampleThreads + thread, id = first + slot;
+    if (id >= args.vocab) break;
+    if (isnan(v[j])) v[j] = -INFINITY;
+    finite |= isfinite(v[j]);
+    if (memory.recent[slot / 32] >> slot % 32 & 1)
+      v[j] = v[j] > 0 ? v[j] / penalty : v[j] * penalty;
+    const uint32_t key = key_of(v[j]);
+    best = max(best, rank_of(key, id));
+    if (!greedy) args.keys[row * args.vocab + id] = key;
+    if (bins) atomicAdd(&memory.bins[key >> kBinShift], 1u);
+  }
+  best = block_best(best, memory.best);
+  SampleRow& state = args.rows[row];
+  if (thread == 0) atomicMax(&state.best, best);
+  if (__any_sync(~0u, finite) && thread % 32 == 0) atomicOr(&state.finite, 1u);
+  if (sum_all) {
+    const auto largest = static_cast<double>(logit_of_rank(best));
+    double sum = 0;
+#pragma unroll
+    for (int j = 0; j < kPerSampleThread; ++j)
+      if (v[j] > -INFINITY) sum += exp(static_cast<double>(v[j]) - largest);
+    sum = block_sum(sum, memory.sums);
+    if (thread == 0)
+      args.sums[row * gridDim.x + blockIdx.x] = {sum, largest > -INFINITY ? largest : -1e300};
+  }
+  if (bins) {
+    for (int i = thread; i < kBins; i += kSampleThreads)
+      if (memory.bins[i] > 0) atomicAdd(&args.bins[row * kBins + i], memory.bins[i]);
+  }
+
+  if (!last_block(&state.scanned, gridDim.x)) return;
+  best = __ldcg(&state.best);
+  if (greedy) {
+    if (thread > 0) return;
+    finish_row(args, row, sequence, __ldcg(&state.finite) ? id_of_rank(best) : -1);
+    state.best = 0;
+    state.finite = 0;
+    return;
+  }
+  const auto largest = static_cast<double>(logit_of_rank(best));
+  const double total = sum_all ? total_weight(args, row, largest, memory) : 0.0;
+  uint32_t lowest = bins ? bin_bound(args, rules, row, largest, total, memory) : 0;
+  if (thread > 0) return;
+  // Rounded down, since the exact comparison comes later. Where top_p needs the sum of top_k
+  // tokens, they must all be there.
+  if (rules.options.min_p > 0 && (sum_all || rules.options.top_p >= 1))
+    lowest = max(lowest, key_of(__double2float_rd(largest + rules.log_min_p)));
+  state.lowest = lowest;
+  state.total = total;
+}
+
+}  // namespace walsh::cuda

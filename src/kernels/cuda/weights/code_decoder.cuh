@@ -1,0 +1,214 @@
+// Packed codes of a lane (weights/matrix.h) to int8 operands of tensor core products.
+//
+// A byte permute is a table: selectors are nibbles whose bit 3 must be clear, four of them give
+// four levels. 16 levels need two permutes and a third that chooses between them (idea: ggml's
+// MMVQ), or two products: where bit 3 is set, a permute gives eight times the byte's sign, and that
+// is zero for bytes below 128. So codes from 8 on and those below are tables of their own, one of
+// levels and one of negated levels.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/weights/matrix_code.h"
+
+namespace walsh::cuda {
+
+// In assembly, because the compiler would mask both halves of a selector apart.
+__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
+  uint32_t out;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
+  return out;
+}
+
+// Shifts and permutes share a pipe that takes one every other cycle; dot products have another.
+__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
+  return __dp2a_hi(word, 0x01000000u, 0u);
+}
+
+// The levels of codes below 8, which are negative, negated.
+__device__ __forceinline__ LevelTable split_levels(LevelTable table) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    table.words[i] = ~table.words[i] + 0x01010101u;
+  return table;
+}
+
+// Eight bytes, which are numbers plus 128, as f16.
+__device__ __forceinline__ void bytes_to_f16(uint32_t low, uint32_t high, uint32_t (&pairs)[4]) {
+  const __half2 bias = __float2half2_rn(1152.0f);  // 0x6400 + u is 1024 + u
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    uint32_t pair = __byte_perm(p < 2 ? low : high, 0x64646464u, p % 2 ? 0x4342 : 0x4140);
+    const __half2 value = __hsub2(*reinterpret_cast<__half2*>(&pair), bias);
+    pairs[p] = *reinterpret_cast<const uint32_t*>(&value);
+  }
+}
+
+// Scalar codes of 2, 3, 4 or 8 bits. What kernels ask of a decoder:
+//   kKind                        its name on the host
+//   kVectors                     code_vectors; a row of a chunk has as many words
+//   kSplit, decode_split         whether levels are better made as two operands, and how
+//   decode(words, i, table, ..)  int8 operands of block i of 32 columns from a row's words
+//   decode_f16(words, i, ..)     the same as f16 pairs
+//   kTable, load_table(from)     whether blocks keep a table in shared memory, and how they get it
+//                                before the first barrier
+//   kUnitLevels                  whether f16 levels have to be multiplied by MatrixCode::unit
+template <int Bits>
+struct ScalarDecoder {
+  static constexpr DecoderKind kKind = Bits == 2   ? DecoderKind::scalar2
+                                       : Bits == 3 ? DecoderKind::scalar3
+                                       : Bits == 4 ? DecoderKind::scalar4
+                                                   : DecoderKind::scalar8;
+  static constexpr int kVectors = Bits;
+  static constexpr bool kSplit = Bits == 4;
+  static constexpr bool kTable = false;
+  static constexpr bool kUnitLevels = false;
+
+  // Levels of columns 32 i + 8 t + r of one row: r < 4 in `low`, r >= 4 in `high`.
+  static __device__ __forceinline__ void decode(const uint32_t* words, int i,
+                                                const LevelTable& table, uint32_t& low,
+                                                uint32_t& high) {
+    if constexpr (Bits == 8) {
+      low = words[2 * i];
+      high = words[2 * i + 1];
+    } else if constexpr (Bits == 4) {
+      const uint32_t nibbles = words[i];
+      const uint32_t select = nibbles & 0x77777777u;
+      const uint32_t choose = ((nibbles >> 1) & 0x44444444u) | 0x32103210u;
+      low = lookup16(select, choose, table);
+      high = lookup16(upper_half(select), upper_half(choose), table);
+    } else {
+      const uint32_t select = selectors(words, i);
+      const uint32_t upper = Bits == 3 ? table.words[1] : table.words[0];
+      low = permute(table.words[0], upper, select);
+      high = permute(table.words[0], upper, upper_half(select));
+    }
+  }
+
+  // As decode, of 4-bit codes and split_levels: the levels of codes from 8 on, zeros for others,
+  // and those of codes below.
+  static __device__ __forceinline__ void decode_split(uint32_t codes, const LevelTable& table,
+                                                      uint32_t& low, uint32_t& high,
+                                                      uint32_t& low_below, uint32_t& high_below) {
+    const uint32_t select = codes ^ 0x88888888u;
+    low = permute(table.words[2], table.words[3], select);
+    high = permute(table.words[2], table.words[3], upper_half(select));
+    low_below = permute(table.words[0], table.words[1], codes);
+    high_below = permute(table.words[0], table.words[1], upper_half(codes));
+  }
+
+  // The f16 levels of columns 32 i + 8 t + r of one row: pair p is of r = 2 p and 2 p + 1. The
+  // tables have the levels' bytes.
+  static __device__ __forceinline__ void decode_f16(const uint32_t* words, int i,
+                                                    const LevelTable& low_bytes,
+                                                    const LevelTable& high_bytes,
+                                                    uint32_t (&pairs)[4]) {
+    if constexpr (Bits == 8) {
+      bytes_to_f16(words[2 * i] ^ 0x80808080u, words[2 * i + 1] ^ 0x80808080u, pairs);
+    } else {
+      uint32_t s = selectors(words, i);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t low = bytes_of(low_bytes, s);
+        const uint32_t high = bytes_of(high_bytes, s);
+        pairs[2 * h] = __byte_perm(low, high, 0x5140);
+        pairs[2 * h + 1] = __byte_perm(low, high, 0x7362);
+        s >>= 16;
+      }
+    }
+  }
+
+ private:
+  // The eight codes of a block, one nibble each (not of 8 bits).
+  static __device__ __forceinline__ uint32_t selectors(const uint32_t* words, int i) {
+    if constexpr (Bits == 2) {
+      return (words[i / 2] >> (2 * (i % 2))) & 0x33333333u;
+    } else if constexpr (Bits == 3) {
+      if (i < 3) return words[i] & 0x77777777u;
+      return ((words[0] >> 3) & 0x11111111u) | ((words[1] >> 2) & 0x22222222u) |
+             ((words[2] >> 1) & 0x44444444u);
+    } else {
+      return words[i];
+    }
+  }
+
+  // Bytes of a table for four selectors in the low half of `s`.
+  static __device__ __forceinline__ uint32_t bytes_of(const LevelTable& table, uint32_t s) {
+    if constexpr (Bits <= 3) {
+      return __byte_perm(table.words[0], table.words[1], s);
+    } else {
+      const uint32_t low = s & 0x7777u;
+      const uint32_t which = 0x3210u | ((s & 0x8888u) >> 1);  // nibble p: byte p of 1st or 2nd
+      return __byte_perm(__byte_perm(table.words[0], table.words[1], low),
+                         __byte_perm(table.words[2], table.words[3], low), which);
+    }
+  }
+
+  static __device__ __forceinline__ uint32_t lookup16(uint32_t select, uint32_t choose,
+                                                      const LevelTable& table) {
+    const uint32_t lower = permute(table.words[0], table.words[1], select);
+    const uint32_t upper = permute(table.words[2], table.words[3], select);
+    return permute(lower, upper, choose);
+  }
+};
+
+// Matrix::table of the product codes that a block multiplies with.
+__shared__ __align__(16) uint16_t product_table[2][256];
+
+// Product codes. The pointers of a row's 16 columns belong to two lanes, each of which has half of
+// them in its registers (weights/matrix.h): all lanes of a warp decode together. Of an entry a lane
+// needs two values of four, one for each of its operands.
+struct ProductDecoder {
+  static constexpr DecoderKind kKind = DecoderKind::product;
+  static constexpr int kVectors = 3;
+  static constexpr bool kSplit = false;
+  static constexpr bool kTable = true;
+  static constexpr bool kUnitLevels = true;
+
+  static_assert(sizeof product_table == table_bytes(kKind));
+
+  static __device__ __forceinline__ void load_table(const void* from) {
+    constexpr int kVectorsOfTable = sizeof product_table / sizeof(uint4);
+    for (auto i = threadIdx.x; i < kVectorsOfTable; i += blockDim.x)
+      reinterpret_cast<uint4*>(product_table)[i] = static_cast<const uint4*>(from)[i];
+  }
+
+  // words[0] of `table` is twice the residual, in its second byte.
+  static __device__ __forceinline__ void decode(const uint32_t* words, int i,
+                                                const LevelTable& table, uint32_t& low,
+                                                uint32_t& high) {
+    biased(words, i, table.words[0], low, high);
+    low ^= 0x80808080u;
+    high ^= 0x80808080u;
+  }
+
+  static __device__ __forceinline__ void decode_f16(const uint32_t* words, int i,
+                                                    const LevelTable& table, const LevelTable&,
+                                                    uint32_t (&pairs)[4]) {
+    uint32_t low, high;
+    biased(words, i, table.words[0], low, high);
+    bytes_to_f16(low, high, pairs);
+  }
+
+ private:
+  // Levels plus 128; bytes do not carry.
+  static __device__ __forceinline__ void biased(const uint32_t* words, int i, uint32_t residual,
+                                                uint32_t& low, uint32_t& high) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const uint32_t pointers = __shfl_sync(~0u, words[i % 2], (lane & ~1) | i / 2);
+    const uint16_t* entries = product_table[lane & 1];
+    uint32_t values[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v)
+      values[v] = entries[pointers >> (8 * v) & 255u];
+    const uint32_t first = permute(values[0], values[1], 0x5410u);
+    const uint32_t second = permute(values[2], values[3], 0x5410u);
+    const uint32_t signs = (words[2] >> i) & 0x11111111u;
+    low = permute(first, second, 0x6420u) + permute(residual, 0, signs);
+    high = permute(first, second, 0x7531u) + permute(residual, 0, upper_half(signs));
+  }
+};
+
+}  // namespace walsh::cuda

@@ -1,0 +1,16 @@
+// Coded weights back to 16-bit floats.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/gemm/row_matmul.h"
+
+namespace walsh::cuda {
+
+// Rows [row_begin, row_end) of a coded product's weights as 16-bit floats (f16 or bf16, rounded to
+// nearest), out[(row - row_begin) * cols + column]. row_begin is a multiple of 16. The rotated
+// basis is of single passes only.
+void dequantize(const RowMatmul& product, Basis basis, DType type, int64_t row_begin,
+                int64_t row_end, void* out, Stream stream);
+
+}  // namespace walsh::cuda

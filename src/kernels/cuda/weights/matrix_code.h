@@ -1,0 +1,76 @@
+// How kernels read the codes of a matrix: which decoder, and the tables it looks levels up in.
+//
+// A decoder is a class of device code (weights/code_decoder.cuh) that makes int8 operands or f16
+// values of a lane's words; every kernel of products is a template over it. A kind of code that the
+// GPU learns gets a DecoderKind here, a case in with_decoder, a decoder, its packing
+// (weights/matrix.cu) and the files that make kernels of it (gemv_*.cu, kernel_*.cu,
+// int8_tile_*.cu, dequantize.cu).
+#pragma once
+
+#include <cstdint>
+
+#include "formats/format.h"
+
+namespace walsh::cuda {
+
+enum class DecoderKind : uint8_t { scalar2, scalar3, scalar4, scalar8, product };
+inline constexpr DecoderKind kDecoders[] = {DecoderKind::scalar2, DecoderKind::scalar3,
+                                            DecoderKind::scalar4, DecoderKind::scalar8,
+                                            DecoderKind::product};
+
+template <int Bits>
+struct ScalarDecoder;
+struct ProductDecoder;
+
+// body.operator()<Decoder>() with the decoder of that kind.
+template <typename Body>
+decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
+  switch (kind) {
+    case DecoderKind::scalar2:
+      return body.template operator()<ScalarDecoder<2>>();
+    case DecoderKind::scalar3:
+      return body.template operator()<ScalarDecoder<3>>();
+    case DecoderKind::scalar4:
+      return body.template operator()<ScalarDecoder<4>>();
+    case DecoderKind::product:
+      return body.template operator()<ProductDecoder>();
+    default:
+      return body.template operator()<ScalarDecoder<8>>();
+  }
+}
+
+// 16-byte vectors that a lane has of a unit, 16 rows by 256 columns: the bits of a weight.
+constexpr int code_vectors(DecoderKind kind) {
+  constexpr int kVectors[] = {2, 3, 4, 8, 3};
+  return kVectors[static_cast<int>(kind)];
+}
+
+// Bytes by code, four per word; tables of 4 and 8 entries use the first words.
+struct LevelTable {
+  uint32_t words[4];
+
+  bool operator==(const LevelTable&) const = default;
+};
+
+// Bytes of a table that blocks keep in shared memory, of decoders that have one.
+constexpr int table_bytes(DecoderKind kind) {
+  return kind == DecoderKind::product ? 1024 : 0;
+}
+
+struct MatrixCode {
+  DecoderKind decoder = DecoderKind::scalar2;
+  float unit = 1;  // of the int8 levels
+  // Of scalar codes; product codes have twice the residual in the second byte of levels and low.
+  LevelTable levels{};       // int8; of 8 bits the code itself
+  LevelTable low{}, high{};  // the bytes of the f16 levels
+  bool own_table = false;    // the tensor's, so that no other matrix has the same
+
+  int vectors() const { return code_vectors(decoder); }
+  bool operator==(const MatrixCode&) const = default;
+};
+
+// Of a pass of a format. Throws internal for codes that no decoder reads.
+MatrixCode matrix_code(const Format& format, int pass);
+MatrixCode matrix_code(const ScalarCode& code);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,259 @@
+#include "model/cuda/coded_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "kernels/cuda/gemv/gemv.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+// Prompts that are read together, so that what is not stored yet of each has room.
+constexpr int64_t kMostPrompts = 16;
+
+// A window longer than the sequence is one of its length.
+CacheTypes fitted(const CacheTypes& types, int64_t positions) {
+  CacheTypes fit = types;
+  fit.window = std::clamp<int64_t>(types.window, 0, positions);
+  return fit;
+}
+
+int64_t unit_floor(int64_t position) {
+  return position / kCacheUnit * kCacheUnit;
+}
+
+// Rows of prompts, and those before each that are not stored yet.
+int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
+  return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheUnit);
+}
+
+uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
+  uint64_t bytes = 2 * 2;  // keys and values, fp16
+  const LayerWidths w = widest(c);
+  for (const int64_t factor : {w.kv_heads, w.head_dim, capacity})
+    bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
+  return bytes;
+}
+
+// `rows` rows of a call from `first` on.
+cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
+  cuda::RopeCall part = rope;
+  part.q += first * part.ldq;
+  part.k += first * part.ldk;
+  part.v += first * part.ldv;
+  part.m = rows;
+  return part;
+}
+
+cuda::FreshRows rows_in(const cuda::Buffer& buffer, int64_t capacity) {
+  cuda::FreshRows rows;
+  rows.keys = buffer.as<uint16_t>();
+  rows.values = rows.keys + buffer.bytes() / 2 / sizeof(uint16_t);
+  rows.capacity = capacity;
+  return rows;
+}
+
+}  // namespace
+
+CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
+                               const cuda::PageTable& table, const KvShape& shape, int64_t max_rows)
+    : table_(table),
+      sequences_(static_cast<size_t>(shape.sequences)),
+      kept_(static_cast<uint64_t>(shape.sequences) * sizeof(int32_t), true) {
+  const CacheTypes types = fitted(wanted, shape.capacity);
+  window_ = types.window;
+  for (const LayerDesc& layer : c.layers) {
+    const AttentionDesc& a = layer.attention;
+    layers_.emplace_back(types, static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim),
+                         shape.pages, shape.sequences);
+  }
+  const int64_t fresh = fresh_capacity(types, shape, max_rows);
+  const int64_t old = round_up(shape.capacity, int64_t{kCacheUnit});
+  fresh_ = cuda::Buffer(rows_bytes(c, fresh));
+  old_ = cuda::Buffer(rows_bytes(c, old));
+  fresh_rows_ = rows_in(fresh_, fresh);
+  old_rows_ = rows_in(old_, old);
+}
+
+int64_t CudaCodedCache::max_prompts(const KvShape& shape) {
+  return std::min(shape.sequences, kMostPrompts);
+}
+
+int64_t CudaCodedCache::stored_end(const Sequence& sequence, int64_t position) const {
+  return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
+}
+
+void CudaCodedCache::start(std::span<const Run> runs, cuda::Stream stream) {
+  plans_.clear();
+  int64_t row = 0, fresh = 0;
+  for (const Run& run : runs) {
+    const Sequence& sequence = sequences_[static_cast<size_t>(run.sequence)];
+    if (run.position != sequence.length) take_back(run.sequence, run.position, stream);
+    if (!sequence.known) upload_kept(run.sequence, stream);
+    const int64_t end = run.position + run.rows;
+    plans_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
+    row += run.rows;
+    if (!plans_.back().single()) fresh += end - sequence.stored;
+  }
+  if (fresh > fresh_rows_.capacity) {
+    throw Error(ErrorCode::internal, "KV cache",
+                fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
+                            fresh_rows_.capacity));
+  }
+  group_runs();
+}
+
+void CudaCodedCache::group_runs() {
+  groups_.clear();
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    const RunPlan& plan = plans_[i];
+    const int64_t end = plan.run.position + plan.run.rows;
+    if (i > 0 && plan.single() && plans_[i - 1].single()) {
+      groups_.back().end = i + 1;
+      groups_.back().longest = std::max(groups_.back().longest, end);
+    } else {
+      groups_.push_back({i, i + 1, plan.row, end});
+    }
+  }
+}
+
+void CudaCodedCache::copy_page(const PageCopy& copy, cuda::Stream stream) const {
+  for (const cuda::CodedLayer& layer : layers_)
+    layer.copy_page(copy.from, copy.to, stream);
+}
+
+void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
+  for (const cuda::CodedLayer& layer : layers_)
+    layer.copy_sequence(from, to, stream);
+  sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
+  upload_kept(to, stream);
+}
+
+// What is stored stays so, but for the last unit, if positions of it are lost.
+void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream stream) {
+  Sequence& sequence = sequences_[static_cast<size_t>(index)];
+  if (position > sequence.length) {
+    throw Error(ErrorCode::internal, "KV cache",
+                fmt::format("position {} of a sequence of {}: it has to be reset after a batch "
+                            "that failed",
+                            position, sequence.length));
+  }
+  const bool restored = position < sequence.stored && position % kCacheUnit != 0;
+  const int64_t stored = std::min(sequence.stored, unit_floor(position));
+  sequence = {0, 0, false};  // should one of the launches fail
+  if (restored) {
+    const auto unit = static_cast<int>(stored / kCacheUnit);
+    for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer)
+      cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
+  }
+  sequence.stored = stored;
+  upload_kept(index, stream);
+  sequence.length = position;
+}
+
+void CudaCodedCache::upload_kept(int64_t index, cuda::Stream stream) {
+  Sequence& sequence = sequences_[static_cast<size_t>(index)];
+  const auto kept = static_cast<int32_t>(sequence.stored);
+  sequence.known = false;  // should the copy fail
+  cuda::copy_to_device(kept_.as<int32_t>() + index, &kept, sizeof kept, stream);
+  sequence.known = true;
+}
+
+cuda::CodedView CudaCodedCache::view(int64_t layer) const {
+  return layers_[static_cast<size_t>(layer)].view(table_, kept_.as<const int32_t>());
+}
+
+void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
+                          cuda::Stream stream) const {
+  const cuda::CodedView cache = view(layer);
+  for (const Group& group : groups_) {
+    const RunPlan& first = plans_[group.begin];
+    if (!first.single()) {
+      keep_prefill(cache, first, rope, rows, stream);
+      continue;
+    }
+    const auto count = static_cast<int64_t>(group.end - group.begin);
+    cuda::keep_rows(rope_part(rope, group.first, count), cache, rows.from(group.first), nullptr,
+                    stream);
+    cuda::store_units(cache, rows.from(group.first), count, stream);
+  }
+}
+
+cuda::FreshRows CudaCodedCache::fresh_of(const RunPlan& plan) const {
+  cuda::FreshRows fresh = fresh_rows_;
+  const int64_t at = plan.fresh * layers_.front().head_dim();
+  fresh.keys += at;
+  fresh.values += at;
+  fresh.first = static_cast<int>(plan.before);
+  return fresh;
+}
+
+void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& plan,
+                                  const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
+                                  cuda::Stream stream) const {
+  const auto sequence = static_cast<int>(plan.run.sequence);
+  const auto begin = static_cast<int>(plan.run.position), before = static_cast<int>(plan.before);
+  const auto stored = static_cast<int>(plan.stored);
+  const int end = begin + static_cast<int>(plan.run.rows);
+  const cuda::FreshRows fresh = fresh_of(plan);
+  cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
+  cuda::keep_rows(rope_part(rope, plan.row, plan.run.rows), cache, rows.from(plan.row), &fresh,
+                  stream);
+  cuda::store_units(cache, {sequence, before / kCacheUnit, stored / kCacheUnit}, fresh, stream);
+  cuda::copy_to_ring(cache, sequence, stored, end, fresh, stream);
+}
+
+void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
+                            const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
+  const cuda::CodedView cache = view(layer);
+  for (const Group& group : groups_) {
+    const RunPlan& plan = plans_[group.begin];
+    const int64_t begin = std::max(group.first, skip);
+    if (!plan.single()) {
+      const int64_t end = plan.row + plan.run.rows;
+      if (begin < end) attend_prefill(cache, plan, attention.part(begin, end), stream);
+      continue;
+    }
+    const int64_t last = group.first + static_cast<int64_t>(group.end - group.begin);
+    for (int64_t row = begin; row < last; row += cuda::kMaxVectors) {
+      const int64_t end = std::min(last, row + cuda::kMaxVectors);
+      cuda::attend_decode({attention.part(row, end), &cache}, group.longest, scratch, stream);
+    }
+  }
+}
+
+// `attention`: of the run's last rows.
+void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
+                                    const cuda::AttentionRows& attention,
+                                    cuda::Stream stream) const {
+  const int64_t first = plan.run.position + plan.run.rows - attention.m;
+  const int64_t window = attention.window;
+  const int64_t seen = window > 0 ? std::max<int64_t>(0, first + 1 - window) : 0;
+  const cuda::UnitRange units{static_cast<int>(plan.run.sequence),
+                              static_cast<int>(std::min(seen, plan.stored) / kCacheUnit),
+                              static_cast<int>(plan.stored / kCacheUnit)};
+  cuda::CodedView old = cache;
+  if (window > 0) old.keys.sinks = old.values.sinks = nullptr;
+  cuda::load_units(old, units, old_rows_, stream);
+  cuda::attend_prefill({attention, &cache}, fresh_of(plan), old_rows_, static_cast<int>(first),
+                       stream);
+}
+
+void CudaCodedCache::abandon() {
+  for (const RunPlan& plan : plans_)
+    sequences_[static_cast<size_t>(plan.run.sequence)] = {0, 0, false};
+  plans_.clear();
+}
+
+void CudaCodedCache::finish() {
+  for (const RunPlan& plan : plans_) {
+    Sequence& sequence = sequences_[static_cast<size_t>(plan.run.sequence)];
+    sequence.length = plan.run.position + plan.run.rows;
+    sequence.stored = plan.stored;
+  }
+}
+
+}  // namespace walsh

@@ -1,0 +1,81 @@
+// The coded caches of all layers of an executor, and what a batch does to them
+// (cache/cuda/coded_cache.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/cuda/coded_cache.h"
+#include "model/executor.h"
+
+namespace walsh {
+
+class CudaCodedCache {
+ public:
+  CudaCodedCache(const ModelConfig& config, const CacheTypes& types, const cuda::PageTable& table,
+                 const KvShape& shape, int64_t max_rows);
+  // Runs of several rows that a batch may have.
+  static int64_t max_prompts(const KvShape& shape);
+
+  // Before the layers of a batch. A sequence that does not go on where it ended is taken back.
+  void start(std::span<const Run> runs, cuda::Stream stream);
+  // Keys and values of the batch to the caches; `rope` and `rows` are those of all its rows.
+  void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
+            cuda::Stream stream) const;
+  // Attention of the batch's rows from `skip` on; `attention` is that of all.
+  void attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
+              const cuda::AttentionScratch& scratch, cuda::Stream stream) const;
+  // Behind the batch, or after it has failed: its sequences have to be reset then.
+  void finish();
+  void abandon();
+  // As Executor has them.
+  void copy_page(const PageCopy& copy, cuda::Stream stream) const;
+  void fork(int64_t from, int64_t to, cuda::Stream stream);
+
+ private:
+  struct Sequence {
+    int64_t stored = 0, length = 0;
+    bool known = true;  // kept_ has what it should
+  };
+
+  // What a run does to its sequence, the same in all layers.
+  struct RunPlan {
+    Run run;
+    int64_t row;     // of its first token in the batch
+    int64_t before;  // positions that are stored,
+    int64_t stored;  // and afterwards
+    int64_t fresh;   // first row of those that are not stored yet, if it has several rows
+
+    bool single() const { return run.rows == 1; }
+  };
+  // Neighbouring runs [begin, end) of one row each, whose rows are [first, first + end - begin);
+  // or one run of several rows.
+  struct Group {
+    size_t begin, end;
+    int64_t first, longest;
+  };
+
+  cuda::CodedView view(int64_t layer) const;
+  int64_t stored_end(const Sequence& sequence, int64_t position) const;
+  void take_back(int64_t index, int64_t position, cuda::Stream stream);
+  void upload_kept(int64_t index, cuda::Stream stream);
+  void group_runs();
+  cuda::FreshRows fresh_of(const RunPlan& plan) const;
+  void keep_prefill(const cuda::CodedView& cache, const RunPlan& plan, const cuda::RopeCall& rope,
+                    const cuda::RowPlaces& rows, cuda::Stream stream) const;
+  void attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
+                      const cuda::AttentionRows& attention, cuda::Stream stream) const;
+
+  int64_t window_;
+  std::vector<RunPlan> plans_;
+  std::vector<Group> groups_;
+  std::vector<cuda::CodedLayer> layers_;
+  cuda::PageTable table_;
+  std::vector<Sequence> sequences_;
+  cuda::Buffer kept_;         // int32 [sequences]
+  cuda::Buffer fresh_, old_;  // keys, then values of one layer
+  cuda::FreshRows fresh_rows_, old_rows_;
+};
+
+}  // namespace walsh

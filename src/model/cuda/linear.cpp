@@ -1,0 +1,267 @@
+#include "model/cuda/linear.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "kernels/cuda/weight_side/weight_side.h"
+
+namespace walsh {
+namespace {
+
+using cuda::InputForm;
+using cuda::InputSource;
+using cuda::kMaxVectors;
+using cuda::kWeightSideVectors;
+
+constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
+// Plain weights times more vectors are faster by cuBLASLt, whose time hardly grows up to 64.
+constexpr int64_t kDenseVectors = 2;
+constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
+constexpr int64_t kHeadSlice = 4096;  // rows of a head, whose matrix would need the most
+constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
+
+// The rows of later tokens of a batch: every pointer moved by `first` rows.
+InputSource from_row(const InputSource& source, int64_t first) {
+  InputSource moved = source;
+  moved.x += first * source.ldx;
+  if (moved.up != nullptr) moved.up += first * source.ldx;
+  return moved;
+}
+
+CudaMatmul from_row(const CudaMatmul& item, int64_t first) {
+  CudaMatmul moved = item;
+  moved.y += first * item.ldy;
+  return moved;
+}
+
+const float* bias_of(const CudaWeights& weights) {
+  return weights.bias.empty() ? nullptr : weights.bias.as<float>();
+}
+
+// A product of rows, which are those of the model.
+cuda::RowMatmul row_matmul(const CudaMatmul& item) {
+  const CudaWeights& weights = cuda_weights(*item.linear);
+  cuda::RowMatmul product;
+  if (item.linear->is_dense()) product.dense = &weights.dense;
+  for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+    product.pass[pass] = &weights.pass[pass];
+    product.rotation[pass] = weights.rotation[pass];
+  }
+  product.cols = weights.padded;
+  product.bias = bias_of(weights);
+  product.y = item.y;
+  product.ldy = item.ldy;
+  product.add = item.add;
+  return product;
+}
+
+}  // namespace
+
+CudaShapes shapes_of(const Model& model) {
+  CudaShapes shapes;
+  shapes.buffers = model.buffers;
+  shapes.activations = model.activations;
+  shapes.cache = model.cache;
+  const auto add = [&](const Linear& l, bool head) {
+    const bool rotated_back = model.rotate_weights && is_rotated(cuda_weights(l));
+    shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back, !l.bias.empty()});
+  };
+  add(model.head, true);
+  for (const Layer& layer : model.layers)
+    for (const Linear& l : layer.matrices)
+      add(l, false);
+  return shapes;
+}
+
+CudaLinear::Extent CudaLinear::extent(const CudaShapes& shapes, int64_t max_rows) {
+  Extent extent;
+  const bool exact = shapes.activations == ActivationMode::f16;
+  const bool library = cuda::DequantizedGemm::unavailable_reason().empty();
+  bool dense = false;
+  int64_t shortest = cuda::kMaxRowsFrom;
+  for (const CudaShapes::Matrix& matrix : shapes.matrices) {
+    const int64_t cols = padded_cols(*matrix.format, matrix.cols);
+    extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
+    if (matrix.format->dense) {
+      dense = true;
+      if (matrix.format->dtype == DType::f32) extent.row_bytes = 4;
+      continue;
+    }
+    if (matrix.rotated_back) {
+      extent.rows = true;
+      continue;
+    }
+    shortest = std::min(shortest, cuda::rows_from(*matrix.format));
+    const int64_t rows = matrix.head ? std::min(matrix.rows, kHeadSlice) : matrix.rows;
+    extent.scratch = std::max(extent.scratch, cuda::DequantizedGemm::scratch_for(rows, cols));
+  }
+  extent.scratch = std::min(extent.scratch, kMaxScratch);
+  const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
+  extent.prompts = exact || (library && long_prompts);
+  extent.rows |= extent.prompts;
+  if (!extent.prompts) extent.scratch = 0;
+  extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kMaxRowsFrom) : max_rows;
+  if (exact) extent.quantized_rows = 0;
+  return extent;
+}
+
+CudaLinear::CudaLinear(const CudaShapes& shapes, int64_t max_rows)
+    : extent_(extent(shapes, max_rows)),
+      exact_(shapes.activations == ActivationMode::f16),
+      rotate_weights_(std::any_of(shapes.matrices.begin(), shapes.matrices.end(),
+                                  [](const auto& m) { return m.rotated_back; })),
+      float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
+  for (const BufferShape& shape : shapes.buffers) {
+    cuda::Activations& buffer = quantized_.emplace_back();
+    if (shape.planes == 0 || extent_.quantized_rows == 0) continue;
+    buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),
+                               shape.group, shape.planes);
+  }
+  if (extent_.rows)
+    rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
+  if (!extent_.prompts) return;
+  gemm_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
+}
+
+void CudaLinear::multiply(const Input& input, const InputSource& source,
+                          std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+  std::vector<CudaMatmul> coded_items, dense_items, row_items, rotating_items;
+  for (const CudaMatmul& item : items) {
+    if (rotate_weights_ && is_rotated(cuda_weights(*item.linear))) {
+      rotating_items.push_back(item);
+      continue;
+    }
+    const bool is_dense = item.linear->is_dense();
+    const bool many =
+        is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
+    (many && gemm_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
+  }
+  if (!coded_items.empty()) coded(input, source, coded_items, m, stream);
+  for (int64_t row = 0; !dense_items.empty() && row < m; row += kMaxVectors) {
+    std::vector<CudaMatmul> slice;
+    for (const CudaMatmul& item : dense_items)
+      slice.push_back(from_row(item, row));
+    dense(from_row(source, row), slice, std::min(kMaxVectors, m - row), stream);
+  }
+  if (!row_items.empty()) rows(source, row_items, m, stream);
+  if (!rotating_items.empty()) weight_side(source, rotating_items, m, stream);
+}
+
+CudaLinear::Coded CudaLinear::describe(const Input& input, std::span<const CudaMatmul> items) {
+  Coded coded;
+  std::vector<bool> made(input.forms.size());
+  for (const CudaMatmul& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    cuda::Matmul& product = coded.products.emplace_back();
+    for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+      const auto index = static_cast<size_t>(item.linear->input[pass]);
+      const PreparedInput& form = input.forms[index];
+      cuda::Activations& buffer = quantized_[static_cast<size_t>(form.buffer)];
+      product.pass[pass] = &weights.pass[pass];
+      product.input[pass] = &buffer;
+      if (made[index]) continue;
+      made[index] = true;
+      InputForm& to = coded.forms.emplace_back();
+      to.rotation = weights.rotation[pass];
+      to.padded = form.transform.cols;
+      to.out = &buffer;
+    }
+    product.bias = bias_of(weights);
+    product.y = item.y;
+    product.ldy = item.ldy;
+    product.add = item.add;
+  }
+  return coded;
+}
+
+// int8 inputs, two forms per launch.
+void CudaLinear::coded(const Input& input, const InputSource& source,
+                       std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+  const Coded coded = describe(input, items);
+  const std::span<const InputForm> forms(coded.forms);
+  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
+    cuda::prepare(source, forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
+                  stream);
+  if (m <= kMaxVectors) {
+    cuda::gemv(std::span<const cuda::Matmul>(coded.products), m, stream);
+  } else {
+    cuda::int8_gemm(coded.products, m, stream);
+  }
+}
+
+bool CudaLinear::add_to(cuda::PersistentProgram& program, const Input& input,
+                        const InputSource& source, std::span<const CudaMatmul> items) {
+  if (exact_) return false;
+  for (const CudaMatmul& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    if (item.linear->is_dense() || (rotate_weights_ && is_rotated(weights))) return false;
+  }
+  const Coded coded = describe(input, items);
+  return program.multiply(source, coded.forms, coded.products);
+}
+
+void CudaLinear::dense(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+                       cuda::Stream stream) {
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.padded = source.width;
+  form.rows = float_rows_.as();
+  form.stride = extent_.stride;
+  cuda::prepare(source, {&form, 1}, m, stream);
+  std::vector<cuda::DenseMatmul> products;
+  for (const CudaMatmul& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    products.push_back({&weights.dense, float_rows_.as<float>(), extent_.stride, bias_of(weights),
+                        item.y, item.ldy, item.add});
+  }
+  cuda::gemv(std::span<const cuda::DenseMatmul>(products), m, stream);
+}
+
+// Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
+void CudaLinear::rows(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+                      cuda::Stream stream) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<CudaMatmul> chosen;
+    for (const CudaMatmul& item : items) {
+      const DType coded = source.gain != nullptr ? DType::f16 : DType::bf16;
+      const DType wanted = item.linear->is_dense() ? item.linear->format->dtype : coded;
+      if (wanted == type) chosen.push_back(item);
+    }
+    if (!chosen.empty()) rows_of_type(type, source, chosen, m, stream);
+  }
+}
+
+void CudaLinear::rows_of_type(DType type, const InputSource& source,
+                              std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.rows = rows_.as();
+  form.stride = extent_.stride;
+  form.row_type = type;
+  std::vector<cuda::RowMatmul> products;
+  for (const CudaMatmul& item : items) {
+    products.push_back(row_matmul(item));
+    form.padded = std::max(form.padded, products.back().cols);
+  }
+  cuda::prepare(source, {&form, 1}, m, stream);
+  gemm_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
+}
+
+void CudaLinear::weight_side(const InputSource& source, std::span<const CudaMatmul> items,
+                             int64_t m, cuda::Stream stream) {
+  const bool vectors = m <= kWeightSideVectors;
+  InputForm form;
+  form.rotation.kind = RotationKind::none;
+  form.rows = vectors ? float_rows_.as() : rows_.as();
+  form.stride = extent_.stride;
+  form.row_type = vectors ? DType::f32 : DType::bf16;
+  std::vector<cuda::RowMatmul> products;
+  for (const CudaMatmul& item : items) {
+    products.push_back(row_matmul(item));
+    form.padded = std::max(form.padded, products.back().cols);
+  }
+  cuda::prepare(source, {&form, 1}, m, stream);
+  cuda::multiply_weight_side(products, {form.rows, form.stride, form.row_type}, m, stream);
+}
+
+}  // namespace walsh

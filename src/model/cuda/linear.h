@@ -1,0 +1,92 @@
+// The linear layers of one activation on the GPU: chooses how the input is prepared and which
+// kernels multiply it, by the number of rows and the formats of the matrices.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemv/gemv.h"
+#include "kernels/cuda/persistent/program.h"
+#include "model/cuda/weights.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// One product of an input: y[m][ldy] (+)= linear(input) + bias.
+struct CudaMatmul {
+  const Linear* linear = nullptr;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  bool add = false;
+};
+
+// What the workspaces of a model are sized by; known before it is loaded.
+struct CudaShapes {
+  struct Matrix {
+    const Format* format = nullptr;
+    int64_t rows = 0, cols = 0;
+    bool head = false;
+    bool rotated_back = false;  // as a weight, not its activation
+    bool biased = false;
+  };
+  std::vector<Matrix> matrices;
+  std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
+  ActivationMode activations = ActivationMode::automatic;
+  CacheTypes cache;
+};
+CudaShapes shapes_of(const Model& model);
+
+class CudaLinear {
+ public:
+  // Takes workspaces for up to max_rows rows of every input.
+  CudaLinear(const CudaShapes& shapes, int64_t max_rows);
+
+  void multiply(const Input& input, const cuda::InputSource& source,
+                std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream);
+  // The same for one row, as a part of a program. False if it cannot be.
+  bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
+              std::span<const CudaMatmul> items);
+
+ private:
+  // What the workspaces are sized by.
+  struct Extent {
+    int64_t stride = 0;          // of float and 16-bit rows
+    int64_t quantized_rows = 0;  // that int8 inputs are made of at once
+    int64_t row_bytes = 2;       // per value of rows for long prompts
+    uint64_t scratch = 0;        // for dequantized weights
+    bool prompts = false;        // cuBLASLt is used
+    bool rows = false;           // that or products that rotate weights are
+  };
+  static Extent extent(const CudaShapes& shapes, int64_t max_rows);
+
+  // What int8 products of one input need: forms that are made once, and the products.
+  struct Coded {
+    std::vector<cuda::InputForm> forms;
+    std::vector<cuda::Matmul> products;
+  };
+  Coded describe(const Input& input, std::span<const CudaMatmul> items);
+
+  void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaMatmul> items,
+             int64_t m, cuda::Stream stream);
+  void dense(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+             cuda::Stream stream);
+  void rows(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+            cuda::Stream stream);
+  // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
+  void weight_side(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+                   cuda::Stream stream);
+  void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaMatmul> items,
+                    int64_t m, cuda::Stream stream);
+
+  Extent extent_;
+  bool exact_;                                // 16-bit rows for coded weights whatever m is
+  bool rotate_weights_;                       // where there are rotations
+  std::vector<cuda::Activations> quantized_;  // as Model::buffers
+  cuda::Buffer float_rows_;                   // [16][stride], for plain weights
+  cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
+  std::unique_ptr<cuda::DequantizedGemm> gemm_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,38 @@
+#include "quantize/encode/encode_tensor.h"
+
+#include <memory>
+#include <vector>
+
+#include "quantize/encode/codec_encoder.h"
+
+namespace walsh {
+
+Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
+                     const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
+                     ThreadPool& pool, double* squared_error, double* squared_norm,
+                     const ErrorFeedback* feedback) {
+  const std::shared_ptr<detail::TensorStorage> storage =
+      detail::allocate_tensor(format, rows, cols);
+  Tensor tensor;
+  tensor.format = &format;
+  tensor.rows = rows;
+  tensor.cols = cols;
+  for (int pass = 0; pass < format.passes; ++pass)
+    tensor.rotation[pass] = rotation[pass];
+  const std::vector<std::span<const std::byte>> arrays(storage->arrays.begin(),
+                                                       storage->arrays.end());
+  bind_arrays(tensor, arrays);
+  tensor.owner = storage;
+
+  detail::ErrorSum errors(rows);
+  const detail::CodecEncoder& encoder = detail::encoder_of(format);
+  if (feedback && encoder.encode_with_feedback) {
+    encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
+  } else {
+    encoder.encode(tensor, options, read_rows, *storage, pool, errors);
+  }
+  errors.total(squared_error, squared_norm);
+  return tensor;
+}
+
+}  // namespace walsh

@@ -1,0 +1,42 @@
+// What a compressor knows from a calibration text, site by site.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "io/checksum.h"
+#include "quantize/feedback/error_feedback.h"
+#include "quantize/feedback/input_statistics.h"
+
+namespace walsh {
+
+class Calibration {
+ public:
+  // `pool` outlives this object.
+  Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool);
+
+  // Measures the layer of a site, if its moments are not known.
+  void measure(int site) { statistics_->moments(site); }
+  // Root mean square of every channel of a site.
+  std::vector<float> rms(int site);
+  // A checksum of all that was measured at a site.
+  Checksum checksum(int site);
+  // The feedback at a site in the basis that scales, rotation and padding make. Kept until another
+  // one is asked for, so that q, k and v share it. Throws bad_input with an empty `where`.
+  const ErrorFeedback& feedback(int site, std::span<const float> scales, const Rotation& rotation,
+                                int64_t padded);
+
+ private:
+  std::shared_ptr<InputStatistics> statistics_;
+  ThreadPool& pool_;
+  std::map<int, Checksum> checksums_;
+  std::optional<ErrorFeedback> feedback_;
+  int site_ = -1;  // of feedback_
+  Rotation rotation_;
+};
+
+}  // namespace walsh

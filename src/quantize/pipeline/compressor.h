@@ -1,0 +1,156 @@
+// A checkpoint that is compressed tensor by tensor while it is read: the one path behind both
+// `walsh quantize` and `--quantize` at load time, so both give the same bits.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "arch/plan.h"
+#include "base/thread_pool.h"
+#include "io/checksum.h"
+#include "quantize/cuda/encoder.h"
+#include "quantize/feedback/calibration.h"
+#include "quantize/recipe/recipe.h"
+#include "quantize/source/checkpoint_source.h"
+#include "quantize/source/fold.h"
+
+namespace walsh {
+
+// What will happen to one tensor, known before any work.
+struct TensorPlan {
+  std::string name;
+  int64_t rows = 0, cols = 0;
+  DType source = DType::f32;
+  const Format* format = nullptr;
+  int site = -1;         // the activation that a matrix reads; -1 for vectors
+  bool linear = false;   // counts for the bits per weight of the linear layers
+  int folded_site = -1;  // of a norm: the site whose balancing is folded into it
+  int fed_site = -1;     // of a feeder and its bias: the site whose balancing scales its rows
+  Rotation rotation[2];
+  Rotation output_rotation = kNoRotation;
+
+  uint64_t bytes() const { return tensor_bytes(*format, rows, cols); }
+};
+
+class Compressor : public WeightSource {
+ public:
+  // Throws bad_input if the checkpoint lacks a tensor of the plan, has one that the plan does not
+  // know, or one of a wrong shape; usage if a rule matches nothing or the recipe's rotation cannot
+  // be folded into this model.
+  Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool);
+
+  Compressor(const Compressor&) = delete;
+  Compressor& operator=(const Compressor&) = delete;
+
+  // Encodes on this GPU from now on what it can; the bytes are the same. Throws usage if it is not
+  // there.
+  void use_gpu(int device);
+
+  // What a recipe with a calibration text needs before anything is loaded; several compressors that
+  // load the same layer at the same time may share it.
+  void calibrate(std::shared_ptr<InputStatistics> statistics);
+
+  // Formats may change once more in settle_formats().
+  const std::vector<TensorPlan>& tensors() const { return tensors_; }
+  // Chooses the scales of trellis matrices: where the variance of rows is far from a factor per row
+  // times one per column block, a scale per row and block. Reads and rotates all of them, so it is
+  // a step of its own, before anything is loaded or written; later calls do nothing.
+  void settle_formats();
+  const Recipe& recipe() const { return recipe_; }
+  // The site whose inputs have to be measured on the calibration text before a tensor is loaded; -1
+  // if there is none.
+  int measured_site(const TensorPlan& plan) const;
+  // Does that, for the layer that the tensor is in: a step of its own that can take long. Loading
+  // does it otherwise.
+  void measure(const TensorPlan& plan);
+  // A checksum of all that decides the bytes of a tensor that takes long to encode (trellis);
+  // empty for others.
+  std::optional<Checksum> encoding_key(const std::string& name);
+  // What the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
+  std::span<const float> column_scales(const std::string& name);
+  // Matrices whose column_scales stand in no norm of the compressed model: those with a feeder.
+  std::vector<std::string> separately_scaled() const;
+  // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
+  double nmse(const std::string& name) const;
+
+  std::string path() const override { return source_.path(); }
+  std::string_view config_json() const override {
+    return folded() ? std::string_view(folded_config_) : source_.config_json();
+  }
+  std::string_view generation_config_json() const override {
+    return source_.generation_config_json();
+  }
+  std::string_view tokenizer_json() const override { return source_.tokenizer_json(); }
+  std::string_view tokenizer_config_json() const override {
+    return source_.tokenizer_config_json();
+  }
+  std::vector<std::string> notes() const override { return source_.notes(); }
+  bool contains(const std::string& name) const override { return index_.contains(name); }
+  std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
+  Tensor load(const std::string& name) override;
+  void encode_on(const Device& device) override;
+  void release(const std::string& name) override { source_.release(origin(name)); }
+  bool folded() const override { return fold_ != nullptr; }
+  StoredForm form_of(const std::string& name) const override;
+
+ private:
+  void add(const std::string& name, const Format* wanted, int site, bool linear);
+  void add_all();
+  void prepare_fold();
+  const std::string& origin(const std::string& name) const;
+  const Format& kept_format(const std::string& name, const Format& source, bool vector) const;
+  // A tensor of the checkpoint or of the folded model.
+  Tensor read_plain(const std::string& name);
+  // The same with its rows scaled and its outputs rotated if the plan says so.
+  Tensor read(const std::string& name);
+  void refuse_unknown();
+  // Refuses NaN and infinity in a dense tensor.
+  void check_finite(const std::string& name, const Tensor& tensor) const;
+  void decide_balancing();
+  void balance_norm(size_t site);
+  void balance_feeder(size_t site);
+  bool all_rotated(const Site& site) const;
+  const std::vector<float>& scales(int site);
+  std::vector<float> balance(const Site& site, std::vector<float> sizes);
+  Calibration& calibration();
+  bool fed_back(const TensorPlan& plan) const;
+  const ErrorFeedback* feedback(const TensorPlan& plan);  // null if not
+  std::vector<float> gain(const Site& site);
+  Tensor folded_gain(const TensorPlan& plan);
+  double misfit(const TensorPlan& plan);
+  // Calls body(read_rows) with the rows of a matrix, columns multiplied by `scales` unless empty;
+  // errors get its name.
+  template <typename Body>
+  void with_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
+                 const Body& body);
+  Tensor encode(const TensorPlan& plan, const Tensor& source);
+  Tensor encode_on_gpu(const TensorPlan& plan, const Tensor& source);
+
+  CheckpointSource source_;
+  ModelPlan plan_;
+  std::vector<Site> sites_;  // those of the plan, then the head, then the embedding
+  Recipe recipe_;
+  StepBudget rule_steps_{kRuleSteps};
+  ThreadPool& pool_;
+  std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
+  std::optional<Calibration> calibration_;
+  std::string folded_config_;
+  std::vector<TensorPlan> tensors_;
+  std::map<std::string, size_t> index_;
+  bool settled_ = false;
+  std::vector<bool> balanced_;                             // per site
+  std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
+  std::map<std::string, double> nmse_;
+  std::unique_ptr<cuda::GpuEncoder> gpu_;
+  bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with
+};
+
+// [begin, end) rows of a dense matrix as float, each column multiplied by scales[c] unless empty.
+void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64_t begin,
+                      int64_t end, float* out);
+
+}  // namespace walsh

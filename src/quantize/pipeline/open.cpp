@@ -1,0 +1,40 @@
+#include "quantize/pipeline/open.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "arch/plan.h"
+#include "quantize/file/walsh_file.h"
+#include "quantize/source/checkpoint_source.h"
+#include "walsh/error.h"
+
+namespace walsh {
+
+std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
+                                            ThreadPool& pool) {
+  std::error_code unreadable;  // then opening it says why
+  if (std::filesystem::is_regular_file(path, unreadable)) {
+    throw Error(ErrorCode::usage, path,
+                "a file, expected a Hugging Face checkpoint folder: walsh quantizes from the "
+                "original weights only");
+  }
+  Checkpoint checkpoint = open_checkpoint(path);
+  ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
+  return std::make_unique<Compressor>(std::move(checkpoint), std::move(plan), recipe, pool);
+}
+
+std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
+                                          ThreadPool& pool) {
+  if (recipe) {
+    auto compressor = open_compressor(path, *recipe, pool);
+    compressor->settle_formats();
+    return compressor;
+  }
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable)) {
+    return std::make_unique<CheckpointSource>(CheckpointSource::open(path));
+  }
+  return WalshFile::open(path);
+}
+
+}  // namespace walsh

@@ -1,0 +1,58 @@
+// checkpoint -> rotate -> quantize -> pack -> file, one tensor at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/note.h"
+#include "quantize/pipeline/compressor.h"
+
+namespace walsh {
+
+struct QuantizeProgress {
+  size_t index = 0, count = 0;  // of the tensor just written
+  const TensorPlan* tensor = nullptr;
+  double nmse = 0;
+  bool resumed = false;      // encoded by an earlier run that was interrupted
+  double seconds_left = -1;  // estimated; negative if nothing is known yet
+};
+
+// A tensor whose error is more than a little above the bound of its format
+// (quantize/encode/bounds.h).
+struct MissedBound {
+  std::string tensor;
+  const Format* format = nullptr;
+  double nmse = 0;
+};
+
+struct QuantizeSummary {
+  uint64_t file_bytes = 0;      // of the whole file
+  uint64_t linear_weights = 0;  // weights in linear layers
+  uint64_t linear_bytes = 0;    // their storage
+  uint64_t all_weights = 0;
+  std::vector<MissedBound> missed;  // in file order
+
+  double bits_per_weight() const {
+    return linear_weights
+               ? 8.0 * static_cast<double>(linear_bytes) / static_cast<double>(linear_weights)
+               : 0.0;
+  }
+};
+
+// What quantize_to_file would write, without any work (--dry-run).
+QuantizeSummary predict(const Compressor& source);
+
+// Writes the compressed checkpoint as a walsh file at `path`, atomically: it appears whole or not
+// at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
+// its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
+// was encoded in a trellis format until then stays in a file beside `path`
+// (quantize/pipeline/resume.h), and the next call continues with it; the bytes are those of a run
+// without a stop. `note` is told if that cannot be; nothing fails for it, nor once the file is in
+// its place.
+QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
+                                 const std::function<void(const QuantizeProgress&)>& progress,
+                                 const NoteFunction& note = {});
+
+}  // namespace walsh

@@ -1,0 +1,44 @@
+// How long encoding will go on, from how long what is done has taken.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "formats/format.h"
+#include "quantize/scalar/encoder.h"
+
+namespace walsh {
+
+// Steps of one kind cost the same per unit of work, which is measured as soon as one of them is
+// done. Until then a kind is taken to be as much slower or faster than expected as those of its
+// format, or as all that was measured.
+class TimeEstimate {
+ public:
+  // A step that is ahead. `kind` is a step_kind, `work` the expected cost in any unit.
+  void add(const std::string& kind, double work);
+  // It is done and took so long.
+  void finish(const std::string& kind, double work, double seconds);
+  // It was not necessary.
+  void skip(const std::string& kind, double work);
+
+  // For all steps that are ahead; negative if nothing was measured so far.
+  double seconds_left() const;
+
+ private:
+  struct Kind {
+    double left = 0, done = 0, seconds = 0;
+  };
+  std::map<std::string, Kind> kinds_, formats_;
+  Kind total_;
+};
+
+// "FORMAT NAME" for tensors that cost the same: those of a format that differ in their layer only.
+std::string step_kind(std::string_view tensor, const Format& format);
+
+// Nanoseconds that a weight takes on one core, about: measured with AVX-512, and not far from the
+// ratios on others. `converted`: a dense format that is not the source's.
+double encoding_cost(const Format& format, const EncodeOptions& options, bool converted);
+
+}  // namespace walsh

@@ -1,0 +1,125 @@
+#include "quantize/trellis/trellis_search.h"
+
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "base/stop.h"
+#include "formats/trellis.h"
+
+namespace walsh::detail {
+namespace {
+
+constexpr float kForbidden = 1e30f;
+constexpr int kMostFan = 128;  // states of a class
+
+// The first of the least of `count` costs, a multiple of 4; any of them if they are NaN. Two passes
+// without a branch that depends on the data take a fraction of the time of one with it.
+int first_least(const float* cost, int count) {
+  float least[4] = {cost[0], cost[1], cost[2], cost[3]};
+  for (int i = 4; i < count; i += 4) {
+    for (int j = 0; j < 4; ++j)
+      least[j] = std::min(least[j], cost[i + j]);
+  }
+  const float all = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+  return static_cast<int>(std::find(cost, cost + count - 1, all) - cost);
+}
+
+}  // namespace
+
+TrellisForward trellis_forward() {
+  switch (current_isa()) {
+    case Isa::ref:
+      return trellis_forward_ref;
+    case Isa::avx2:
+      return trellis_forward_avx2;
+    default:
+      return trellis_forward_avx512;
+  }
+}
+
+TrellisTable::TrellisTable(const TrellisCode& code)
+    : step_bits(code.step_bits),
+      state_bits(code.state_bits),
+      values(code.values),
+      levels(static_cast<size_t>(code.values) << code.state_bits),
+      ordered(levels.size()),
+      by_class(levels.size()) {
+  float* out = levels.data();
+  for (int v = 0; v < values; ++v) {
+    for (int s = 0; s < states(); ++s)
+      *out++ = trellis_level(code, static_cast<uint32_t>(s), v);
+  }
+  set_order();
+}
+
+void TrellisTable::set_order() {
+  float* out = ordered.data();
+  for (int block = 0; block < classes(); block += kBlock) {
+    for (int first = 0; first < states(); first += classes()) {
+      for (int v = 0; v < values; ++v)
+        out = std::copy_n(levels.data() + v * states() + first + block, kBlock, out);
+    }
+  }
+  out = by_class.data();
+  for (int p = 0; p < classes(); ++p) {
+    for (int v = 0; v < values; ++v) {
+      for (int state = p; state < states(); state += classes())
+        *out++ = levels.data()[v * states() + state];
+    }
+  }
+}
+
+TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
+    : table_(table),
+      forward_(trellis_forward()),
+      steps_(kTileWeights / table.values),
+      seam_weights_(seam_weights),
+      best_(static_cast<size_t>(steps_ + 1) * static_cast<size_t>(table.classes())) {}
+
+void TileSearch::encode(const float* x, uint16_t* states) {
+  check_stop();
+  const int seam = seam_class(x);
+  std::fill_n(best_.data(), table_.classes(), kForbidden);
+  best_.data()[seam] = 0;
+  forward_(table_, x, steps_, best_.data());
+  trace(x, steps_, seam, states);
+}
+
+// The class of the last state: that of the best free path over the weights around the seam.
+int TileSearch::seam_class(const float* x) {
+  float window[kTileWeights];
+  std::copy_n(x + kTileWeights - seam_weights_, seam_weights_, window);
+  std::copy_n(x, seam_weights_, window + seam_weights_);
+  const int steps = 2 * seam_weights_ / table_.values;
+  const int classes = table_.classes();
+  std::fill_n(best_.data(), classes, 0.0f);
+  forward_(table_, window, steps, best_.data());
+  const float* last = best_.data() + int64_t{steps} * classes;
+  uint16_t states[kTileWeights];
+  trace(window, steps, static_cast<int>(std::min_element(last, last + classes) - last), states);
+  return states[steps / 2 - 1] & (classes - 1);
+}
+
+// The least-cost path whose last state is in `last_class`; of equal costs the lowest state.
+void TileSearch::trace(const float* x, int steps, int last_class, uint16_t* states) const {
+  const int classes = table_.classes(), fan = 1 << table_.step_bits;
+  float cost[kMostFan] = {};
+  for (int t = steps - 1, p = last_class; t >= 0; --t) {
+    const float* best = best_.data() + int64_t{t} * classes;
+    const float* level = table_.by_class.data() + int64_t{p} * table_.values * fan;
+    for (int first = 0; first < fan; ++first)
+      cost[first] = best[(first * classes + p) >> table_.step_bits];
+    for (int v = 0; v < table_.values; ++v, level += fan) {
+      const float target = x[t * table_.values + v];
+      for (int first = 0; first < fan; ++first) {
+        const float d = target - level[first];
+        cost[first] += d * d;
+      }
+    }
+    const int state = first_least(cost, fan) * classes + p;
+    states[t] = static_cast<uint16_t>(state);
+    p = state >> table_.step_bits;
+  }
+}
+
+}  // namespace walsh::detail

@@ -1,0 +1,37 @@
+// The tail-biting Viterbi search of one tile (docs/formats/tc.md).
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "quantize/scalar/encoder.h"
+#include "quantize/trellis/trellis_kernels.h"
+
+namespace walsh::detail {
+
+// Weights on either side of a tile's seam that decide where its cycle closes: the whole tile, or
+// few of them for compressing while loading (1 % more error, a third less time).
+constexpr int seam_weights(Effort effort) {
+  return effort == Effort::full ? 128 : 32;
+}
+
+// Working memory of one thread; `table` must outlive it.
+class TileSearch {
+ public:
+  TileSearch(const TrellisTable& table, int seam_weights);
+
+  // States of the steps of a tile whose levels come near x[kTileWeights], in the order of the
+  // sequence. The states form a cycle: each follows from the one before, the first from the last.
+  void encode(const float* x, uint16_t* states);
+
+ private:
+  void trace(const float* x, int steps, int last_class, uint16_t* states) const;
+  int seam_class(const float* x);
+
+  const TrellisTable& table_;
+  TrellisForward forward_;
+  int steps_, seam_weights_;
+  AlignedArray<float> best_;  // [steps + 1][classes]
+};
+
+}  // namespace walsh::detail

@@ -1,0 +1,24 @@
+// Encodes a whole tensor in a trellis format, tile row by tile row.
+#pragma once
+
+#include "quantize/encode/encode_source.h"
+#include "quantize/encode/encode_tensor.h"
+#include "quantize/trellis/trellis_scales.h"
+
+namespace walsh::detail {
+
+// Fills the arrays of `tensor`, which is bound to `storage`. The bytes do not depend on the number
+// of threads or the instruction set. Throws as encode_tensor.
+void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
+                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+
+// Mean squares of the rotated source rows per column block.
+BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
+                           ThreadPool& pool);
+
+// Share of the variance per row and column block that one factor per row and one per block do not
+// explain (RankOneScales::unexplained), of source rows in the rotated basis.
+double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,
+                       ThreadPool& pool);
+
+}  // namespace walsh::detail

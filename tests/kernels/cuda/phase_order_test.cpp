@@ -1,0 +1,218 @@
+#include "kernels/cuda/persistent/phase_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "base/random.h"
+
+namespace walsh::cuda {
+namespace {
+
+using Work = PhaseOrder::Work;
+
+bool product(PhaseOrder& order, ExchangeArray& in, ExchangeArray& out) {
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const to[] = {&out};
+  return order.add(Work::matmul, from, to);
+}
+
+bool part(PhaseOrder& order, ExchangeArray& in, ExchangeArray& out) {
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const to[] = {&out};
+  return order.add(Work::part, from, to);
+}
+
+TEST(PhaseOrder, LayersFollowEachOtherWithoutBarriers) {
+  for (const bool shared : {false, true}) {
+    PhaseOrder order;
+    ExchangeArray x, normed, qkv, attended, gate_up, hidden;
+    for (int layer = 0; layer < 5; ++layer) {
+      EXPECT_TRUE(!shared || part(order, x, normed));
+      EXPECT_TRUE(product(order, shared ? normed : x, qkv));
+      EXPECT_TRUE(part(order, qkv, attended));
+      EXPECT_TRUE(product(order, attended, x));
+      EXPECT_TRUE(!shared || part(order, x, normed));
+      EXPECT_TRUE(product(order, shared ? normed : x, gate_up));
+      EXPECT_TRUE(part(order, gate_up, hidden));
+      EXPECT_TRUE(product(order, hidden, x));
+    }
+    EXPECT_EQ(x.writes, 10);
+    EXPECT_EQ(qkv.writes, 5);
+  }
+}
+
+TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
+  PhaseOrder order;
+  ExchangeArray x, a, b;
+  EXPECT_FALSE(product(order, x, x));
+  PhaseOrder other;
+  EXPECT_TRUE(product(other, x, a));
+  EXPECT_TRUE(product(other, a, b));
+  EXPECT_FALSE(product(other, x, a));  // nothing says that all blocks have made b
+  PhaseOrder half;                     // some blocks may have no part of what is read
+  ExchangeArray in, first, second, result;
+  ExchangeArray* const from[] = {&in};
+  ExchangeArray* const both[] = {&first, &second};
+  EXPECT_TRUE(half.add(Work::matmul, from, both));
+  EXPECT_TRUE(product(half, first, result));
+  EXPECT_FALSE(product(half, first, in));
+  ExchangeArray* const to[] = {&in};
+  EXPECT_TRUE(half.add(Work::matmul, both, to));
+  PhaseOrder chain;
+  ExchangeArray start, y, z;
+  EXPECT_TRUE(product(chain, start, y));
+  EXPECT_TRUE(product(chain, y, z));
+  EXPECT_TRUE(product(chain, z, y));
+}
+
+// Programs of random phases, and blocks that go through them at random speeds. Two and two of them
+// are pairs, which make inputs together (persistent/pair.cuh).
+constexpr int kBlocks = 4, kArrays = 5, kPhases = 14;
+constexpr int kParts[kArrays] = {4, 4, 4, 1, 3};  // of an array: the blocks that write it
+
+struct Phase {
+  Work work;
+  int in, out;
+  int read, written;  // versions
+  int turn = -1;      // a product whose input pairs make: the how manieth
+};
+
+// Parts are units of what products read; an input of one leaves nothing to the second of a pair.
+bool for_pairs(const Phase& phase) {
+  return phase.work == Work::matmul && kParts[phase.in] > 1;
+}
+
+std::vector<Phase> random_program(Random& random) {
+  PhaseOrder order;
+  std::array<ExchangeArray, kArrays> arrays;
+  std::vector<Phase> program;
+  int turns = 0;
+  for (int tries = 0; tries < 60 && program.size() < kPhases; ++tries) {
+    const int in = static_cast<int>(random.below(kArrays));
+    const int out = static_cast<int>(random.below(kArrays));
+    Phase phase{kParts[out] == kBlocks ? Work::matmul : Work::part, in, out, 0, 0};
+    const auto index = static_cast<size_t>(in);
+    phase.read = arrays[index].writes;
+    const std::array<ExchangeArray*, 2> touched{&arrays[index], &arrays[static_cast<size_t>(out)]};
+    if (!order.add(phase.work, {&touched[0], 1}, {&touched[1], 1})) continue;
+    phase.written = touched[1]->writes;
+    if (for_pairs(phase) && random.below(4) != 0) phase.turn = turns++;
+    program.push_back(phase);
+  }
+  return program;
+}
+
+// Which parts of its input a block reads, as a mask.
+uint32_t needed(const Phase& phase, int block) {
+  const int parts = kParts[phase.out], inputs = kParts[phase.in];
+  const uint32_t all = (1u << inputs) - 1;
+  if (phase.turn >= 0) return all & (block % 2 == 0 ? 0x5555u : 0xaaaau);
+  if (phase.work == Work::matmul) return all;
+  if (block >= parts) return 0;
+  uint32_t mask = 1u << block % inputs;
+  for (int p = block; p < inputs; p += parts)
+    mask |= 1u << p;
+  return mask;
+}
+
+// What blocks of pairs have done: each has two places for inputs, used in turn.
+struct Pairs {
+  int sent[kBlocks] = {};  // turns whose units are in both blocks' places
+  int done[kBlocks] = {};  // turns whose inputs are needed no more
+
+  // False if the other block still needs what is overwritten.
+  bool send(int block, int turn) {
+    sent[block] = turn + 1;
+    return done[block ^ 1] > turn - 2;
+  }
+  bool has_all(const Phase& phase, int block) const {
+    return needed(phase, block ^ 1) == 0 || sent[block ^ 1] > phase.turn;
+  }
+};
+
+// False if a block reads what has been overwritten, or all wait for ever.
+bool runs(const std::vector<Phase>& program, Random& random) {
+  int versions[kArrays][kBlocks] = {};
+  size_t at[kBlocks] = {};
+  uint32_t read[kBlocks] = {};
+  Pairs pairs;
+  std::array<uint64_t, kBlocks> speed;
+  for (auto& s : speed)
+    s = 1 + random.below(8);
+  for (int idle = 0; idle < 4000; ++idle) {
+    const auto block = static_cast<int>(random.below(kBlocks));
+    if (at[block] == program.size() || random.below(8) >= speed[static_cast<size_t>(block)])
+      continue;
+    const Phase& phase = program[at[block]];
+    const uint32_t wanted = needed(phase, block) & ~read[block];
+    if (wanted != 0) {
+      const int part = std::countr_zero(wanted);
+      const int version = versions[phase.in][part];
+      if (phase.read > 0 && version % 2 != phase.read % 2) continue;
+      if (version != phase.read) return false;
+      read[block] |= 1u << part;
+    } else if (phase.turn == pairs.sent[block]) {
+      if (!pairs.send(block, phase.turn)) return false;
+    } else if (phase.turn >= 0 && !pairs.has_all(phase, block)) {
+      continue;
+    } else {
+      if (block < kParts[phase.out]) versions[phase.out][block] = phase.written;
+      if (phase.turn >= 0) pairs.done[block] = phase.turn + 1;
+      read[block] = 0;
+      ++at[block];
+    }
+    idle = 0;
+  }
+  return std::all_of(at, at + kBlocks, [&](size_t a) { return a == program.size(); });
+}
+
+TEST(PhaseOrder, BlocksOfAnySpeedReadWhatIsMeantForThem) {
+  Random random(5);
+  size_t longest = 0;
+  int most_turns = 0;
+  for (int i = 0; i < 400; ++i) {
+    const auto program = random_program(random);
+    longest = std::max(longest, program.size());
+    for (const Phase& phase : program)
+      most_turns = std::max(most_turns, phase.turn + 1);
+    for (int run = 0; run < 8; ++run)
+      ASSERT_TRUE(runs(program, random)) << "program " << i;
+  }
+  EXPECT_GT(longest, 8u);
+  EXPECT_GT(most_turns, 5);
+}
+
+int failures(const std::vector<Phase>& program) {
+  Random random(6);
+  int count = 0;
+  for (int run = 0; run < 100; ++run)
+    count += !runs(program, random);
+  return count;
+}
+
+TEST(PhaseOrder, TheSimulationFindsAnOrderThatIsWrong) {
+  EXPECT_GT(failures({{Work::matmul, 0, 1, 0, 1},
+                      {Work::matmul, 1, 2, 1, 1},
+                      {Work::matmul, 0, 1, 0, 2},
+                      {Work::matmul, 0, 1, 0, 3}}),
+            0);
+}
+
+// Three products of one input. Of one unit, the second block of a pair gives the first nothing to
+// wait for.
+TEST(PhaseOrder, PairsNeedTwoKTilesOfEveryInput) {
+  const auto program = [](int in) {
+    return std::vector<Phase>{{Work::matmul, in, 0, 0, 1, 0},
+                              {Work::matmul, in, 1, 0, 1, 1},
+                              {Work::matmul, in, 2, 0, 1, 2}};
+  };
+  EXPECT_EQ(failures(program(4)), 0);
+  EXPECT_GT(failures(program(3)), 0);
+}
+
+}  // namespace
+}  // namespace walsh::cuda
