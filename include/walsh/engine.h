@@ -97,6 +97,9 @@ class Engine {
   // usage for options out of range and for a prompt that does not fit into the context.
   GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
+  // The same behind the tokens of a prompt (encode_prompt).
+  GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
+                            const std::function<bool(std::string_view)>& on_text = {});
 
   // Perplexity of a text in windows of `ctx` tokens, the second half of each scored; chunks = 0:
   // all. BOS stands for the first token of a window if the tokenizer puts it before a text.

@@ -113,13 +113,15 @@ std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
 }
 
 std::vector<int32_t> Engine::encode_prompt(std::string_view text) const {
-  const Tokenizer& tokenizer = impl_->loaded.tokenizer;
-  std::vector<int32_t> tokens = tokenizer.encode(text, true);
-  if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
-  return tokens;
+  return walsh::encode_prompt(impl_->loaded.tokenizer, text);
 }
 
 GenerationResult Engine::generate(std::string_view prompt, const GenerationOptions& options,
+                                  const std::function<bool(std::string_view)>& on_text) {
+  return generate(encode_prompt(prompt), options, on_text);
+}
+
+GenerationResult Engine::generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                                   const std::function<bool(std::string_view)>& on_text) {
   const GenerationConfig& config = impl_->loaded.generation;
   GenerateOptions generation;
@@ -127,9 +129,8 @@ GenerationResult Engine::generate(std::string_view prompt, const GenerationOptio
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
   // The decoder has to know what stands before the first new token.
-  const std::vector<int32_t> tokens = encode_prompt(prompt);
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
-  for (const int32_t token : tokens)
+  for (const int32_t token : prompt)
     decoder.push(token);
   GenerationResult result;
   bool wanted = true;
@@ -140,7 +141,7 @@ GenerationResult Engine::generate(std::string_view prompt, const GenerationOptio
   };
   impl_->session->reset();
   const GenerateResult done =
-      walsh::generate(*impl_->session, tokens, generation,
+      walsh::generate(*impl_->session, prompt, generation,
                       [&](int32_t token) { return emit(decoder.push(token)); });
   emit(decoder.finish());
   result.reason = public_reason(done.reason);

@@ -65,6 +65,12 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
           std::move(notes)};
 }
 
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> tokens = tokenizer.encode(text, true);
+  if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
+  return tokens;
+}
+
 EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows) {
   EvalOptions options;
   options.windows = windows;

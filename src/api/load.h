@@ -33,6 +33,9 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
                        const GenerationOptions* generation = nullptr);
 
+// The tokens of a prompt: with special ones; an empty prompt begins with BOS.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
+
 // How texts are scored with it: BOS stands for the first token of a window where the tokenizer puts
 // it before a text.
 EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows);

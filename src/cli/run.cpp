@@ -44,10 +44,10 @@ class Completer {
 
   GenerationResult complete(const std::string& prompt) {
     // Before the prompt is shown.
-    const auto tokens = static_cast<int64_t>(engine_.encode_prompt(prompt).size());
-    if (tokens > engine_.context()) {
+    const std::vector<int32_t> tokens = engine_.encode_prompt(prompt);
+    if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
-                  fmt::format("the prompt has {} tokens, {} positions are there", tokens,
+                  fmt::format("the prompt has {} tokens, {} positions are there", tokens.size(),
                               engine_.context()));
     }
     if (!options_.hide_prompt) write_model_text(prompt);
@@ -57,7 +57,7 @@ class Completer {
     };
     GenerationResult result;
     try {
-      result = engine_.generate(prompt, options_.generation, emit);
+      result = engine_.generate(tokens, options_.generation, emit);
     } catch (...) {  // as when the user stops it before the first token
       if (!options_.hide_prompt) write_model_text("\n");
       throw;

@@ -45,7 +45,6 @@ class Completion::Choice : public RequestSink {
     first.token = first_prompt_token_;
     scored.push_back(first);
     scored.insert(scored.end(), tokens.begin(), tokens.end());
-    prompt_tokens_scored = scored.size();
   }
 
   bool chosen(const ScoredToken& token) override {
@@ -80,8 +79,8 @@ class Completion::Choice : public RequestSink {
 
   const size_t index;
   std::string text;
+  bool begun = false;               // something of it was sent
   std::vector<ScoredToken> scored;  // with those of the prompt, if they are wanted
-  size_t prompt_tokens_scored = 0;
   RequestEnd end;
   const char* reason = nullptr;
   std::optional<Error> error;
@@ -184,7 +183,7 @@ Json Completion::chat_logprob(const ScoredToken& token) const {
 }
 
 // OpenAI's older form: lists side by side.
-void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
+size_t Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
   if (lists.is_null()) {
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
       lists[key] = Json::array();
@@ -196,12 +195,13 @@ void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offse
   lists["token_logprobs"].push_back(first ? Json() : Json(token.logprob));
   if (first) {
     lists["top_logprobs"].push_back(Json());
-    return;
+    return text.size();
   }
   Json best = Json::object();
   for (const TokenLogprob& one : token.best)
     best.emplace(token_text(one.token), one.logprob);
   lists["top_logprobs"].push_back(std::move(best));
+  return text.size();
 }
 
 Json Completion::chunk(const Choice& choice, const std::string& text, const ScoredToken* token,
@@ -223,14 +223,11 @@ Json Completion::chunk(const Choice& choice, const std::string& text, const Scor
 }
 
 // A piece of a text, or its end.
-void Completion::send(const Choice& choice, const std::string& text, const ScoredToken* token,
+void Completion::send(Choice& choice, const std::string& text, const ScoredToken* token,
                       bool last) {
   if (!request_.stream || refused_) return;
   start_events();
-  const bool begins = choice.index >= started_.size() || !started_[choice.index];
-  if (begins) {
-    started_.resize(choices_.size());
-    started_[choice.index] = true;
+  if (!std::exchange(choice.begun, true)) {
     if (request_.chat) {
       Json first = chunk(choice, "", nullptr, false);
       first["choices"][0]["delta"] = {{"role", "assistant"}, {"content", ""}};
@@ -266,10 +263,8 @@ Json Completion::answer() const {
     } else {
       one["text"] = choice->text;
       size_t offset = 0;
-      for (const ScoredToken& token : choice->scored) {
-        add_logprob(one["logprobs"], token, offset);
-        offset += token_text(token.token).size();
-      }
+      for (const ScoredToken& token : choice->scored)
+        offset += add_logprob(one["logprobs"], token, offset);
     }
     result["choices"].push_back(std::move(one));
   }

@@ -32,7 +32,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   class Choice;
 
-  void send(const Choice& choice, const std::string& text, const ScoredToken* token, bool last);
+  void send(Choice& choice, const std::string& text, const ScoredToken* token, bool last);
   void choice_ended();
   void start_events();
   void finish();
@@ -43,7 +43,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Json answer() const;
   std::string token_text(int32_t token) const;
   Json chat_logprob(const ScoredToken& token) const;
-  void add_logprob(Json& lists, const ScoredToken& token, size_t offset) const;
+  // Returns the bytes of the token's text, which begins at `offset`.
+  size_t add_logprob(Json& lists, const ScoredToken& token, size_t offset) const;
 
   const CompletionRequest request_;
   const Tokenizer& tokenizer_;
@@ -53,7 +54,6 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const int64_t created_;
   // Of the scheduler's thread once they have been added.
   std::vector<std::shared_ptr<Choice>> choices_;
-  std::vector<bool> started_;  // has told who speaks
   size_t ended_ = 0;
   bool streaming_ = false;
   std::atomic<bool> refused_ = false;  // by the scheduler, so that somebody else answers

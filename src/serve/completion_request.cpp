@@ -61,7 +61,7 @@ std::vector<TokenBias> biases(const Fields& fields, int64_t vocab) {
 // What both endpoints have in common.
 CompletionRequest common_request(const Fields& fields, const LoadedModel& model) {
   CompletionRequest request;
-  request.model = fields.text("model").value_or("");
+  fields.text("model");  // there is one model, whatever clients call it
   request.n = fields.integer("n", 1, kMostChoices).value_or(1);
   request.stop = fields.texts("stop", kMostStops);
   request.stream = fields.flag("stream").value_or(false);
@@ -104,9 +104,7 @@ std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedM
   if (prompt == nullptr) fields.refuse("prompt", expected);
   const int64_t vocab = model.model.config.vocab;
   const auto encode = [&](const Json& text) {
-    std::vector<int32_t> ids = model.tokenizer.encode(text.get_ref<const std::string&>(), true);
-    if (ids.empty() && model.tokenizer.bos()) ids.push_back(*model.tokenizer.bos());
-    return ids;
+    return encode_prompt(model.tokenizer, text.get_ref<const std::string&>());
   };
   if (prompt->is_string()) return {encode(*prompt)};
   if (!prompt->is_array() || prompt->empty()) fields.refuse("prompt", expected);

@@ -20,7 +20,6 @@ struct CompletionRequest {
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
-  std::string model;  // as the client calls it
 };
 
 // Throws ApiError. `positions` are those of a text.
