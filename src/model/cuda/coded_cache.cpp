@@ -86,7 +86,9 @@ int64_t CudaCodedCache::stored_end(const Sequence& sequence, int64_t position) c
   return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
 }
 
-void CudaCodedCache::start(std::span<const Run> runs, cuda::Stream stream) {
+void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> groups,
+                           cuda::Stream stream) {
+  groups_ = groups;
   plans_.clear();
   int64_t row = 0, fresh = 0;
   for (const Run& run : runs) {
@@ -96,27 +98,12 @@ void CudaCodedCache::start(std::span<const Run> runs, cuda::Stream stream) {
     const int64_t end = run.position + run.rows;
     plans_.push_back({run, row, sequence.stored, stored_end(sequence, end - 1), fresh});
     row += run.rows;
-    if (!plans_.back().single()) fresh += end - sequence.stored;
+    if (run.rows > 1) fresh += end - sequence.stored;
   }
   if (fresh > fresh_rows_.capacity) {
     throw Error(ErrorCode::internal, "KV cache",
                 fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
                             fresh_rows_.capacity));
-  }
-  group_runs();
-}
-
-void CudaCodedCache::group_runs() {
-  groups_.clear();
-  for (size_t i = 0; i < plans_.size(); ++i) {
-    const RunPlan& plan = plans_[i];
-    const int64_t end = plan.run.position + plan.run.rows;
-    if (i > 0 && plan.single() && plans_[i - 1].single()) {
-      groups_.back().end = i + 1;
-      groups_.back().longest = std::max(groups_.back().longest, end);
-    } else {
-      groups_.push_back({i, i + 1, plan.row, end});
-    }
   }
 }
 
@@ -169,16 +156,14 @@ cuda::CodedView CudaCodedCache::view(int64_t layer) const {
 void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
                           cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
-  for (const Group& group : groups_) {
-    const RunPlan& first = plans_[group.begin];
-    if (!first.single()) {
-      keep_prefill(cache, first, rope, rows, stream);
+  for (const RowGroup& group : groups_) {
+    if (!group.single) {
+      keep_prefill(cache, plans_[group.run], rope, rows, stream);
       continue;
     }
-    const auto count = static_cast<int64_t>(group.end - group.begin);
-    cuda::keep_rows(rope_part(rope, group.first, count), cache, rows.from(group.first), nullptr,
-                    stream);
-    cuda::store_units(cache, rows.from(group.first), count, stream);
+    cuda::keep_rows(rope_part(rope, group.first, group.rows), cache, rows.from(group.first),
+                    nullptr, stream);
+    cuda::store_units(cache, rows.from(group.first), group.rows, stream);
   }
 }
 
@@ -209,17 +194,12 @@ void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& p
 void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
                             const cuda::AttentionScratch& scratch, cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
-  for (const Group& group : groups_) {
-    const RunPlan& plan = plans_[group.begin];
+  for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip);
-    if (!plan.single()) {
-      const int64_t end = plan.row + plan.run.rows;
-      if (begin < end) attend_prefill(cache, plan, attention.part(begin, end), stream);
-      continue;
-    }
-    const int64_t last = group.first + static_cast<int64_t>(group.end - group.begin);
-    for (int64_t row = begin; row < last; row += cuda::kMaxVectors) {
-      const int64_t end = std::min(last, row + cuda::kMaxVectors);
+    if (!group.single && begin < group.end())
+      attend_prefill(cache, plans_[group.run], attention.part(begin, group.end()), stream);
+    for (int64_t row = begin; group.single && row < group.end(); row += cuda::kMaxVectors) {
+      const int64_t end = std::min(group.end(), row + cuda::kMaxVectors);
       cuda::attend_decode({attention.part(row, end), &cache}, group.longest, scratch, stream);
     }
   }

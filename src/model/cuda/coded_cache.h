@@ -8,6 +8,7 @@
 
 #include "cache/cuda/coded_cache.h"
 #include "model/executor.h"
+#include "model/row_groups.h"
 
 namespace walsh {
 
@@ -18,8 +19,9 @@ class CudaCodedCache {
   // Runs of several rows that a batch may have.
   static int64_t max_prompts(const KvShape& shape);
 
-  // Before the layers of a batch. A sequence that does not go on where it ended is taken back.
-  void start(std::span<const Run> runs, cuda::Stream stream);
+  // Before the layers of a batch with these groups of rows, which live until its end. A sequence
+  // that does not go on where it ended is taken back.
+  void start(std::span<const Run> runs, std::span<const RowGroup> groups, cuda::Stream stream);
   // Keys and values of the batch to the caches; `rope` and `rows` are those of all its rows.
   void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
             cuda::Stream stream) const;
@@ -46,21 +48,12 @@ class CudaCodedCache {
     int64_t before;  // positions that are stored,
     int64_t stored;  // and afterwards
     int64_t fresh;   // first row of those that are not stored yet, if it has several rows
-
-    bool single() const { return run.rows == 1; }
-  };
-  // Neighbouring runs [begin, end) of one row each, whose rows are [first, first + end - begin);
-  // or one run of several rows.
-  struct Group {
-    size_t begin, end;
-    int64_t first, longest;
   };
 
   cuda::CodedView view(int64_t layer) const;
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
-  void group_runs();
   cuda::FreshRows fresh_of(const RunPlan& plan) const;
   void keep_prefill(const cuda::CodedView& cache, const RunPlan& plan, const cuda::RopeCall& rope,
                     const cuda::RowPlaces& rows, cuda::Stream stream) const;
@@ -69,7 +62,7 @@ class CudaCodedCache {
 
   int64_t window_;
   std::vector<RunPlan> plans_;
-  std::vector<Group> groups_;
+  std::span<const RowGroup> groups_;
   std::vector<cuda::CodedLayer> layers_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;

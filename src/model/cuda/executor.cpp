@@ -31,7 +31,7 @@ void CudaExecutor::run(const Batch& batch) {
   computed_logits_ = 0;
   logits_read_ = false;
   upload_pages();
-  if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, stream_.get());
+  if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, groups_, stream_.get());
   try {
     if (!placed) stage();
     run_or_replay();
@@ -47,19 +47,11 @@ void CudaExecutor::describe(const Batch& batch) {
   batch_ = batch;
   ++batches_;
   m_ = 0;
-  groups_.clear();
+  groups_ = group_rows(batch.runs);
   wanted_.clear();
   decoding_ = true;
   for (const Run& run : batch.runs) {
-    const bool single = run.rows == 1;
-    const int64_t end = run.position + run.rows;
-    decoding_ = decoding_ && single && run.logits == 1;
-    if (single && !groups_.empty() && groups_.back().single) {
-      ++groups_.back().rows;
-      groups_.back().longest = std::max(groups_.back().longest, end);
-    } else {
-      groups_.push_back({m_, run.rows, end, single});
-    }
+    decoding_ = decoding_ && run.rows == 1 && run.logits == 1;
     m_ += run.rows;
     for (int64_t row = m_ - run.logits; row < m_; ++row)
       wanted_.push_back(static_cast<int32_t>(row));
@@ -364,7 +356,7 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
     return;
   }
   for (const RowGroup& group : groups_) {
-    const int64_t begin = std::max(group.first, skip), end = group.first + group.rows;
+    const int64_t begin = std::max(group.first, skip), end = group.end();
     if (!group.single && begin < end)
       cuda::attend_prefill(attention_call(op, begin, end - begin), stream_.get());
     for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {

@@ -18,6 +18,7 @@
 #include "model/cuda/linear.h"
 #include "model/executor.h"
 #include "model/forward.h"
+#include "model/row_groups.h"
 
 namespace walsh {
 
@@ -48,13 +49,6 @@ class CudaExecutor : public Executor {
     bool warm = false;                // has run once
     int64_t used = 0;                 // count of the batch that was the last one of this shape
     cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
-  };
-  // Neighbouring rows of a batch whose attention is one call: single tokens of several sequences,
-  // or a run.
-  struct RowGroup {
-    int64_t first = 0, rows = 0;
-    int64_t longest = 0;  // positions of its longest sequence
-    bool single = false;
   };
 
   // What an operation multiplies, over `m` rows of the batch from row `skip` on.
