@@ -1,0 +1,32 @@
+"""Fixtures of the Python tests and of the examples in docstrings."""
+import os
+import pathlib
+import shutil
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """The folder of the model in the repository."""
+    return ROOT / "models" / "walsh-tiny-13m"
+
+
+@pytest.fixture(scope="session")
+def model(tiny_model):
+    """The same, loaded as it is."""
+    import walsh
+
+    with walsh.Model(tiny_model, device="cpu") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Path of the command: that of the build, or the one that was installed."""
+    found = os.environ.get("WALSH_COMMAND") or shutil.which("walsh")
+    if not found:
+        pytest.skip("there is no walsh command on the PATH")
+    return found
