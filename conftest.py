@@ -1,4 +1,5 @@
 """Fixtures of the Python tests and of the examples in docstrings."""
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -6,6 +7,11 @@ import shutil
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent
+
+# Examples of modules that need what is not installed cannot be run.
+collect_ignore_glob = []
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob += ["*/walsh/torch.py"]
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ install_packages "${WALSH_BUILD_PACKAGES[@]}" "${WALSH_TEST_PACKAGES[@]}"
 
 # Python's gguf package reads our files in one test, nanobind and pytest build and test the Python
 # package; what cannot be had is skipped.
-python="$PWD/build/python-env/bin/python3"
+python="$PWD/build/python/bin/python3"
 package=OFF
 if [ -z "${WALSH_PYTHON:-}" ]; then
   if ! { [ -x "$python" ] && "$python" -c 'import gguf, nanobind, pytest'; } 2> /dev/null; then
-    { python3 -m venv build/python-env &&
+    { python3 -m venv build/python &&
       "$python" -m pip install --quiet --retries 2 --timeout 20 'gguf==0.19.0' nanobind pytest; } ||
       echo "note: no Python packages gguf, nanobind, pytest; the tests that need them are skipped"
   fi

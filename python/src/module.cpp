@@ -9,4 +9,5 @@ NB_MODULE(_walsh, module) {
   register_errors(module);
   bind_quantizer(module);
   bind_engine(module);
+  bind_operators(module);
 }
