@@ -56,6 +56,20 @@ function(walsh_layer name)
   endif()
 endfunction()
 
+# The page of the server, as a source of its layer.
+function(walsh_embed_page)
+  set(folder ${PROJECT_SOURCE_DIR}/src/serve/page)
+  set(output ${PROJECT_BINARY_DIR}/page_text.cpp)
+  file(GLOB parts CONFIGURE_DEPENDS ${folder}/*)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DOUTPUT=${output}
+            -P ${PROJECT_SOURCE_DIR}/cmake/embed_page.cmake
+    DEPENDS ${parts} ${PROJECT_SOURCE_DIR}/cmake/embed_page.cmake
+    VERBATIM)
+  target_sources(walsh_serve PRIVATE ${output})
+endfunction()
+
 # test_NAME from tests/NAME/*_test.cpp, linked with the objects of `layers`.
 function(walsh_test name layers)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*.cpp)
