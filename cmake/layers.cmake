@@ -137,6 +137,9 @@ function(walsh_finish)
     add_test(NAME install.consumer COMMAND ${PROJECT_SOURCE_DIR}/tests/install/run.sh
                                            ${PROJECT_BINARY_DIR} "${CMAKE_CXX_FLAGS}")
     set_tests_properties(install.consumer PROPERTIES TIMEOUT 300)
+    add_test(NAME serve.page COMMAND ${PROJECT_SOURCE_DIR}/tests/serve/page.sh
+                                     $<TARGET_FILE:walsh_command>)
+    set_tests_properties(serve.page PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
   endif()
   if(WALSH_FUZZ)
     add_subdirectory(fuzz)
