@@ -152,7 +152,8 @@ bool Scheduler::step() {
 }
 
 void Scheduler::admit() {
-  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.running) {
+  while (!crowded_ && !waiting_.empty() &&
+         static_cast<int64_t>(running_.size()) < options_.running) {
     Active& active = *waiting_.front();
     give_sequence(active);
     // After a preemption it has come in before.
@@ -229,6 +230,7 @@ void Scheduler::remove_ended() {
 // The sequence of a request that needs it no longer is kept for others or closed.
 void Scheduler::release(Active& active) {
   if (active.sequence < 0) return;
+  crowded_ = false;
   const int64_t sequence = active.sequence;
   active.sequence = -1;
   if (!options_.share_prefixes || options_.kept == 0 || active.error ||

@@ -129,7 +129,9 @@ class Scheduler {
   PrefixCache prefixes_;
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::unique_ptr<Active>> running_;  // in the order of their admission
-  SchedulerCounts totals_;                        // of the thread that runs the steps
+  // A text gave up its pages; none is admitted until another one ends and its pages are free.
+  bool crowded_ = false;
+  SchedulerCounts totals_;  // of the thread that runs the steps
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

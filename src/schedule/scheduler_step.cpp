@@ -62,6 +62,7 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
 
 void Scheduler::preempt_last() {
   ++totals_.preempted;
+  crowded_ = true;
   Active& active = *running_.back();
   session_.close(active.sequence);
   active.sequence = -1;
