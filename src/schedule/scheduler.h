@@ -106,6 +106,7 @@ class Scheduler {
   // scheduler.cpp: requests come, get a sequence, and end.
   void take_requests();
   void admit();
+  void start_choosing(Active& active);
   Known known_prefix(const Active& active) const;
   void give_sequence(Active& active);
   void remove_ended();

@@ -1,5 +1,6 @@
 // What a step of the scheduler evaluates, and what comes of it.
 #include <algorithm>
+#include <new>
 
 #include "schedule/logprobs.h"
 #include "schedule/scheduler.h"
@@ -84,6 +85,9 @@ void Scheduler::evaluate(std::vector<Piece>& pieces) {
     } catch (const Error& e) {
       for (const Piece& piece : part)
         piece.active->error = e;
+    } catch (const std::bad_alloc&) {
+      for (const Piece& piece : part)
+        piece.active->error = Error(ErrorCode::limit, "memory", "there is none left for this text");
     }
   };
   for (const Piece& piece : pieces)
