@@ -61,7 +61,7 @@ def test_logits_are_those_of_the_engine_on_the_decoded_weights(tiny_model, tmp_p
     with walsh.Model(tmp_path, activations="f32") as engine:
         rows = torch.from_numpy(engine.logits(IDS[0].numpy(), first=0))
     difference = logits(model) - rows  # the engine's keys and values are fp16
-    assert difference.abs().max() < 3e-3 and difference.norm() / rows.norm() < 1e-4
+    assert difference.abs().max() < 1e-2 and difference.norm() / rows.norm() < 3e-4
     for module in model.modules():
         module.exact = False
     assert (logits(model) - rows).norm() / rows.norm() < 0.05
