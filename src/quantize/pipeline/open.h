@@ -16,8 +16,8 @@ namespace walsh {
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool);
 
-// A walsh file, or a Hugging Face folder or a foreign GGUF file: as it is, or compressed while loading if `recipe` is
-// given.
+// A walsh file, or a Hugging Face folder or a foreign GGUF file: as it is, or compressed while
+// loading if `recipe` is given.
 std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
                                           ThreadPool& pool);
 
