@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "import/gguf_config.h"
@@ -15,7 +16,7 @@
 namespace walsh {
 namespace {
 
-constexpr const char* kOwnKey = "walsh.format_version";
+constexpr const char* kOwnKeys = "walsh.";
 constexpr const char *kSplitCount = "split.count", *kSplitNumber = "split.no";
 constexpr int64_t kMaxFiles = 1000;
 
@@ -116,13 +117,16 @@ class Reader {
 }  // namespace
 
 bool is_foreign_gguf(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::error_code unreadable;  // then whoever opens it says why
+  if (!std::filesystem::is_regular_file(path, unreadable)) return false;
   try {
     const MappedFile file(path);
-    return looks_like_gguf(file.bytes()) && parse_gguf(file.bytes(), path).find(kOwnKey) == nullptr;
-  } catch (const Error&) {
-    return false;  // whoever opens it says what is wrong
+    if (!looks_like_gguf(file.bytes())) return false;
+    const GgufContent content = parse_gguf(file.bytes(), path);
+    return std::none_of(content.metadata.begin(), content.metadata.end(),
+                        [](const GgufEntry& e) { return e.key.starts_with(kOwnKeys); });
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::bad_input;
   }
 }
 

@@ -8,7 +8,8 @@
 
 namespace walsh {
 
-// True for a file that is GGUF and not walsh's own. What cannot be read is not.
+// True for a file that starts as GGUF and is not walsh's own: one that is damaged, too, so that
+// open_gguf_checkpoint says what is wrong.
 bool is_foreign_gguf(const std::string& path);
 
 // Also several files: one whose name ends in -00001-of-00003.gguf stands for all of them. Throws io

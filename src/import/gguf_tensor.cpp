@@ -156,6 +156,8 @@ Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const
   tensor.format = &gguf_format(info, codes);
   tensor.rows = rows;
   tensor.cols = info.shape.back();
+  for (Rotation& rotation : tensor.rotation)
+    rotation = {RotationKind::none, 32, 0, false};
   const Rows source(*checkpoint, info);
   if (!tensor.format->dense) {
     split_blocks(source, first, tensor);
