@@ -220,6 +220,14 @@ void write_part(const GgufContent& content, const std::string& bytes, const std:
   writer.commit();
 }
 
+TEST_F(BadGguf, TokensThatAreNotTheRowsOfTheEmbeddingAreRefused) {
+  GgufContent content = parse_gguf(std::as_bytes(std::span(bytes_)), "model");
+  content.metadata.push_back({"tokenizer.ggml.tokens", GgufValue::texts({"a", "b"})});
+  const std::string path = folder_ + "/model.gguf";
+  write_part(content, bytes_, path, 0, 0, content.tensors.size());
+  expect_refused(path, {"tokenizer.ggml.tokens", "has 2 tokens, but token_embd.weight"});
+}
+
 TEST_F(BadGguf, ASplitModelIsReadFromItsFirstFile) {
   const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes_)), "model");
   const size_t half = content.tensors.size() / 2, all = content.tensors.size();
