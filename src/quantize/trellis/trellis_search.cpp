@@ -10,7 +10,7 @@ namespace walsh::detail {
 namespace {
 
 constexpr float kForbidden = 1e30f;
-constexpr int kMostFan = 128;  // states of a class
+constexpr int kMostFan = 256;  // states of a class
 
 // The first of the least of `count` costs, a multiple of 4; any of them if they are NaN. Two passes
 // without a branch that depends on the data take a fraction of the time of one with it.
