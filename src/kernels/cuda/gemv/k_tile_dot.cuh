@@ -284,16 +284,24 @@ struct KTileDot {
   // upper bits are masked.
   struct ByteSums {
     static constexpr bool kMasked = kNTiles > 1;
-    int as_unsigned[kNTiles][4] = {}, as_signed[kMasked ? 1 : kNTiles][4] = {};
+    // One vector has registers for sums of the quads apart, which do not wait for each other.
+    static constexpr int kChains = Tiles8 == 0 ? 2 : 1;
+    int as_unsigned[kChains][kNTiles][4] = {}, as_signed[kChains][kMasked ? 1 : kNTiles][4] = {};
 
-    __device__ __forceinline__ void add(int n, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-      mma_bytes(as_unsigned[n], a, b0, b1);
-      if constexpr (!kMasked) mma_int8(as_signed[n], a, b0, b1, as_signed[n]);
+    __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+      const int c = quad % kChains;
+      mma_bytes(as_unsigned[c][n], a, b0, b1);
+      if constexpr (!kMasked) mma_int8(as_signed[c][n], a, b0, b1, as_signed[c][n]);
     }
     // The sum of levels + Decoder::kZero.
     __device__ __forceinline__ int of(int n, int i) const {
-      if constexpr (kMasked) return as_unsigned[n][i];
-      return (as_unsigned[n][i] + as_signed[n][i]) >> 1;
+      int sum = 0;
+#pragma unroll
+      for (int c = 0; c < kChains; ++c)
+        sum += kMasked ? as_unsigned[c][n][i]
+                       : as_unsigned[c][n][i] + as_signed[c][kMasked ? 0 : n][i];
+      return kMasked ? sum : sum >> 1;
     }
   };
 
@@ -339,8 +347,8 @@ struct KTileDot {
           for (int n = 0; n < kNTiles; ++n) {
             uint32_t twice[4];
             double_pairs(b[n][2 * j], b[n][2 * j + 1], twice);
-            sums.add(n, first, twice[0], twice[1]);
-            sums.add(n, second, twice[2], twice[3]);
+            sums.add(0, n, first, twice[0], twice[1]);
+            sums.add(1, n, second, twice[2], twice[3]);
           }
           if constexpr (Flush == 32) {
             const uint32_t kZeros = 0x01010101u * Decoder::kZero;

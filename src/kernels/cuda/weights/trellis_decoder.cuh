@@ -15,23 +15,26 @@
 
 namespace walsh::cuda {
 
-// A window of up to 80 bits, the newest step at its lowest bits.
+// The bits of eight steps and what their states reach back to, the newest step lowest: bits
+// 16 i .. 16 i + 31 for every i that a state begins in.
 struct StepWindow {
-  uint32_t word[3];
+  uint32_t from[4];
 
-  // The state that begins at bit `Begin`.
+  // The state that begins at bit `Begin`. Shifts to the left are products, which have another pipe
+  // than shifts, masks and permutes have.
   template <int Begin>
   __device__ __forceinline__ uint32_t state() const {
-    constexpr int kWord = Begin / 32, kShift = Begin % 32;
-    if constexpr (kShift == 8) return __byte_perm(word[kWord], 0, 0x4421);
-    if constexpr (kShift == 16) return word[kWord] >> 16;
-    if constexpr (kShift < 16) return word[kWord] >> kShift & 0xffffu;
-    return __funnelshift_r(word[kWord], word[kWord + 1 < 3 ? kWord + 1 : 2], kShift) & 0xffffu;
-  }
-  // Without the newest `bits` bits, fewer than 32.
-  __device__ __forceinline__ StepWindow after(int bits) const {
-    return {__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
-            word[2] >> bits};
+    constexpr int kShift = Begin % 16;
+    const uint32_t word = from[Begin / 16];
+    if constexpr (kShift == 0) {
+      return word & 0xffffu;
+    } else if constexpr (kShift == 8) {
+      return permute(word, 0, 0x4421u);
+    } else {
+      uint32_t left;
+      asm("mul.lo.u32 %0, %1, %2;" : "=r"(left) : "r"(word), "n"(1 << (16 - kShift)));
+      return permute(left, 0, 0x4432u);
+    }
   }
 };
 
@@ -68,23 +71,27 @@ struct TrellisDecoder {
     const uint32_t last = words[b / 2], older = before.word[b / 2];
     const uint32_t low =
         shift == 0 ? rest[word] : __funnelshift_r(rest[word], rest[next_word(word)], shift);
+    const uint32_t two = odd ? 0x7632u : 0x5432u;  // the upper half of one, a half of the other
     StepWindow w{};
-    w.word[0] = __byte_perm(last, low, odd ? 0x5432 : 0x5410);
-    const uint32_t two = odd ? 0x7632 : 0x5432, ctx = odd ? older >> 16 : older;
-    if constexpr (Bits == 4) w.word[1] = ctx;
-    if constexpr (Bits == 5) w.word[1] = __byte_perm(low, older, odd ? 0x0762 : 0x0542);
-    if constexpr (Bits == 6) w.word[1] = __byte_perm(low, older, two);
+    w.from[0] = permute(last, low, odd ? 0x5432u : 0x5410u);
+    w.from[1] = low;
+    if constexpr (Bits == 4) w.from[1] = permute(low, older, odd ? 0x7610u : 0x5410u);
+    if constexpr (Bits == 5) {
+      w.from[1] = permute(low, older, odd ? 0x6210u : 0x4210u);
+      w.from[2] = permute(low, older, odd ? 0x0762u : 0x0542u);
+    }
+    if constexpr (Bits == 6) w.from[2] = permute(low, older, two);
     if constexpr (Bits == 7) {
-      const int last_byte = begin + 4;  // its place among the bytes of H
-      const uint32_t end = __byte_perm(
-          rest[last_byte / 4], older, static_cast<uint32_t>(last_byte % 4) | (odd ? 0x760 : 0x540));
-      w.word[1] = __byte_perm(low, end, 0x5432);
-      w.word[2] = end >> 16;
+      const int end = begin + 4;  // the place of the last byte among those of all blocks
+      w.from[3] =
+          permute(rest[end / 4], older, static_cast<uint32_t>(end % 4) | (odd ? 0x760u : 0x540u));
+      w.from[2] = permute(low, w.from[3], 0x5432u);
     }
     if constexpr (Bits == 8) {
       const uint32_t end = rest[(begin + 4) / 4];
-      w.word[1] = __byte_perm(low, (begin + 4) % 4 ? end >> 16 : end, 0x5432);
-      w.word[2] = ctx;
+      const bool upper = (begin + 4) % 4 != 0;
+      w.from[2] = permute(low, end, upper ? 0x7632u : 0x5432u);
+      w.from[3] = permute(end, older, (upper ? 0x32u : 0x10u) | (odd ? 0x7600u : 0x5400u));
     }
     return w;
   }
@@ -107,11 +114,17 @@ struct TrellisDecoder {
   static __device__ __forceinline__ void decode_f16(const uint32_t* words, const Before& before,
                                                     int b, int half, uint32_t multiplier,
                                                     uint32_t (&pairs)[4]) {
-    const StepWindow w = window(words, before, b).after(half ? 0 : 2 * Bits);
-    const uint32_t low = biased(w.template state<5 * Bits>() * multiplier,
-                                w.template state<4 * Bits>() * multiplier);
-    const uint32_t high =
-        biased(w.template state<Bits>() * multiplier, w.template state<0>() * multiplier);
+    const StepWindow w = window(words, before, b);
+    const int newer = half ? 0 : 2 * Bits;  // bits of the other row's steps after the last of these
+    const uint32_t third = Bits == 4 ? w.from[1] >> 16 : w.from[2];
+    const uint32_t last = __funnelshift_r(w.from[0], third, newer);
+    const uint32_t next = __funnelshift_r(third, w.from[3] >> 16, newer);
+    const auto product = [&](int bit) {
+      const uint32_t word = bit < 32 ? __funnelshift_r(last, next, bit) : next >> (bit - 32);
+      return (word & 0xffffu) * multiplier;
+    };
+    const uint32_t low = biased(product(5 * Bits), product(4 * Bits));
+    const uint32_t high = biased(product(Bits), product(0));
     bytes_to_f16(low, high, pairs);
   }
 
