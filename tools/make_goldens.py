@@ -17,6 +17,7 @@ import shutil
 
 import torch
 import transformers
+from golden_dense import dense_configs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -91,6 +92,7 @@ def tiny_configs():
 
     yield from gemma2_configs()
     yield from phi3_configs()
+    yield from dense_configs()
 
 
 def gemma2_configs():
@@ -166,6 +168,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(0.3 * noise)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
+            elif p.dim() == 1:
+                p.copy_(noise)
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
@@ -220,11 +224,17 @@ def make_tiny(
     dtype=torch.bfloat16,
     shard="1GB",
     old_rope=None,
+    drop=(),
+    add=None,
+    context=0,
     embedding=0.25,
     gain=1.0,
 ):
+    if old_rope:
+        drop, add = ["rope_parameters"], old_rope
     config._attn_implementation = "eager"
     folder = MODELS / name
+    vocab = config.get_text_config().vocab_size
     for seed in range(1000):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
@@ -233,7 +243,10 @@ def make_tiny(
             for p in model.parameters():
                 p.copy_(p.to(dtype))
         generator = torch.Generator().manual_seed(seed + 1)
-        ids = torch.randint(3, config.vocab_size, (prompt,), generator=generator).tolist()
+        ids = torch.randint(3, vocab, (prompt,), generator=generator).tolist()
+        if context:  # the rope takes the frequencies of a text so long and keeps them
+            with torch.no_grad():
+                model(torch.zeros(1, context, dtype=torch.long))
         greedy, logits, decided = evaluate(model, ids, give_up=True)
         if decided and len(set(greedy)) > 8:
             break
@@ -242,11 +255,11 @@ def make_tiny(
     shutil.rmtree(folder, ignore_errors=True)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if old_rope:
+    if add:
         path = folder / "config.json"
         data = json.loads(path.read_text())
-        del data["rope_parameters"]
-        path.write_text(json.dumps({**data, **old_rope}, indent=2, sort_keys=True) + "\n")
+        data = {key: value for key, value in data.items() if key not in drop}
+        path.write_text(json.dumps({**data, **add}, indent=2, sort_keys=True) + "\n")
     write_golden(name, ids, greedy, logits)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: seed {seed}, {size} bytes, {len(set(greedy))} distinct greedy tokens")

@@ -1,6 +1,7 @@
 #include "quantize/source/checkpoint_source.h"
 
 #include <cstring>
+#include <vector>
 
 #include "arch/plan.h"
 #include "quantize/source/fold.h"
@@ -8,6 +9,38 @@
 
 namespace walsh {
 namespace {
+
+// Rows are what a part counts: elements of a vector.
+int64_t rows_of(const Tensor& tensor) {
+  return tensor.rows == 1 ? tensor.cols : tensor.rows;
+}
+
+// The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
+Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
+  const int64_t rows = rows_of(tensor);
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+  auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t in_head = row % head_dim;
+    int64_t from = row;
+    if (in_head < turned) {
+      const int64_t half = turned / 2;
+      from += in_head < half ? in_head : in_head - turned + 1;
+    }
+    std::memcpy(memory->data() + static_cast<size_t>(row) * row_bytes,
+                tensor.data.data() + static_cast<size_t>(from) * row_bytes, row_bytes);
+  }
+  Tensor result = tensor;
+  result.data = *memory;
+  result.owner = std::move(memory);
+  return result;
+}
+
+// What the note says of tensors that no text needs.
+std::string left_out(const ModelPlan& plan, size_t tensors) {
+  return "the text part of a " + plan.whole + " is read, " + std::to_string(tensors) +
+         " tensors of its other parts are left out";
+}
 
 bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
@@ -21,6 +54,10 @@ Checkpoint open_checkpoint(const std::string& path) {
   Checkpoint checkpoint = Checkpoint::open(path);
   const std::string where = path + "/config.json";
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
+  if (!plan.stored_names.empty()) {
+    const size_t others = checkpoint.rename(plan.stored_names);
+    checkpoint.add_note(path + ": " + left_out(plan, others));
+  }
   const bool tied = plan.head.empty();
   const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
   const TensorInfo* embedding = checkpoint.find(plan.embedding);
@@ -100,18 +137,22 @@ Tensor CheckpointSource::load(const std::string& name) {
   Tensor tensor = whole(info);
   const auto found = parts_.find(name);
   if (found == parts_.end()) return tensor;
-  const TensorPart& part = found->second;
-  const TensorPart& last = parts_.at(split_.at(part.source).back());
-  if (tensor.rows != last.first_row + last.rows) {
+  const TensorPart& last = parts_.at(split_.at(found->second.source).back());
+  if (rows_of(tensor) != last.first_row + last.rows) {
     throw Error(ErrorCode::bad_input, info.where(),
-                "found " + std::to_string(tensor.rows) + " rows, expected " +
+                "found " + std::to_string(rows_of(tensor)) + " rows, expected " +
                     std::to_string(last.first_row + last.rows));
   }
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(tensor.rows);
+  return part_of(std::move(tensor), found->second);
+}
+
+Tensor CheckpointSource::part_of(Tensor tensor, const TensorPart& part) {
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows_of(tensor));
   tensor.data = tensor.data.subspan(static_cast<size_t>(part.first_row) * row_bytes,
                                     static_cast<size_t>(part.rows) * row_bytes);
-  tensor.rows = part.rows;
-  return tensor;
+  (tensor.rows == 1 ? tensor.cols : tensor.rows) = part.rows;
+  if (part.turned == 0) return tensor;
+  return separate_pairs(tensor, part.turned, part.head_dim);
 }
 
 void CheckpointSource::release(const std::string& name) {
