@@ -66,6 +66,7 @@ class Scheduler {
   void stop();  // from any thread
 
   int64_t positions() const { return session_.capacity(); }
+  int64_t slots() const { return options_.running; }  // texts that are continued together
   const Model& model() const { return session_.model(); }
 
  private:
