@@ -10,6 +10,7 @@
 
 #include "arch/layer.h"
 #include "arch/rope.h"
+#include "arch/stored_quantization.h"
 #include "io/checkpoint.h"
 
 namespace walsh {
@@ -44,6 +45,7 @@ struct ModelConfig {
   // is a part of.
   std::span<const NameRule> stored_names;
   std::string whole;
+  StoredQuantization stored;  // how the checkpoint has matrices
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
   std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary

@@ -54,6 +54,7 @@ struct ModelPlan {
   std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor, or in another way
   std::span<const NameRule> stored_names;  // as in ModelConfig
   std::string whole;
+  StoredQuantization stored;
 };
 
 ModelPlan make_plan(const ModelConfig& config);

@@ -8,6 +8,7 @@
 #include "arch/config.h"
 #include "formats/weight_source.h"
 #include "io/checkpoint.h"
+#include "quantize/source/scaled_values.h"
 
 namespace walsh {
 
@@ -21,7 +22,9 @@ class CheckpointSource : public WeightSource {
  public:
   // `parts`: tensors of the model that the checkpoint stores in another way: what they are stored
   // in is not seen itself.
-  CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
+  // `stored`: matrices that are small floats with scales beside them are decoded (scaled_values.h).
+  CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
+                   const StoredQuantization& stored = {});
   // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder);
 
@@ -43,11 +46,24 @@ class CheckpointSource : public WeightSource {
   void release(const std::string& name) override;
 
  private:
-  const TensorInfo& find(const std::string& name) const;
-  Tensor whole(const TensorInfo& info) const;
-  static Tensor part_of(Tensor tensor, const TensorPart& part);
+  // Where a tensor is stored: its values, and scales if there are any.
+  struct Stored {
+    const TensorInfo* values = nullptr;
+    const TensorInfo* scales = nullptr;
+  };
+  // Of the tensor of the checkpoint that holds `name`; empty if there is none.
+  Stored find(const std::string& name) const;
+  Stored get(const std::string& name) const;  // throws bad_input if there is none
+  // What the tensor of the checkpoint is part of, as its own name or another one; empty: of no
+  // tensor that is seen.
+  std::string name_of(const TensorInfo& info) const;
+  Tensor whole(const Stored& stored) const;
+  Tensor dense(const TensorInfo& info) const;
+  StoredArray array(const TensorInfo& info) const;
+  Tensor rows_of_part(const Stored& stored, const TensorPart& part) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
+  StoredQuantization stored_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
   std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
 };
