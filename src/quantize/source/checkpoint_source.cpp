@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arch/plan.h"
+#include "import/gguf_checkpoint.h"
 #include "quantize/source/fold.h"
 #include "walsh/error.h"
 
@@ -20,30 +21,24 @@ constexpr const char* kMxScales = "_scales";
 constexpr std::array<std::string_view, 3> kFp8Others = {"_scale_inv", ".activation_scale",
                                                         ".input_scale"};
 
-// Rows are what a part counts: elements of a vector.
-int64_t rows_of(const Tensor& tensor) {
-  return tensor.rows == 1 ? tensor.cols : tensor.rows;
+// What a part counts: rows, elements of a vector.
+int64_t& units_of(Tensor& tensor, const TensorInfo& info) {
+  return info.shape.size() == 1 ? tensor.cols : tensor.rows;
 }
 
 // The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
-Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
-  const int64_t rows = rows_of(tensor);
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+void separate_pairs(const TensorPart& part, Tensor& tensor) {
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(part.rows);
   auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t in_head = row % head_dim;
+  for (int64_t row = 0; row < part.rows; ++row) {
+    const int64_t in_head = row % part.head_dim, half = part.turned / 2;
     int64_t from = row;
-    if (in_head < turned) {
-      const int64_t half = turned / 2;
-      from += in_head < half ? in_head : in_head - turned + 1;
-    }
+    if (in_head < part.turned) from += in_head < half ? in_head : in_head - part.turned + 1;
     std::memcpy(memory->data() + static_cast<size_t>(row) * row_bytes,
                 tensor.data.data() + static_cast<size_t>(from) * row_bytes, row_bytes);
   }
-  Tensor result = tensor;
-  result.data = *memory;
-  result.owner = std::move(memory);
-  return result;
+  tensor.data = *memory;
+  tensor.owner = std::move(memory);
 }
 
 // What the note says of tensors that no text needs.
@@ -61,8 +56,9 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint = Checkpoint::open(path);
-  const std::string where = path + "/config.json";
+  Checkpoint checkpoint =
+      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   if (!plan.stored_names.empty()) {
     const size_t others = checkpoint.rename(plan.stored_names);
@@ -86,43 +82,49 @@ Checkpoint open_checkpoint(const std::string& path) {
 }
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
-                                   const StoredQuantization& stored)
-    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))), stored_(stored) {
+                                   const StoredQuantization& stored, GgufCodes codes)
+    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))),
+      stored_(stored),
+      codes_(codes) {
   for (const TensorPart& part : parts) {
     parts_[part.name] = part;
     split_[part.source].push_back(part.name);
   }
 }
 
-CheckpointSource CheckpointSource::open(const std::string& folder) {
+CheckpointSource CheckpointSource::open(const std::string& folder, GgufCodes codes) {
   Checkpoint checkpoint = open_checkpoint(folder);
-  const ModelConfig config = parse_config(checkpoint.config_json(), folder + "/config.json");
-  return CheckpointSource(std::move(checkpoint), config.parts, config.stored);
+  const ModelConfig config = parse_config(checkpoint.config_json(), checkpoint.config_place());
+  return CheckpointSource(std::move(checkpoint), config.parts, config.stored, codes);
 }
 
 CheckpointSource::Stored CheckpointSource::find(const std::string& name) const {
+  Stored found;
   const auto part = parts_.find(name);
-  const std::string& stored = part == parts_.end() ? name : part->second.source;
-  if (const TensorInfo* info = checkpoint_->find(stored)) {
-    if (stored_.kind != StoredQuantization::Kind::fp8 || info->dtype_text != kFp8) return {info};
-    return {info, checkpoint_->find(stored + kFp8Scales)};
+  if (part != parts_.end()) found.part = &part->second;
+  const std::string& stored = found.part != nullptr ? found.part->source : name;
+  found.values = checkpoint_->find(stored);
+  if (found.values != nullptr) {
+    if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
+      found.scales = checkpoint_->find(stored + kFp8Scales);
+  } else if (stored_.kind == StoredQuantization::Kind::mxfp4) {
+    found.values = checkpoint_->find(stored + kMxBlocks);
+    found.scales = checkpoint_->find(stored + kMxScales);
   }
-  if (stored_.kind != StoredQuantization::Kind::mxfp4) return {};
-  return {checkpoint_->find(stored + kMxBlocks), checkpoint_->find(stored + kMxScales)};
+  return found;
 }
 
 CheckpointSource::Stored CheckpointSource::get(const std::string& name) const {
   const Stored found = find(name);
-  const auto fail = [&](const std::string& missing) {
-    const auto part = parts_.find(name);
-    const std::string& stored = part == parts_.end() ? name : part->second.source;
-    throw Error(ErrorCode::bad_input, path() + ": tensor " + stored + missing,
+  const auto fail = [&](const std::string& suffix) {
+    const std::string& stored = found.part != nullptr ? found.part->source : name;
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + stored + suffix,
                 "the checkpoint lacks this tensor");
   };
   if (found.values == nullptr) fail("");
   if (found.scales != nullptr) return found;
-  const bool fp8 = stored_.kind == StoredQuantization::Kind::fp8;
-  if (fp8 && found.values->dtype_text == kFp8) fail(kFp8Scales);
+  if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
+    fail(kFp8Scales);
   if (stored_.kind == StoredQuantization::Kind::mxfp4 && found.values->name.ends_with(kMxBlocks))
     fail(kMxScales);
   return found;
@@ -134,16 +136,14 @@ bool CheckpointSource::contains(const std::string& name) const {
 
 std::string CheckpointSource::name_of(const TensorInfo& info) const {
   const std::string_view name = info.name;
-  const auto without = [&](std::string_view suffix) {
-    return std::string(name.substr(0, name.size() - suffix.size()));
-  };
   if (stored_.kind == StoredQuantization::Kind::fp8) {
     for (const std::string_view suffix : kFp8Others)
       if (name.ends_with(suffix)) return {};
   }
   if (stored_.kind == StoredQuantization::Kind::mxfp4) {
     if (name.ends_with(kMxScales)) return {};
-    if (name.ends_with(kMxBlocks)) return without(kMxBlocks);
+    if (name.ends_with(kMxBlocks))
+      return std::string(name.substr(0, name.size() - std::string_view(kMxBlocks).size()));
   }
   return info.name;
 }
@@ -163,70 +163,100 @@ std::vector<std::string> CheckpointSource::names() const {
   return result;
 }
 
+GgufCodes CheckpointSource::codes_of(const Stored& stored) const {
+  return stored.part != nullptr && stored.part->turned != 0 ? GgufCodes::drop : codes_;
+}
+
 const Format& CheckpointSource::format_of(const std::string& name) const {
   const Stored stored = get(name);
-  if (stored.scales == nullptr) return dense_format(stored.values->dtype());
+  const TensorInfo& info = *stored.values;
+  if (info.gguf) return gguf_format(info, codes_of(stored));
+  if (stored.scales == nullptr) return dense_format(info.dtype());
   return dense_format(stored_.kind == StoredQuantization::Kind::fp8 ? DType::f32 : DType::bf16);
+}
+
+std::vector<std::string> CheckpointSource::notes() const {
+  std::vector<std::string> notes = checkpoint_->notes();
+  const std::string note = codes_ == GgufCodes::keep ? describe_gguf(*checkpoint_, codes_)
+                                                     : warn_of_quantized(*checkpoint_);
+  if (!note.empty()) notes.push_back(note);
+  return notes;
 }
 
 StoredArray CheckpointSource::array(const TensorInfo& info) const {
   return {info.dtype_text, info.shape, checkpoint_->data(info), info.where()};
 }
 
-Tensor CheckpointSource::whole(const Stored& stored) const {
-  if (stored.scales == nullptr) return dense(*stored.values);
-  const StoredArray values = array(*stored.values), scales = array(*stored.scales);
-  if (stored_.kind == StoredQuantization::Kind::fp8) return decode_fp8(values, scales, stored_);
-  return decode_mxfp4(values, scales, 0, mxfp4_rows(values));
-}
-
-// Of the tensor that holds the part; matrices of all experts are not decoded for one of them.
-Tensor CheckpointSource::rows_of_part(const Stored& stored, const TensorPart& part) const {
-  const TensorPart& last = parts_.at(split_.at(part.source).back());
-  const int64_t expected = last.first_row + last.rows;
-  const auto check = [&](int64_t rows) {
-    if (rows == expected) return;
-    throw Error(ErrorCode::bad_input, stored.values->where(),
-                "found " + std::to_string(rows) + " rows, expected " + std::to_string(expected));
-  };
-  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
-    const StoredArray values = array(*stored.values);
-    check(mxfp4_rows(values));
-    return decode_mxfp4(values, array(*stored.scales), part.first_row, part.rows);
-  }
-  Tensor tensor = whole(stored);
-  check(rows_of(tensor));
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows_of(tensor));
-  tensor.data = tensor.data.subspan(static_cast<size_t>(part.first_row) * row_bytes,
-                                    static_cast<size_t>(part.rows) * row_bytes);
-  (tensor.rows == 1 ? tensor.cols : tensor.rows) = part.rows;
-  return tensor;
-}
-
-Tensor CheckpointSource::dense(const TensorInfo& info) const {
+Tensor CheckpointSource::describe_whole(const Stored& stored) const {
+  const TensorInfo& info = *stored.values;
   const auto& shape = info.shape;
+  Tensor tensor;
+  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
+    tensor.rows = mxfp4_rows(array(info));
+    tensor.cols = info.elements() / tensor.rows * 2;
+    return tensor;
+  }
   if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
     throw Error(ErrorCode::bad_input, info.where(),
                 "rank " + std::to_string(shape.size()) + " with " +
                     std::to_string(info.elements()) +
                     " elements, expected a vector or a matrix that is not empty");
   }
-  Tensor tensor;
-  tensor.format = &dense_format(info.dtype());
   tensor.rows = shape.size() == 2 ? shape[0] : 1;
   tensor.cols = shape.back();
-  tensor.data = checkpoint_->data(info);
-  tensor.owner = checkpoint_;
+  return tensor;
+}
+
+Tensor CheckpointSource::describe(const std::string& name) const {
+  const Stored stored = get(name);
+  Tensor tensor = describe_whole(stored);
+  tensor.format = &format_of(name);
+  if (stored.part == nullptr) return tensor;
+  int64_t& units = units_of(tensor, *stored.values);
+  const TensorPart& last = parts_.at(split_.at(stored.part->source).back());
+  if (units != last.first_row + last.rows) {
+    throw Error(ErrorCode::bad_input, stored.values->where(),
+                "found " + std::to_string(units) + " rows, expected " +
+                    std::to_string(last.first_row + last.rows));
+  }
+  units = stored.part->rows;
+  return tensor;
+}
+
+Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t first,
+                                   int64_t count) const {
+  const TensorInfo& info = *stored.values;
+  if (info.gguf) {
+    const bool vector = info.shape.size() == 1;
+    return load_gguf_rows(checkpoint_, info, codes_of(stored), vector ? 0 : first,
+                          vector ? 1 : count);
+  }
+  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
+    return decode_mxfp4(array(info), array(*stored.scales), first, count);
+  if (stored.scales != nullptr) {
+    Tensor whole = decode_fp8(array(info), array(*stored.scales), stored_);
+    tensor.data = whole.data;
+    tensor.owner = whole.owner;
+  } else {
+    tensor.data = checkpoint_->data(info);
+    tensor.owner = checkpoint_;
+  }
+  const size_t unit_bytes =
+      static_cast<size_t>(tensor_bytes(*tensor.format, 1, tensor.rows * tensor.cols)) /
+      static_cast<size_t>(count);
+  tensor.data = tensor.data.subspan(static_cast<size_t>(first) * unit_bytes,
+                                    static_cast<size_t>(count) * unit_bytes);
   return tensor;
 }
 
 Tensor CheckpointSource::load(const std::string& name) {
   const Stored stored = get(name);
-  const auto found = parts_.find(name);
-  if (found == parts_.end()) return whole(stored);
-  const TensorPart& part = found->second;
-  Tensor tensor = rows_of_part(stored, part);
-  return part.turned == 0 ? tensor : separate_pairs(tensor, part.turned, part.head_dim);
+  Tensor tensor = describe(name);
+  const int64_t first = stored.part != nullptr ? stored.part->first_row : 0;
+  const int64_t count = units_of(tensor, *stored.values);
+  tensor = load_rows(stored, std::move(tensor), first, count);
+  if (stored.part != nullptr && stored.part->turned != 0) separate_pairs(*stored.part, tensor);
+  return tensor;
 }
 
 void CheckpointSource::release(const std::string& name) {
