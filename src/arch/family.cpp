@@ -5,7 +5,8 @@
 namespace walsh {
 
 std::span<const Family> families() {
-  static const std::array<Family, 6> table = {kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3};
+  static const auto table = std::to_array<Family>(
+      {kGemma2, kLlama, kMistral, kMixtral, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe});
   return table;
 }
 

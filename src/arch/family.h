@@ -21,12 +21,19 @@ std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3;
+extern const Family kGemma2, kLlama, kMistral, kMixtral, kPhi3, kQwen2, kQwen2Moe, kQwen3,
+    kQwen3Moe;
 
 // Qwen's rule: `use_sliding_window` with `sliding_window`, from layer `max_window_layers` on or as
 // `layer_types` lists.
 void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits);
 // Windows as `layer_types` lists them: `window` for "sliding_attention". False if there is no list.
 bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits);
+
+// Number of experts, those of a token, and under the key `width` the width of one: all layers get
+// them. Refuses counts that contradict each other.
+void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
+// Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
+void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

@@ -53,6 +53,8 @@ struct MatrixDesc {
   int64_t rows = 0, cols = 0;
   int input = 0;  // index of the activation that it reads
   Basis outputs = Basis::own;
+  bool plain = false;  // is never coded: a router, whose choices a rounding would change
+  int expert = -1;     // of which it is a part; -1: none
 };
 
 // What a gate goes through.
@@ -80,17 +82,48 @@ struct AttentionDesc {
 
 // down(function(gate(x)) * up(x)).
 struct MlpDesc {
-  int64_t width = 0;
+  int64_t width = 0;  // 0: there is none, but experts
   GateFunction function = GateFunction::silu;
   int gate = -1, up = -1, down = -1;
 };
 
+// Which experts a token gets, and with what weights. The scores are the softmax of the router's
+// logits, or the sigmoid of each.
+struct RoutingDesc {
+  bool sigmoid = false;
+  std::string bias;  // tensor [experts], added to the scores for the choice alone; empty: none
+  // Experts are in groups of equal size, neighbours in one; only the `groups_chosen` best groups
+  // take part. A group's score is the sum of its `group_best` highest ones.
+  int64_t groups = 1, groups_chosen = 1, group_best = 1;
+  bool normalized = true;  // the weights, scores of the chosen ones, are divided by their sum
+  float scale = 1;         // and multiplied by this
+};
+
+// sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All read the
+// input of the router; what their down matrices read is one activation, too.
+struct ExpertsDesc {
+  int64_t count = 0;   // 0: the layer has no experts
+  int64_t chosen = 0;  // per token
+  int64_t width = 0;   // of each
+  RoutingDesc routing;
+  int router = -1;       // matrix [count, hidden]
+  int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies what `mlp` adds; -1: 1
+  int first = -1;        // matrix: gate, up and down of expert 0, then those of 1, ...
+
+  bool present() const { return count > 0; }
+  int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
+  int up(int64_t expert) const { return gate(expert) + 1; }
+  int down(int64_t expert) const { return gate(expert) + 2; }
+};
+
 // x += scale * after_attention(o(attention(input))); x += scale * after_mlp(down(...)).
+// Where there are experts, their sum is added to what `mlp` gives, which is the shared expert.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;        // in the order of the computation
   std::vector<MatrixDesc> matrices;               // in the order of the computation
   AttentionDesc attention;                        // its q, k, v and o are indices into `matrices`,
   MlpDesc mlp;                                    // and so are gate, up and down
+  ExpertsDesc experts;                            // the function of their gates is that of `mlp`
   NormDesc after_attention = {}, after_mlp = {};  // of what a branch adds to the stream
   float branch_scale = 1;                         // of what a branch adds to the stream
 
@@ -98,6 +131,9 @@ struct LayerDesc {
   const ActivationDesc& input_of(const MatrixDesc& m) const {
     return activations[static_cast<size_t>(m.input)];
   }
+  // Whether a token is multiplied with the matrix, the first experts standing for those that it
+  // gets: all have the same shapes.
+  bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
 
 }  // namespace walsh

@@ -18,8 +18,8 @@ Checkpoint open_checkpoint(const std::string& path);
 
 class CheckpointSource : public WeightSource {
  public:
-  // `parts`: tensors of the model that the checkpoint stores as rows of larger ones, which are not
-  // seen themselves.
+  // `parts`: tensors of the model that the checkpoint may store within larger ones, which are not
+  // seen themselves then.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
   // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder);
@@ -44,6 +44,8 @@ class CheckpointSource : public WeightSource {
  private:
   const TensorInfo& find(const std::string& name) const;
   Tensor whole(const TensorInfo& info) const;
+  // Throws bad_input if the tensor has not the shape that the part expects.
+  Tensor part(const TensorInfo& info, const TensorPart& part) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
