@@ -91,6 +91,47 @@ def tiny_configs():
 
     yield from gemma2_configs()
     yield from phi3_configs()
+    yield from expert_configs()
+
+
+def expert_configs():
+    """Mixtures of experts. Tokens are few, so that shapes stay small with many experts."""
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    shape = {**SHAPE, "num_hidden_layers": 2, "num_experts_per_tok": 2, "rope_parameters": rope}
+    qwen3 = {**shape, "head_dim": 24, "moe_intermediate_size": 48, "tie_word_embeddings": True}
+    yield "qwen3-moe-tiny", transformers.Qwen3MoeConfig(
+        **{**qwen3, "num_experts_per_tok": 3}, num_experts=8, norm_topk_prob=True
+    ), dict(whole_experts=True)
+    yield "qwen3-moe-mixed-tiny", transformers.Qwen3MoeConfig(
+        **{**qwen3, "num_hidden_layers": 3},
+        num_experts=5,
+        norm_topk_prob=False,
+        attention_bias=True,
+        mlp_only_layers=[1],
+    ), {}
+    yield "qwen2-moe-tiny", transformers.Qwen2MoeConfig(
+        **shape,
+        moe_intermediate_size=40,
+        shared_expert_intermediate_size=72,
+        num_experts=6,
+        norm_topk_prob=False,
+        tie_word_embeddings=False,
+    ), {}
+    yield "qwen2-moe-step-tiny", transformers.Qwen2MoeConfig(
+        **{**shape, "num_hidden_layers": 3},
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        num_experts=4,
+        norm_topk_prob=True,
+        decoder_sparse_step=2,
+        use_sliding_window=True,
+        sliding_window=9,
+        max_window_layers=2,
+        tie_word_embeddings=True,
+    ), {}
+    yield "mixtral-tiny", transformers.MixtralConfig(
+        **{**shape, "intermediate_size": 56}, num_local_experts=4, sliding_window=21
+    ), {}
 
 
 def gemma2_configs():
@@ -164,6 +205,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(gain + 0.3 * noise)
             elif name.endswith("bias"):
                 p.copy_(0.3 * noise)
+            elif p.dim() == 3:  # all experts of a layer
+                p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
             else:
@@ -222,6 +265,7 @@ def make_tiny(
     old_rope=None,
     embedding=0.25,
     gain=1.0,
+    whole_experts=False,
 ):
     config._attn_implementation = "eager"
     folder = MODELS / name
@@ -240,7 +284,9 @@ def make_tiny(
     else:
         raise SystemExit(f"{name}: no seed with a decided continuation")
     shutil.rmtree(folder, ignore_errors=True)
-    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    model.to(dtype).save_pretrained(
+        folder, max_shard_size=shard, save_original_format=not whole_experts
+    )
     (folder / "generation_config.json").unlink(missing_ok=True)
     if old_rope:
         path = folder / "config.json"
@@ -277,7 +323,7 @@ def main():
     if args.only:
         return
     make_real(ROOT / "models/walsh-tiny-13m")
-    for name in ("walsh-ref-27m", "walsh-qwen3-16m"):
+    for name in ("walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m"):
         make_real(args.shared / "models" / name)
 
 

@@ -170,6 +170,8 @@ std::vector<TensorShape> model_tensors(const ModelConfig& c) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
     }
+    const AttentionDesc& attention = layer.attention;
+    if (!attention.sinks.empty()) list.push_back({attention.sinks, 1, attention.heads});
     const ExpertsDesc& experts = layer.experts;
     if (!experts.routing.bias.empty()) list.push_back({experts.routing.bias, 1, experts.count});
   }

@@ -83,6 +83,8 @@ class LayerBuilder {
     a.logit_cap = own_.logit_cap;
     a.scale = own_.attention_scale != 0 ? own_.attention_scale
                                         : 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
+    if (traits_.sinks)
+      a.sinks = std::string(names_.layers) + index_ + "." + std::string(names_.sinks);
     if (traits_.qk_norm) {
       a.q_norm = norm(names_.q_norm, a.head_dim);
       a.k_norm = norm(names_.k_norm, a.head_dim);
@@ -100,6 +102,8 @@ class LayerBuilder {
 
   void add_feed_forward() {
     layer_.mlp.function = traits_.gate_function;
+    layer_.mlp.slope = traits_.gate_slope;
+    layer_.mlp.limit = traits_.gate_limit;
     const int input =
         activation("mlp", config_.hidden, norm(names_.mlp_norm, config_.hidden), Basis::residual);
     if (!own_.experts) {

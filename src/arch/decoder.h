@@ -21,6 +21,7 @@ struct TensorNames {
   std::string_view attention_norm = "input_layernorm";
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
   std::string_view o = "self_attn.o_proj";
+  std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view after_attention_norm = "post_attention_layernorm";
   std::string_view mlp_norm = "post_attention_layernorm";
@@ -74,6 +75,8 @@ struct DecoderTraits {
   bool partial_rope = false;  // the family's code knows heads of which only a part is rotated
   bool norms_after = false;   // norms of what attention and MLP add to the stream as well
   GateFunction gate_function = GateFunction::silu;
+  float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
+  bool sinks = false;                    // of attention
   float branch_scale = 1;
   ExpertTraits experts;
 };

@@ -59,8 +59,10 @@ struct MatrixDesc {
 
 // What a gate goes through.
 enum class GateFunction : uint8_t {
-  silu,      // x / (1 + exp(-x))
-  gelu_tanh  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  silu,         // x / (1 + exp(-x))
+  gelu_tanh,    // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  clamped_silu  // x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, up being cut at
+                // both limits
 };
 
 // Softmax attention over the positions of a sequence. Head h of the queries reads key-value head
@@ -74,6 +76,9 @@ struct AttentionDesc {
   float scale = 0;       // of the logits
   float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: they stay
   NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head
+  // Tensor [heads], logits that take part in the softmax of their head and have no value; empty:
+  // there are none.
+  std::string sinks = {};
   int q = -1, k = -1, v = -1, o = -1;
 
   int64_t query_width() const { return heads * head_dim; }
@@ -84,6 +89,7 @@ struct AttentionDesc {
 struct MlpDesc {
   int64_t width = 0;  // 0: there is none, but experts
   GateFunction function = GateFunction::silu;
+  float slope = 1, limit = 0;  // of clamped_silu
   int gate = -1, up = -1, down = -1;
 };
 

@@ -1,5 +1,7 @@
 #include "arch/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace walsh {
@@ -22,7 +24,7 @@ void add_sites(const LayerDesc& layer, std::vector<Site>& sites) {
 void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& experts) {
   for (const MatrixDesc& m : layer.matrices) {
     if (m.expert < 0) continue;
-    const std::string number = "." + std::to_string(m.expert) + ".";
+    const std::string number = fmt::format(".{}.", m.expert);
     const size_t at = m.weight.rfind(number);
     experts[m.weight] = {m.expert,
                          m.weight.substr(0, at) + ".*." + m.weight.substr(at + number.size())};
@@ -35,6 +37,7 @@ void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
     vectors.push_back(norm->weight);
   for (const MatrixDesc& m : layer.matrices)
     add_name(m.bias, vectors);
+  add_name(layer.attention.sinks, vectors);
   add_name(layer.experts.routing.bias, vectors);
 }
 

@@ -68,6 +68,7 @@ struct Layer {
   std::vector<Linear> matrices;  // as LayerDesc::matrices
   // Gains of its other norms; empty if there is none.
   std::vector<float> q_norm, k_norm, after_attention, after_mlp;
+  std::vector<float> sinks;        // of attention [heads], empty if there are none
   std::vector<float> choice_bias;  // RoutingDesc::bias, empty if there is none
 
   const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }

@@ -97,9 +97,14 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
 
 std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
-  for (const LayerDesc& layer : config.layers)
+  for (const LayerDesc& layer : config.layers) {
     if (layer.experts.present())
       return "layers with experts exist on the CPU only: use --device cpu";
+    if (!layer.attention.sinks.empty())
+      return "attention with sinks exists on the CPU only: use --device cpu";
+    if (layer.mlp.function == GateFunction::clamped_silu)
+      return "clamped gates exist on the CPU only: use --device cpu";
+  }
   return {};
 }
 

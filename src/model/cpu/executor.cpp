@@ -74,8 +74,10 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
     scratch = std::max(scratch, shape.cols);
   }
   allocate_experts();
-  for (int t = 0; t < model_.pool().size(); ++t)
+  for (int t = 0; t < model_.pool().size(); ++t) {
     scratch_.emplace_back(static_cast<size_t>(scratch));
+    log_sums_.emplace_back(static_cast<size_t>(std::max(kAttentionRows, w.heads)));
+  }
 }
 
 void CpuExecutor::for_rows(int64_t m, FunctionRef<void(int64_t row, float* scratch)> body) {
@@ -197,17 +199,25 @@ void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
 
 // The input of down: function(gate) * up.
 void CpuExecutor::prepare_gated(const LayerDesc& desc, const Input& input, int64_t m) {
-  const GateProduct gate_mul = gate_product(desc.mlp.function);
   for_rows(m, [&](int64_t row, float* scratch) {
     float* gate = rows(Rows::gate).row(row);
-    gate_mul(gate, rows(Rows::up).row(row), desc.mlp.width, gate);
+    gate_row(desc.mlp, gate, rows(Rows::up).row(row), desc.mlp.width);
     prepare_row(input, gate, row, scratch, workspaces_);
   });
   tell(input, m);
 }
 
-CpuExecutor::GateProduct CpuExecutor::gate_product(GateFunction function) const {
-  return function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
+// gate = function(gate) * up; up may change.
+void CpuExecutor::gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const {
+  if (mlp.function == GateFunction::clamped_silu) {
+    // silu(slope g) / slope is g / (1 + exp(-slope g)).
+    for (int64_t i = 0; i < width; ++i) {
+      gate[i] = mlp.slope * std::min(gate[i], mlp.limit);
+      up[i] = (1 + std::clamp(up[i], -mlp.limit, mlp.limit)) / mlp.slope;
+    }
+  }
+  const auto gate_mul = mlp.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
+  gate_mul(gate, up, width, gate);
 }
 
 void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
@@ -420,16 +430,33 @@ void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t
     const int64_t head = i % a.kv_heads;
     const int64_t row = begin + i / a.kv_heads * queries;
     const int64_t column = head * group * a.head_dim;
-    const QueryRows block = {index,
-                             row - first,
-                             std::min(queries, end - row),
-                             head,
-                             q.row(row) + column,
-                             q.stride,
-                             out.row(row - skip) + column,
-                             out.stride};
-    cache_->attend(layer, block, thread, scratch_[static_cast<size_t>(thread)].data());
+    QueryRows block = {index,
+                       row - first,
+                       std::min(queries, end - row),
+                       head,
+                       q.row(row) + column,
+                       q.stride,
+                       out.row(row - skip) + column,
+                       out.stride};
+    const auto at = static_cast<size_t>(thread);
+    if (!a.sinks.empty()) block.log_sums = log_sums_[at].data();
+    cache_->attend(layer, block, thread, scratch_[at].data());
+    if (!a.sinks.empty()) add_sinks(layer, block);
   });
+}
+
+// A sink is one more position of its head, whose value is zero.
+void CpuExecutor::add_sinks(int64_t layer, const QueryRows& queries) {
+  const AttentionDesc& a = attention_of(layer);
+  const int64_t group = a.heads / a.kv_heads;
+  const float* sinks =
+      model_.layers[static_cast<size_t>(layer)].sinks.data() + queries.head * group;
+  for (int64_t i = 0; i < queries.m * group; ++i) {
+    const float share = 1 / (1 + std::exp(sinks[i % group] - queries.log_sums[i]));
+    float* out = queries.out + i / group * queries.ldo + i % group * a.head_dim;
+    for (int64_t d = 0; d < a.head_dim; ++d)
+      out[d] *= share;
+  }
 }
 
 void CpuExecutor::add_rows(const float* branch, float scale, int64_t m, float* x) {

@@ -78,8 +78,7 @@ class CpuExecutor : public Executor {
   void gather_expert_rows(const Input& input);
   void add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
                     std::vector<Matmul>& products);
-  using GateProduct = void (*)(const float* gate, const float* up, int64_t n, float* out);
-  GateProduct gate_product(GateFunction function) const;
+  void gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const;
   void prepare_gated(const LayerDesc& desc, const Input& input, int64_t m);
   const AttentionDesc& attention_of(int64_t layer) const;
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
@@ -96,6 +95,7 @@ class CpuExecutor : public Executor {
   void rotate_back(const Matmul& product);
   void place_heads(int64_t layer);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
+  void add_sinks(int64_t layer, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
   // Calls body(row, scratch) for each of m rows; a single one stays on this thread.
@@ -115,7 +115,7 @@ class CpuExecutor : public Executor {
   ForwardPass pass_;
   std::array<RowBuffer, kRowKinds> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
-  std::vector<AlignedArray<float>> scratch_;  // per thread
+  std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
   struct Rope {
     RopeTable table;

@@ -114,10 +114,9 @@ void CpuExecutor::run_experts(const ForwardOp& op) {
   add_products(op, &ExpertsDesc::up, experts_.up, products);
   multiply(products);
   const Input& gated = layer.input(desc.matrix(e.down(0)).input);
-  const GateProduct multiply_gate = gate_product(desc.mlp.function);
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
     float* gate = experts_.gate.row(slot);
-    multiply_gate(gate, experts_.up.row(slot), e.width, gate);
+    gate_row(desc.mlp, gate, experts_.up.row(slot), e.width);
     prepare_row(gated, gate, slot, scratch, experts_.inputs);
   });
   tell_experts(gated);
