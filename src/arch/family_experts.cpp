@@ -14,14 +14,17 @@ constexpr int64_t kMaxLayers = int64_t{1} << 31;
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits) {
   constexpr int64_t kMaxWidth = int64_t{1} << 20;
   ExpertTraits& e = traits.experts;
-  // transformers 5 writes one of the names for some families, older versions the other.
-  const bool local = reader.value("num_experts") == nullptr;
-  const char* count = local ? "num_local_experts" : "num_experts";
-  e.count = reader.integer(count, 1, kMaxExperts);
-  if (!local && reader.value("num_local_experts") != nullptr &&
-      reader.integer("num_local_experts", 1, kMaxExperts) != e.count) {
-    reader.refuse("num_local_experts", "not equal to num_experts");
+  // The name depends on the family and on the version of transformers; some files have two.
+  const char* count = nullptr;
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (reader.value(key) == nullptr) continue;
+    const int64_t found = reader.integer(key, 1, kMaxExperts);
+    if (count != nullptr && found != e.count)
+      reader.refuse(key, fmt::format("not equal to {}", count));
+    count = key;
+    e.count = found;
   }
+  if (count == nullptr) reader.refuse("num_experts", "expected the number of experts");
   e.chosen = reader.integer("num_experts_per_tok", 1, kMaxExperts);
   if (e.chosen > e.count)
     reader.refuse("num_experts_per_tok", fmt::format("more than the {} experts", e.count));

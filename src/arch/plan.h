@@ -59,8 +59,10 @@ struct ModelPlan {
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
-  std::vector<TensorPart> parts;                // of what the checkpoint stores in one tensor
+  std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor, or in another way
   std::map<std::string, ExpertMatrix> experts;  // by the name of the matrix
+  std::span<const NameRule> stored_names;       // as in ModelConfig
+  std::string whole;
 };
 
 ModelPlan make_plan(const ModelConfig& config);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "arch/plan.h"
 #include "base/aligned.h"
@@ -11,6 +12,38 @@
 
 namespace walsh {
 namespace {
+
+// Rows are what a part counts: elements of a vector.
+int64_t rows_of(const Tensor& tensor) {
+  return tensor.rows == 1 ? tensor.cols : tensor.rows;
+}
+
+// The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
+Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
+  const int64_t rows = rows_of(tensor);
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+  auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t in_head = row % head_dim;
+    int64_t from = row;
+    if (in_head < turned) {
+      const int64_t half = turned / 2;
+      from += in_head < half ? in_head : in_head - turned + 1;
+    }
+    std::memcpy(memory->data() + static_cast<size_t>(row) * row_bytes,
+                tensor.data.data() + static_cast<size_t>(from) * row_bytes, row_bytes);
+  }
+  Tensor result = tensor;
+  result.data = *memory;
+  result.owner = std::move(memory);
+  return result;
+}
+
+// What the note says of tensors that no text needs.
+std::string left_out(const ModelPlan& plan, size_t tensors) {
+  return "the text part of a " + plan.whole + " is read, " + std::to_string(tensors) +
+         " tensors of its other parts are left out";
+}
 
 bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
@@ -31,6 +64,10 @@ Checkpoint open_checkpoint(const std::string& path) {
   Checkpoint checkpoint = Checkpoint::open(path);
   const std::string where = path + "/config.json";
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
+  if (!plan.stored_names.empty()) {
+    const size_t others = checkpoint.rename(plan.stored_names);
+    checkpoint.add_note(path + ": " + left_out(plan, others));
+  }
   const bool tied = plan.head.empty();
   const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
   const TensorInfo* embedding = checkpoint.find(plan.embedding);
@@ -127,7 +164,7 @@ Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) co
   if (part.col_step == 1 && (part.row_step == part.cols || part.rows == 1)) {
     tensor.data = stored.first(bytes);
     tensor.owner = checkpoint_;
-    return tensor;
+    return part.turned == 0 ? tensor : separate_pairs(tensor, part.turned, part.head_dim);
   }
   auto copy = std::make_shared<AlignedArray<std::byte>>(bytes);
   std::byte* to = copy->data();

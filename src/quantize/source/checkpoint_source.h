@@ -13,13 +13,14 @@ namespace walsh {
 
 // A checkpoint folder whose config.json is true to its tensors: where it ties the output head to
 // the embedding, but the checkpoint holds both with different values, the head is one of its own,
-// as for transformers 5; a note says so. Throws as Checkpoint::open and parse_config.
+// as for transformers 5; a note says so. Of a model of several parts the text part, with another
+// note. Throws as Checkpoint::open and parse_config.
 Checkpoint open_checkpoint(const std::string& path);
 
 class CheckpointSource : public WeightSource {
  public:
-  // `parts`: tensors of the model that the checkpoint may store within larger ones, which are not
-  // seen themselves then.
+  // `parts`: tensors of the model that the checkpoint may store in another way: what they are
+  // stored in is not seen itself then.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
   // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder);
