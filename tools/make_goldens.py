@@ -18,6 +18,7 @@ import shutil
 import torch
 import transformers
 from golden_dense import dense_configs
+from golden_experts import expert_configs
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -93,6 +94,7 @@ def tiny_configs():
 
     yield from gemma2_configs()
     yield from phi3_configs()
+    yield from expert_configs()
     yield from dense_configs()
 
 
@@ -167,6 +169,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(gain + 0.3 * noise)
             elif name.endswith("bias"):
                 p.copy_(0.3 * noise)
+            elif p.dim() == 3:  # all experts of a layer
+                p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
             elif p.dim() == 1:
@@ -174,6 +178,9 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def round_to_fp8(model, block):
@@ -268,6 +275,7 @@ def make_tiny(
     fp8=None,
     embedding=0.25,
     gain=1.0,
+    whole_experts=False,
 ):
     if old_rope:
         drop, add = ["rope_parameters"], old_rope
@@ -295,7 +303,9 @@ def make_tiny(
     else:
         raise SystemExit(f"{name}: no seed with a decided continuation")
     shutil.rmtree(folder, ignore_errors=True)
-    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    model.to(dtype).save_pretrained(
+        folder, max_shard_size=shard, save_original_format=not whole_experts
+    )
     (folder / "generation_config.json").unlink(missing_ok=True)
     if fp8:
         save_fp8(folder, stored, fp8["block"])
@@ -334,7 +344,7 @@ def main():
     if args.only:
         return
     make_real(ROOT / "models/walsh-tiny-13m")
-    for name in ("walsh-ref-27m", "walsh-qwen3-16m"):
+    for name in ("walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m"):
         make_real(args.shared / "models" / name)
 
 

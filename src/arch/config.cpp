@@ -207,6 +207,10 @@ std::vector<TensorShape> model_tensors(const ModelConfig& c) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
     }
+    const AttentionDesc& attention = layer.attention;
+    if (!attention.sinks.empty()) list.push_back({attention.sinks, 1, attention.heads});
+    const ExpertsDesc& experts = layer.experts;
+    if (!experts.routing.bias.empty()) list.push_back({experts.routing.bias, 1, experts.count});
   }
   list.push_back({c.head_input.norm.weight, 1, c.hidden});
   if (!c.tied_head) list.push_back({c.head.weight, c.head.rows, c.head.cols});
@@ -223,6 +227,9 @@ LayerWidths widest(const ModelConfig& config) {
     w.head_dim = std::max(w.head_dim, a.head_dim);
     w.heads = std::max(w.heads, a.heads);
     w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+    w.experts = std::max(w.experts, layer.experts.count);
+    w.chosen = std::max(w.chosen, layer.experts.chosen);
+    w.expert = std::max(w.expert, layer.experts.width);
   }
   return w;
 }

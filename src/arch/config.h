@@ -15,13 +15,16 @@
 
 namespace walsh {
 
-// A tensor of this description that a checkpoint stores in another way: the rows (elements of a
-// vector) [first_row, first_row + rows) of `source`. Of every `head_dim` of them, the first
-// `turned` ones are stored as pairs (0, 1), (2, 3), ..., while this description has the first of
-// all pairs before the second ones; 0: they stand as they are.
+// A tensor [rows, cols] of this description that a checkpoint may store in another way: element
+// (r, c) is element first + r * row_step + c * col_step of `source`, which has the shape `shape`. A
+// checkpoint that has a tensor of this name itself has no such source. Of every `head_dim` rows
+// (elements of a vector), the first `turned` ones are stored as pairs (0, 1), (2, 3), ..., while
+// this description has the first of all pairs before the second ones; 0: they stand as they are.
 struct TensorPart {
   std::string name, source;
-  int64_t first_row = 0, rows = 0;
+  std::vector<int64_t> shape;
+  int64_t rows = 0, cols = 0;
+  int64_t first = 0, row_step = 0, col_step = 1;
   int64_t turned = 0, head_dim = 0;
 };
 
@@ -69,6 +72,7 @@ std::vector<TensorShape> model_tensors(const ModelConfig& config);
 // The largest of a width over all layers.
 struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
+  int64_t experts = 0, chosen = 0, expert = 0;  // their number, those of a token, width of one
 };
 LayerWidths widest(const ModelConfig& config);
 

@@ -22,8 +22,9 @@ std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGranite, kLlama, kMinistral,
-    kMinistral3, kMistral, kOlmo2, kOlmo3, kPhi3, kQwen2, kQwen3, kSmolLm3;
+extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
+    kLlama, kMinistral, kMinistral3, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2,
+    kQwen2Moe, kQwen3, kQwen3Moe, kSmolLm3;
 
 // `sliding_window`: absent gives the fallback, null none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
@@ -38,5 +39,11 @@ void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config
 void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits);
 // A cap of logits: absent gives the fallback, null none (0).
 float read_cap(ConfigReader& reader, const char* key, double fallback);
+
+// Number of experts, those of a token, and under the key `width` the width of one: all layers get
+// them. Refuses counts that contradict each other.
+void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
+// Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
+void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

@@ -35,6 +35,28 @@ void add_exit(const LayerDesc& desc, int layer, int matrix, Rows from, bool afte
   ops.back().after_attention = after_attention;
 }
 
+// The router and the shared expert read the input of the experts, so it is made once. Their results
+// meet in `branch`.
+void add_experts(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
+  const ExpertsDesc& e = desc.experts;
+  const MlpDesc& shared = desc.mlp;
+  std::vector<ForwardOp::Matmul> matmuls = {{e.router, Rows::router}};
+  if (shared.width > 0) {
+    matmuls.push_back({shared.gate, Rows::gate});
+    matmuls.push_back({shared.up, Rows::up});
+    if (e.shared_gate >= 0) matmuls.push_back({e.shared_gate, Rows::share});
+  }
+  ops.push_back(multiply(layer, desc.matrix(e.router).input, Rows::stream, std::move(matmuls)));
+  ops.push_back(of_layer(Kind::route, layer));
+  ops.push_back(of_layer(Kind::experts, layer));
+  if (shared.width > 0) {
+    ops.push_back(
+        multiply(layer, desc.matrix(shared.down).input, Rows::gate, {{shared.down, Rows::branch}}));
+  }
+  ops.push_back(of_layer(Kind::add_experts, layer));
+  ops.push_back(of_layer(Kind::add_branch, layer));
+}
+
 }  // namespace
 
 std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
@@ -47,6 +69,10 @@ std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
   ops.push_back(of_layer(Kind::place_heads, layer));
   ops.push_back(of_layer(Kind::attend, layer));
   add_exit(desc, layer, a.o, Rows::attended, true, ops);
+  if (desc.experts.present()) {
+    add_experts(desc, layer, ops);
+    return ops;
+  }
   ops.push_back(multiply(layer, desc.matrix(mlp.up).input, Rows::stream,
                          {{mlp.gate, Rows::gate}, {mlp.up, Rows::up}}));
   add_exit(desc, layer, mlp.down, Rows::gate, false, ops);

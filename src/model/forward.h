@@ -21,8 +21,11 @@ enum class Rows : uint8_t {
   attended,  // [heads * head_dim]
   gate,      // [mlp width]
   up,        // [mlp width]
+  router,    // [experts], the logits of the experts
+  share,     // [1], whose sigmoid multiplies what the shared expert adds
   logits     // [vocab]
 };
+inline constexpr size_t kRowKinds = 11;
 
 struct ForwardOp {
   enum class Kind : uint8_t {
@@ -32,6 +35,11 @@ struct ForwardOp {
     place_heads,  // norms and rope of query and key; key and value go to the cache
     attend,       // attended = attention of query to the cache
     add_branch,   // stream += scale * norm(branch); without the norm if there is none
+    route,        // chooses the experts of every row by its `router`
+    experts,      // for every row and expert of it: down(function(gate) * up) of the input that
+                  // the last `multiply` made, which nothing else may change before
+    add_experts   // branch = sum of weight * expert, and of sigmoid(share) * branch where there is
+                  // a shared expert, without the sigmoid if nothing gates it
   };
   struct Matmul {
     int matrix = 0;  // of the layer, or 0: the head

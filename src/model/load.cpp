@@ -118,6 +118,8 @@ class ModelLoader {
     layer.k_norm = gain(desc.attention.k_norm);
     layer.after_attention = gain(desc.after_attention);
     layer.after_mlp = gain(desc.after_mlp);
+    layer.sinks = vector(desc.attention.sinks, desc.attention.heads);
+    layer.choice_bias = vector(desc.experts.routing.bias, desc.experts.count);
     for (const MatrixDesc& m : desc.matrices)
       load_matrix(m, layer.inputs[static_cast<size_t>(m.input)], layer.matrices.emplace_back());
   }

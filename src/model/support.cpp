@@ -95,11 +95,26 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   return {};
 }
 
+std::string why_not(const ModelConfig& config, const Device& device) {
+  if (!device.cuda) return {};
+  for (const LayerDesc& layer : config.layers) {
+    if (layer.experts.present())
+      return "layers with experts exist on the CPU only: use --device cpu";
+    if (!layer.attention.sinks.empty())
+      return "attention with sinks exists on the CPU only: use --device cpu";
+    if (layer.mlp.function == GateFunction::clamped_silu)
+      return "clamped gates exist on the CPU only: use --device cpu";
+  }
+  return {};
+}
+
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const LoadOptions& options) {
   const auto refuse = [&](const std::string& name, const std::string& reason) {
     if (!reason.empty()) throw Error(ErrorCode::usage, source.path() + ": tensor " + name, reason);
   };
+  if (const std::string reason = why_not(config, options.device); !reason.empty())
+    throw Error(ErrorCode::usage, source.path(), reason);
   bool coded = false, rotated = false;
   const auto check = [&](const MatrixDesc& m) {
     if (!source.contains(m.weight)) return;

@@ -46,7 +46,8 @@ std::vector<Case> cases() {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
-  for (const char* model : {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"}) {
+  for (const char* model :
+       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 2});
   }

@@ -258,6 +258,10 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
       return attend(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
+      throw Error(ErrorCode::internal, "experts", "a model that model/support refuses");
   }
 }
 
@@ -274,6 +278,9 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
       return false;
   }
   return false;

@@ -81,7 +81,8 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
   // In the order of Rows. Those of `gate` also take rows of the stream whose logits are wanted.
   const int64_t branch = needs_branch(c) ? c.hidden : 0;
   const int64_t gate = std::max(w.mlp, c.hidden);
-  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv, w.query, gate, w.mlp, c.vocab};
+  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv,   w.query,
+                            gate,     w.mlp,  0,       0,    c.vocab};
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows[i] = array({logits ? logit_rows : max_rows, widths[i], kFloat});
