@@ -60,7 +60,7 @@ def gguf_seeds() -> list[bytes]:
     pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
     pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
     pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
-    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3.5:L16"]
+    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3:h"]
     table = [
         text("walsh.tensor.format")
         + struct.pack("<IIQ", 9, 8, len(formats))
@@ -94,6 +94,8 @@ CODED = {
     "tc6:L10:blocks": [("codes", 384, 2), ("scales", 2, 32)],
     "tc2.5": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc3.5:L16": [("codes", 224, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc2.5:h:blocks": [("codes", 160, 2), ("scales", 2, 32)],
+    "tc4:hq:L14": [("codes", 256, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "pq3": [("codes", 12, 32), ("scales", 2, 32)],
     "pq3:layer": [("codes", 12, 32), ("scales", 2, 32), ("codebook", 1024, 1)],
 }  # fmt: skip
