@@ -2,10 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 
-#include "base/half.h"
 #include "quantize/pipeline/compressor.h"
 #include "quantize/source/checkpoint_source.h"
 #include "tiny_checkpoint.h"
@@ -14,7 +12,6 @@
 namespace walsh {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<float> values_of(const Tensor& tensor) {
@@ -39,7 +36,7 @@ class ExpertTensors : public testing::Test {
 };
 
 TEST_F(ExpertTensors, AnExpertIsRowsOfATensorOfAll) {
-  CheckpointSource from = source({{"one", "all", {3, 4, 5}, 2, 5, 2 * 20 + 2 * 5, 5, 1}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 4, 5}, 5, 2 * 20 + 2 * 5, 5, 1}});
   const Tensor tensor = from.load("one");
   EXPECT_EQ(tensor.rows, 2);
   const std::vector<float> values = values_of(tensor);
@@ -52,7 +49,7 @@ TEST_F(ExpertTensors, AnExpertIsRowsOfATensorOfAll) {
 
 TEST_F(ExpertTensors, OrColumnsThatAlternate) {
   // Every second of the four "columns" of the last dimension but one, turned.
-  CheckpointSource from = source({{"one", "all", {3, 4, 5}, 2, 4, 20 + 1, 2, 5}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 4, 5}, 4, 20 + 1, 2, 5}});
   const std::vector<float> values = values_of(from.load("one"));
   for (size_t r = 0; r < 2; ++r)
     for (size_t c = 0; c < 4; ++c)
@@ -60,7 +57,7 @@ TEST_F(ExpertTensors, OrColumnsThatAlternate) {
 }
 
 TEST_F(ExpertTensors, OfUnequalShapesAreRefusedWithBoth) {
-  CheckpointSource from = source({{"one", "all", {3, 5, 5}, 2, 5, 0, 5, 1}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 5, 5}, 5, 0, 5, 1}});
   try {
     from.load("one");
     FAIL() << "accepted";
@@ -71,7 +68,7 @@ TEST_F(ExpertTensors, OfUnequalShapesAreRefusedWithBoth) {
 }
 
 TEST_F(ExpertTensors, StoredOneByOneAreTheCheckpointsOwn) {
-  CheckpointSource from = source({{"up", "not_there", {1, 160, 96}, 160, 96, 0, 96, 1}});
+  CheckpointSource from = source({{"up", "not_there", 0, 160, 0, 0, {1, 160, 96}, 96, 0, 96, 1}});
   EXPECT_EQ(values_of(from.load("up")), tiny_.values("up"));
 }
 

@@ -25,7 +25,7 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   if (w.trellis) {
     const bool table = w.trellis->rule == TrellisRule::table;

@@ -1,9 +1,9 @@
 #include "quantize/source/checkpoint_source.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "arch/plan.h"
@@ -18,31 +18,23 @@ namespace {
 // Types and names of stored quantization (arch/stored_quantization.h).
 constexpr std::string_view kFp8 = "F8_E4M3";
 constexpr const char* kFp8Scales = "_scale_inv";
+constexpr int64_t kMxGroup = 32;  // values of a block of MXFP4
 constexpr const char* kMxBlocks = "_blocks";
 constexpr const char* kMxScales = "_scales";
-constexpr int64_t kMxGroup = 32;  // columns of a scale
 // Beside matrices in FP8: their scales, and those of activations, which are not rounded here.
 constexpr std::array<std::string_view, 3> kFp8Others = {"_scale_inv", ".activation_scale",
                                                         ".input_scale"};
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape)
-    text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
-// Rows (elements of a vector) that follow each other in what they are a part of.
-bool is_range(const TensorPart& part) {
-  return part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
+// What a part counts: rows, elements of a vector.
+int64_t& units_of(Tensor& tensor, const TensorInfo& info) {
+  return info.shape.size() == 1 ? tensor.cols : tensor.rows;
 }
 
 // The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
 void separate_pairs(const TensorPart& part, Tensor& tensor) {
-  const int64_t rows = tensor.rows == 1 ? tensor.cols : tensor.rows;
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(part.rows);
   auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t row = 0; row < part.rows; ++row) {
     const int64_t in_head = row % part.head_dim, half = part.turned / 2;
     int64_t from = row;
     if (in_head < part.turned) from += in_head < half ? in_head : in_head - part.turned + 1;
@@ -51,29 +43,6 @@ void separate_pairs(const TensorPart& part, Tensor& tensor) {
   }
   tensor.data = *memory;
   tensor.owner = std::move(memory);
-}
-
-// The values of a part of a dense tensor `whole`; in place where they follow each other.
-Tensor take_part(const TensorPart& part, const Tensor& whole, Tensor tensor) {
-  const size_t size = dtype_size(whole.format->dtype);
-  const auto from = whole.data.subspan(static_cast<size_t>(part.first) * size);
-  const size_t bytes = static_cast<size_t>(part.rows * part.cols) * size;
-  if (is_range(part)) {
-    tensor.data = from.first(bytes);
-    tensor.owner = whole.owner;
-    return tensor;
-  }
-  auto copy = std::make_shared<AlignedArray<std::byte>>(bytes);
-  std::byte* to = copy->data();
-  for (int64_t r = 0; r < part.rows; ++r) {
-    for (int64_t c = 0; c < part.cols; ++c, to += size) {
-      const auto at = static_cast<size_t>(r * part.row_step + c * part.col_step) * size;
-      std::memcpy(to, from.data() + at, size);
-    }
-  }
-  tensor.data = {copy->data(), copy->size()};
-  tensor.owner = copy;
-  return tensor;
 }
 
 // What the note says of tensors that no text needs.
@@ -86,6 +55,29 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
   const auto x = checkpoint.data(a), y = checkpoint.data(b);
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// The tensor with the elements r * row_step + c * col_step of `values`.
+Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, int64_t col_step) {
+  const size_t size = dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(
+      static_cast<size_t>(tensor.rows * tensor.cols) * size);
+  std::byte* to = copy->data();
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    for (int64_t c = 0; c < tensor.cols; ++c, to += size)
+      std::memcpy(to, values.data() + static_cast<size_t>(r * row_step + c * col_step) * size,
+                  size);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
 }
 
 }  // namespace
@@ -248,88 +240,106 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   return tensor;
 }
 
-// Experts in MXFP4 are coded row by row, where others have their columns first.
-void CheckpointSource::check_part(const TensorInfo& info, const TensorPart& part) const {
-  std::vector<int64_t> expected = part.shape;
-  if (info.name.ends_with(kMxBlocks) && expected.size() == 3) {
-    if (part.col_step != 1) std::swap(expected[1], expected[2]);
-    expected[2] = (expected[2] + kMxGroup - 1) / kMxGroup;
-    expected.push_back(kMxGroup / 2);
-  }
-  if (info.shape == expected) return;
-  throw Error(ErrorCode::bad_input, info.where(),
-              "shape is " + shape_text(info.shape) + ", expected " + shape_text(expected));
-}
-
 Tensor CheckpointSource::describe(const std::string& name) const {
   const Stored stored = get(name);
-  Tensor tensor;
-  if (stored.part == nullptr) {
-    tensor = describe_whole(stored);
-  } else {
-    check_part(*stored.values, *stored.part);
-    tensor.rows = stored.part->rows;
-    tensor.cols = stored.part->cols;
+  if (stored.part != nullptr && !stored.part->shape.empty()) return describe_steps(name, stored);
+  Tensor tensor = describe_whole(stored);
+  tensor.format = &format_of(name);
+  if (stored.part == nullptr) return tensor;
+  int64_t& units = units_of(tensor, *stored.values);
+  const TensorPart& last = parts_.at(split_.at(stored.part->source).back());
+  if (units != last.first_row + last.rows) {
+    throw Error(ErrorCode::bad_input, stored.values->where(),
+                "found " + std::to_string(units) + " rows, expected " +
+                    std::to_string(last.first_row + last.rows));
   }
+  units = stored.part->rows;
+  return tensor;
+}
+
+Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t first,
+                                   int64_t count) const {
+  const TensorInfo& info = *stored.values;
+  if (info.gguf) {
+    const bool vector = info.shape.size() == 1;
+    return load_gguf_rows(checkpoint_, info, codes_of(stored), vector ? 0 : first,
+                          vector ? 1 : count);
+  }
+  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
+    return decode_mxfp4(array(info), array(*stored.scales), first, count);
+  if (stored.scales != nullptr) {
+    Tensor whole = decode_fp8(array(info), array(*stored.scales), stored_);
+    tensor.data = whole.data;
+    tensor.owner = whole.owner;
+  } else {
+    tensor.data = checkpoint_->data(info);
+    tensor.owner = checkpoint_;
+  }
+  const size_t unit_bytes =
+      static_cast<size_t>(tensor_bytes(*tensor.format, 1, tensor.rows * tensor.cols)) /
+      static_cast<size_t>(count);
+  tensor.data = tensor.data.subspan(static_cast<size_t>(first) * unit_bytes,
+                                    static_cast<size_t>(count) * unit_bytes);
+  return tensor;
+}
+
+// A part with a shape. In MXFP4 [experts, n, k] is stored as the matrices of experts times k rows.
+Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
+  const TensorPart& part = *stored.part;
+  const TensorInfo& info = *stored.values;
+  std::vector<int64_t> expected = part.shape;
+  if (stored.scales != nullptr) {
+    const bool turned = expected.size() == 3 && part.col_step == expected[2];
+    if (!turned || info.gguf || stored_.kind != StoredQuantization::Kind::mxfp4) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  "scales beside this tensor of all experts are not supported");
+    }
+    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxGroup, kMxGroup / 2};
+  }
+  if (info.shape != expected) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "shape is " + shape_text(info.shape) + ", expected " + shape_text(expected));
+  }
+  Tensor tensor;
+  tensor.rows = part.rows;
+  tensor.cols = part.cols;
   tensor.format = &format_of(name);
   return tensor;
 }
 
-Tensor CheckpointSource::load_whole(const Stored& stored, Tensor tensor) const {
-  const TensorInfo& info = *stored.values;
-  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_of(stored), 0, tensor.rows);
-  if (stored.scales == nullptr) {
-    tensor.data = checkpoint_->data(info);
-    tensor.owner = checkpoint_;
-    return tensor;
-  }
-  if (stored_.kind == StoredQuantization::Kind::mxfp4)
-    return decode_mxfp4(array(info), array(*stored.scales), 0, tensor.rows);
-  return decode_fp8(array(info), array(*stored.scales), stored_);
-}
-
-Tensor CheckpointSource::load_mxfp4_part(const Stored& stored, Tensor tensor) const {
+Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
   const TensorPart& part = *stored.part;
-  // One row after the other: gate and up alternate, and the last group may be padded.
-  const int64_t rows = part.shape[part.col_step == 1 ? 1 : 2];
-  const int64_t expert = part.first / (part.shape[1] * part.shape[2]);
-  const int64_t within = part.first % (part.shape[1] * part.shape[2]);
-  const int64_t first = part.col_step == 1 ? within / part.cols : within;
-  const int64_t step = part.col_step == 1 ? part.row_step / part.cols : part.row_step;
-  const auto row_bytes = static_cast<size_t>(part.cols) * sizeof(uint16_t);
-  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(part.rows) * row_bytes);
-  for (int64_t r = 0; r < part.rows; ++r) {
-    const Tensor row = decode_mxfp4(array(*stored.values), array(*stored.scales),
-                                    expert * rows + first + r * step, 1);
-    std::memcpy(copy->data() + static_cast<size_t>(r) * row_bytes, row.data.data(), row_bytes);
+  const TensorInfo& info = *stored.values;
+  const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
+  if (info.gguf) {
+    if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
+    throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
-  tensor.data = {copy->data(), copy->size()};
-  tensor.owner = copy;
+  const size_t size = dtype_size(tensor.format->dtype);
+  if (stored.scales != nullptr) {
+    const int64_t n = part.shape[1], k = part.shape[2];
+    const Tensor expert =
+        decode_mxfp4(array(info), array(*stored.scales), part.first / (n * k) * k, k);
+    return pick(tensor, expert.data.subspan(static_cast<size_t>(part.first % k * n) * size),
+                part.row_step * n, 1);
+  }
+  const std::span<const std::byte> values =
+      checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
+  if (!rows) return pick(tensor, values, part.row_step, part.col_step);
+  tensor.data = values.first(static_cast<size_t>(part.rows * part.cols) * size);
+  tensor.owner = checkpoint_;
   return tensor;
-}
-
-Tensor CheckpointSource::load_part(const Stored& stored, Tensor tensor) const {
-  const TensorInfo& info = *stored.values;
-  const TensorPart& part = *stored.part;
-  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
-    return load_mxfp4_part(stored, std::move(tensor));
-  if (info.gguf && info.shape.size() > 1 && is_range(part))
-    return load_gguf_rows(checkpoint_, info, codes_of(stored), part.first / part.cols, part.rows);
-  Stored whole = stored;
-  whole.part = nullptr;
-  Tensor all;
-  all.format = tensor.format;
-  all.rows = info.shape.size() == 1 ? 1 : info.elements() / info.shape.back();
-  all.cols = info.shape.back();
-  return take_part(part, load_whole(whole, std::move(all)), std::move(tensor));
 }
 
 Tensor CheckpointSource::load(const std::string& name) {
   const Stored stored = get(name);
   Tensor tensor = describe(name);
-  if (stored.part == nullptr) return load_whole(stored, std::move(tensor));
-  tensor = load_part(stored, std::move(tensor));
-  if (stored.part->turned != 0) separate_pairs(*stored.part, tensor);
+  if (stored.part != nullptr && !stored.part->shape.empty())
+    return load_steps(stored, std::move(tensor));
+  const int64_t first = stored.part != nullptr ? stored.part->first_row : 0;
+  const int64_t count = units_of(tensor, *stored.values);
+  tensor = load_rows(stored, std::move(tensor), first, count);
+  if (stored.part != nullptr && stored.part->turned != 0) separate_pairs(*stored.part, tensor);
   return tensor;
 }
 

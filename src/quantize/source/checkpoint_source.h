@@ -22,10 +22,10 @@ Checkpoint open_checkpoint(const std::string& path);
 
 class CheckpointSource : public WeightSource {
  public:
-  // `parts`: tensors of the model that the checkpoint may store in another way: what they are
-  // stored in is not seen itself then. `stored`: matrices that are small floats with scales beside
-  // them are decoded (scaled_values.h). `codes` says whether tensors may come in codes; otherwise
-  // all are dense.
+  // `parts`: tensors of the model that the checkpoint stores in another way: what they are stored
+  // in is not seen itself. `stored`: matrices that are small floats with scales beside them are
+  // decoded (scaled_values.h). `codes` says whether tensors may come in codes; otherwise all are
+  // dense.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
                    const StoredQuantization& stored = {}, GgufCodes codes = GgufCodes::drop);
   // open_checkpoint, with the parts that its config asks for.
@@ -65,12 +65,11 @@ class CheckpointSource : public WeightSource {
   GgufCodes codes_of(const Stored& stored) const;
   StoredArray array(const TensorInfo& info) const;
   Tensor describe_whole(const Stored& stored) const;
-  Tensor load_whole(const Stored& stored, Tensor tensor) const;
-  // Throws bad_input if the tensor has not the shape that the part expects.
-  void check_part(const TensorInfo& info, const TensorPart& part) const;
-  // `tensor` describes the part.
-  Tensor load_part(const Stored& stored, Tensor tensor) const;
-  Tensor load_mxfp4_part(const Stored& stored, Tensor tensor) const;
+  // Of parts with a shape.
+  Tensor describe_steps(const std::string& name, const Stored& stored) const;
+  Tensor load_steps(const Stored& stored, Tensor tensor) const;
+  // `count` rows (elements of a vector), described by `tensor`, in the order of the checkpoint.
+  Tensor load_rows(const Stored& stored, Tensor tensor, int64_t first, int64_t count) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
   StoredQuantization stored_;
