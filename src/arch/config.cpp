@@ -146,6 +146,11 @@ ModelConfig parse_config(std::string_view json, std::string_view where) {
   return config;
 }
 
+bool is_recurrent(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerDesc& layer) { return layer.delta_net.present(); });
+}
+
 std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
   std::vector<const NormDesc*> norms;
   const auto add = [&](const NormDesc& norm) {
@@ -155,6 +160,7 @@ std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
     add(activation.norm);
   add(layer.attention.q_norm);
   add(layer.attention.k_norm);
+  add(layer.delta_net.norm);
   add(layer.after_attention);
   add(layer.after_mlp);
   return norms;
@@ -169,6 +175,11 @@ std::vector<TensorShape> model_tensors(const ModelConfig& c) {
     for (const MatrixDesc& m : layer.matrices) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
+    }
+    if (const DeltaNetDesc& d = layer.delta_net; d.present()) {
+      list.push_back({d.convolution, d.channels(), d.taps});
+      list.push_back({d.rate, 1, d.value_heads});
+      list.push_back({d.bias, 1, d.value_heads});
     }
   }
   list.push_back({c.head_input.norm.weight, 1, c.hidden});
@@ -186,6 +197,11 @@ LayerWidths widest(const ModelConfig& config) {
     w.head_dim = std::max(w.head_dim, a.head_dim);
     w.heads = std::max(w.heads, a.heads);
     w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+    const DeltaNetDesc& d = layer.delta_net;
+    w.query_rows = std::max(w.query_rows, a.query_rows());
+    w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});
+    w.channels = std::max(w.channels, d.channels());
+    w.value_heads = std::max(w.value_heads, d.value_heads);
   }
   return w;
 }

@@ -50,6 +50,8 @@ struct TensorShape {
   int64_t cols = 0;
 };
 
+// Whether a sequence has a state besides keys and values.
+bool is_recurrent(const ModelConfig& config);
 // All norms of a layer that are present, in the order of the computation.
 std::vector<const NormDesc*> layer_norms(const LayerDesc& layer);
 // All tensors that the config asks for, embedding first; a tied model has no head.
@@ -58,6 +60,8 @@ std::vector<TensorShape> model_tensors(const ModelConfig& config);
 // The largest of a width over all layers.
 struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
+  // Of delta nets; query_rows with the gates of queries, mixed: what a mixer gives.
+  int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
 };
 LayerWidths widest(const ModelConfig& config);
 

@@ -5,7 +5,8 @@
 namespace walsh {
 
 std::span<const Family> families() {
-  static const std::array<Family, 6> table = {kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3};
+  static const std::array<Family, 7> table = {kGemma2, kLlama, kMistral, kPhi3,
+                                              kQwen2,  kQwen3, kQwen35};
   return table;
 }
 

@@ -21,7 +21,7 @@ std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3;
+extern const Family kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3, kQwen35;
 
 // Qwen's rule: `use_sliding_window` with `sliding_window`, from layer `max_window_layers` on or as
 // `layer_types` lists.

@@ -95,6 +95,15 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   return {};
 }
 
+std::string why_not(const LayerDesc& layer, const Device& device) {
+  if (!device.cuda) return {};
+  if (layer.delta_net.present())
+    return "recurrent layers exist on the CPU only so far: use --device cpu";
+  if (layer.attention.gated)
+    return "attention with gates exists on the CPU only so far: use --device cpu";
+  return {};
+}
+
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const LoadOptions& options) {
   const auto refuse = [&](const std::string& name, const std::string& reason) {
@@ -108,9 +117,12 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
     coded |= !form.format->dense;
     rotated |= is_rotated(form);
   };
-  for (const LayerDesc& layer : config.layers)
+  for (const LayerDesc& layer : config.layers) {
+    if (const std::string reason = why_not(layer, options.device); !reason.empty())
+      throw Error(ErrorCode::usage, source.path(), reason);
     for (const MatrixDesc& m : layer.matrices)
       check(m);
+  }
   check(config.head);
   if (source.contains(config.embedding)) {
     const StoredForm form = source.form_of(config.embedding);

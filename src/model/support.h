@@ -25,6 +25,9 @@ std::string why_not_embedding(const StoredForm& form, const Device& device);
 // Why coded weights cannot be multiplied as the options say, whatever their format.
 std::string why_not(const LoadOptions& options);
 
+// Why it cannot compute a layer, whatever its weights are stored as.
+std::string why_not(const LayerDesc& layer, const Device& device);
+
 // Throws usage naming tensor and reason, or the option, where one of these says no to a tensor of
 // the model. Tensors that are missing are left to the loader.
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,

@@ -32,7 +32,7 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
   ThreadPool pool(param.threads);
   const Model model = test::load_folder(folder, pool);
   const test::Golden golden = test::read_golden(param.model);
-  Session session(model, {256});
+  Session session(model, {static_cast<int64_t>(golden.tokens.size() + golden.greedy.size())});
   const auto rows = test::all_logits(session, golden.tokens);
   test::expect_logits(golden, rows);
   EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
@@ -40,14 +40,15 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const char* model :
-       {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny", "llama2-bias-tiny",
-        "qwen3-tiny", "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny", "phi3-tiny",
-        "phi3-partial-tiny", "phi3-long-tiny"}) {
+  for (const char* model : {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny",
+                            "llama2-bias-tiny", "qwen3-tiny", "gemma2-tiny", "gemma2-wide-tiny",
+                            "gemma2-plain-tiny", "phi3-tiny", "phi3-partial-tiny", "phi3-long-tiny",
+                            "qwen35-tiny", "qwen35-odd-tiny", "qwen35-wide-tiny"}) {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
-  for (const char* model : {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"}) {
+  for (const char* model :
+       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-qwen35-17m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 2});
   }

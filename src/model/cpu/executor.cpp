@@ -45,23 +45,23 @@ int64_t units_of(const Linear& linear) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes)
+CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes,
+                         int64_t snapshots)
     : model_(model),
       ops_(ops()),
       max_rows_(std::min(kMaxRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
       pass_(model.config),
-      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)) {
-  allocate(pages.shape().capacity, max_bytes - cache_->bytes());
+      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)),
+      delta_net_(model, pages.shape().sequences + snapshots, max_bytes - cache_->bytes()) {
+  allocate(pages.shape().capacity, max_bytes - cache_->bytes() - delta_net_.bytes());
 }
 
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
-  // In the order of Rows.
-  const int64_t widths[] = {c.hidden, c.hidden, w.query, w.kv,   w.kv,
-                            w.query,  w.mlp,    w.mlp,   c.vocab};
+  const std::array<int64_t, kRowKinds> widths = row_widths(c);
   uint64_t floats = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     rows_[i].width = widths[i];
@@ -111,19 +111,19 @@ void CpuExecutor::for_rows(int64_t m, Body&& body) {
   });
 }
 
-void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                            FunctionRef<void()> body) {
-  tokens_ = tokens;
-  runs_ = runs;
+void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
+  tokens_ = batch.tokens;
+  runs_ = batch.runs;
   m_ = 0;
   wanted_.clear();
-  for (const Run& run : runs) {
+  for (const Run& run : runs_) {
     for (int64_t i = 0; i < run.rows; ++i) {
       if (i >= run.rows - run.logits) wanted_.push_back(m_);
       positions_[static_cast<size_t>(m_++)] = run.position + i;
     }
   }
-  cache_->start(runs);
+  delta_net_.start(runs_, batch.marks);
+  cache_->start(runs_);
   try {
     body();
   } catch (...) {
@@ -134,12 +134,12 @@ void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run
 }
 
 void CpuExecutor::run(const Batch& batch) {
-  run_parts(batch.tokens, batch.runs, [&] {
+  run_parts(batch, [&] {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     execute(pass_.embed());
     for (const ForwardOp& op : pass_.layers()) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_) execute(op, skip);
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
     const auto count = static_cast<int64_t>(wanted_.size());
     if (count > 0) logits(0, std::min(logit_rows_, count));
@@ -161,6 +161,14 @@ void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
       return place_heads(op.layer);
     case ForwardOp::Kind::attend:
       return attend(op.layer, skip);
+    case ForwardOp::Kind::convolve:
+      return delta_net_.convolve(op.layer, rows(Rows::channels).view(), rows(Rows::decay).view(),
+                                 rows(Rows::strength).view());
+    case ForwardOp::Kind::delta_rule:
+      return delta_net_.apply_rule(op.layer, rows(Rows::channels).view(), rows(Rows::decay).view(),
+                                   rows(Rows::strength).view(), rows(Rows::mixed).view(), skip);
+    case ForwardOp::Kind::gate_mixed:
+      return gate_mixed(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
   }
@@ -388,6 +396,33 @@ void CpuExecutor::rotate_back(const Matmul& product, int64_t m) {
   });
 }
 
+// From the rows of `mixed`, the first of which is row `skip` of the batch.
+void CpuExecutor::gate_mixed(const ForwardOp& op, int64_t skip) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const DeltaNetDesc& d = desc.delta_net;
+  const std::vector<float>& gain = model_.layers[static_cast<size_t>(op.layer)].delta_net.norm;
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    float* x = rows(Rows::mixed).row(row);
+    const float* gate = rows(Rows::mixer_gate).row(skip + row);
+    if (!d.present()) return ops_.sigmoid_mul(gate, x, desc.attention.query_width(), x);
+    for (int64_t h = 0; h < d.value_heads; ++h) {
+      float* head = x + h * d.value_dim;
+      ops_.rms_norm(head, gain.data(), d.value_dim, d.norm.eps, head);
+    }
+    ops_.silu_mul(gate, x, d.value_width(), x);
+  });
+}
+
+// Queries with gates become queries and gates.
+void CpuExecutor::take_gates(const AttentionDesc& a, int64_t row) {
+  float *q = rows(Rows::query).row(row), *gate = rows(Rows::mixer_gate).row(row);
+  for (int64_t h = 0; h < a.heads; ++h) {
+    const float* from = q + 2 * h * a.head_dim;
+    std::copy_n(from + a.head_dim, a.head_dim, gate + h * a.head_dim);
+    std::copy_n(from, a.head_dim, q + h * a.head_dim);
+  }
+}
+
 // Norms and rotates queries and keys; keys and values go to the cache.
 void CpuExecutor::place_heads(int64_t index) {
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
@@ -405,6 +440,7 @@ void CpuExecutor::place_heads(int64_t index) {
   };
   RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
   for_rows(m_, [&](int64_t row, float*) {
+    if (a.gated) take_gates(a, row);
     place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
     place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
   });
@@ -419,7 +455,7 @@ void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  RowBuffer &q = rows(Rows::query), &out = rows(Rows::attended);
+  RowBuffer &q = rows(Rows::query), &out = rows(Rows::mixed);
   model_.pool().for_each(blocks * a.kv_heads, [&](int64_t i, int thread) {
     const int64_t head = i % a.kv_heads;
     const int64_t row = begin + i / a.kv_heads * queries;

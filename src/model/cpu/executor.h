@@ -9,6 +9,7 @@
 
 #include "base/aligned.h"
 #include "kernels/ops.h"
+#include "model/cpu/delta_net.h"
 #include "model/cpu/kv_cache.h"
 #include "model/executor.h"
 #include "model/forward.h"
@@ -21,7 +22,8 @@ class CpuExecutor : public Executor {
   using InputObserver =
       std::function<void(const Input& input, const float* rows, int64_t stride, int64_t m)>;
 
-  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes);
+  // `snapshots`: SessionOptions.
+  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes, int64_t snapshots = 0);
 
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
@@ -30,11 +32,11 @@ class CpuExecutor : public Executor {
   std::span<const float> logit_row(int64_t index) override;
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
+  void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
   // A batch of which single operations are executed: what `body` does between start and end.
-  void run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                 FunctionRef<void()> body);
+  void run_parts(const Batch& batch, FunctionRef<void()> body);
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip = 0);
   const ForwardPass& pass() const { return pass_; }
@@ -63,6 +65,7 @@ class CpuExecutor : public Executor {
     AlignedArray<float> values;  // [max_rows][stride]
 
     float* row(int64_t index) { return values.data() + index * stride; }
+    RowsView view() { return {values.data(), stride}; }
   };
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
   void allocate(int64_t positions, uint64_t max_bytes);
@@ -82,7 +85,9 @@ class CpuExecutor : public Executor {
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Matmul& product, int64_t m);
+  void gate_mixed(const ForwardOp& op, int64_t skip);
   void place_heads(int64_t layer);
+  void take_gates(const AttentionDesc& a, int64_t row);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
@@ -101,8 +106,9 @@ class CpuExecutor : public Executor {
   std::vector<int64_t> wanted_;        // rows whose logits are wanted
   std::vector<Workspace> workspaces_;  // as Model::buffers
   ForwardPass pass_;
-  std::array<RowBuffer, 9> rows_;  // by Rows; those of logits are logit_rows_
+  std::array<RowBuffer, kRowKinds> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
+  CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_;  // per thread
   // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
   struct Rope {

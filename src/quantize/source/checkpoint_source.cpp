@@ -79,7 +79,9 @@ const Format& CheckpointSource::format_of(const std::string& name) const {
 }
 
 Tensor CheckpointSource::whole(const TensorInfo& info) const {
-  const auto& shape = info.shape;
+  std::vector<int64_t> shape = info.shape;
+  // A convolution of each channel alone, [channels, 1, taps].
+  if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
   if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
     throw Error(ErrorCode::bad_input, info.where(),
                 "rank " + std::to_string(shape.size()) + " with " +
