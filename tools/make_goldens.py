@@ -17,6 +17,7 @@ import shutil
 
 import torch
 import transformers
+from golden_dense import dense_configs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -92,6 +93,93 @@ def tiny_configs():
     yield from gemma2_configs()
     yield from phi3_configs()
     yield from qwen35_configs()
+    yield from expert_configs()
+    yield from dense_configs()
+
+
+def yarn():
+    return dict(
+        rope_theta=10000.0,
+        rope_type="yarn",
+        factor=4.0,
+        beta_fast=32.0,
+        beta_slow=1.0,
+        truncate=False,
+        original_max_position_embeddings=32,
+    )
+
+
+def expert_configs():
+    """Mixtures of experts. Tokens are few, so that shapes stay small with many experts."""
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    shape = {**SHAPE, "num_hidden_layers": 2, "num_experts_per_tok": 2, "rope_parameters": rope}
+    qwen3 = {**shape, "head_dim": 24, "moe_intermediate_size": 48, "tie_word_embeddings": True}
+    yield "qwen3-moe-tiny", transformers.Qwen3MoeConfig(
+        **{**qwen3, "num_experts_per_tok": 3}, num_experts=8, norm_topk_prob=True
+    ), dict(whole_experts=True)
+    yield "qwen3-moe-mixed-tiny", transformers.Qwen3MoeConfig(
+        **{**qwen3, "num_hidden_layers": 3},
+        num_experts=5,
+        norm_topk_prob=False,
+        attention_bias=True,
+        mlp_only_layers=[1],
+    ), {}
+    yield "qwen2-moe-tiny", transformers.Qwen2MoeConfig(
+        **shape,
+        moe_intermediate_size=40,
+        shared_expert_intermediate_size=72,
+        num_experts=6,
+        norm_topk_prob=False,
+        tie_word_embeddings=False,
+    ), {}
+    yield "qwen2-moe-step-tiny", transformers.Qwen2MoeConfig(
+        **{**shape, "num_hidden_layers": 3},
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        num_experts=4,
+        norm_topk_prob=True,
+        decoder_sparse_step=2,
+        use_sliding_window=True,
+        sliding_window=9,
+        max_window_layers=2,
+        tie_word_embeddings=True,
+    ), {}
+    yield "mixtral-tiny", transformers.MixtralConfig(
+        **{**shape, "intermediate_size": 56}, num_local_experts=4, sliding_window=21
+    ), {}
+    yield "olmoe-tiny", transformers.OlmoeConfig(
+        **{**shape, "intermediate_size": 40}, num_experts=6, norm_topk_prob=False
+    ), {}
+    yield "granitemoe-tiny", transformers.GraniteMoeConfig(
+        **{**shape, "intermediate_size": 40},
+        num_local_experts=5,
+        embedding_multiplier=6.0,
+        logits_scaling=2.0,
+        residual_multiplier=0.6,
+        attention_multiplier=0.2,
+        tie_word_embeddings=True,
+    ), {}
+    yield "gpt-oss-tiny", transformers.GptOssConfig(
+        **{**shape, "num_hidden_layers": 2, "intermediate_size": 40, "rope_parameters": yarn()},
+        head_dim=24,
+        num_local_experts=4,
+        sliding_window=12,
+        swiglu_limit=1.5,
+    ), {}
+    yield "glm4-moe-tiny", transformers.Glm4MoeConfig(
+        **{**shape, "num_hidden_layers": 2, "num_experts_per_tok": 3},
+        head_dim=32,
+        moe_intermediate_size=32,
+        n_routed_experts=8,
+        n_shared_experts=2,
+        n_group=4,
+        topk_group=2,
+        routed_scaling_factor=1.8,
+        first_k_dense_replace=1,
+        use_qk_norm=True,
+        attention_bias=True,
+        partial_rotary_factor=0.5,
+    ), {}
 
 
 def gemma2_configs():
@@ -213,8 +301,12 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(noise / p.shape[2] ** 0.5)
             elif name.endswith("bias"):  # dt_bias, too
                 p.copy_(0.3 * noise)
+            elif p.dim() == 3:  # all experts of a layer
+                p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
+            elif p.dim() == 1:
+                p.copy_(noise)
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
@@ -270,12 +362,19 @@ def make_tiny(
     dtype=torch.bfloat16,
     shard="1GB",
     old_rope=None,
+    drop=(),
+    add=None,
+    context=0,
     embedding=0.25,
     gain=1.0,
     positions=None,
+    whole_experts=False,
 ):
+    if old_rope:
+        drop, add = ["rope_parameters"], old_rope
     config._attn_implementation = "eager"
     folder = MODELS / name
+    vocab = config.get_text_config().vocab_size
     for seed in range(1000):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
@@ -284,20 +383,25 @@ def make_tiny(
             for p in model.parameters():
                 p.copy_(p.to(dtype))
         generator = torch.Generator().manual_seed(seed + 1)
-        ids = torch.randint(3, config.vocab_size, (prompt,), generator=generator).tolist()
+        ids = torch.randint(3, vocab, (prompt,), generator=generator).tolist()
+        if context:  # the rope takes the frequencies of a text so long and keeps them
+            with torch.no_grad():
+                model(torch.zeros(1, context, dtype=torch.long))
         greedy, logits, decided = evaluate(model, ids, give_up=True)
         if decided and len(set(greedy)) > 8:
             break
     else:
         raise SystemExit(f"{name}: no seed with a decided continuation")
     shutil.rmtree(folder, ignore_errors=True)
-    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    model.to(dtype).save_pretrained(
+        folder, max_shard_size=shard, save_original_format=not whole_experts
+    )
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if old_rope:
+    if add:
         path = folder / "config.json"
         data = json.loads(path.read_text())
-        del data["rope_parameters"]
-        path.write_text(json.dumps({**data, **old_rope}, indent=2, sort_keys=True) + "\n")
+        data = {key: value for key, value in data.items() if key not in drop}
+        path.write_text(json.dumps({**data, **add}, indent=2, sort_keys=True) + "\n")
     write_golden(name, ids, greedy, logits, positions)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: seed {seed}, {size} bytes, {len(set(greedy))} distinct greedy tokens")
@@ -328,7 +432,7 @@ def main():
     if args.only:
         return
     make_real(ROOT / "models/walsh-tiny-13m")
-    for name in ("walsh-ref-27m", "walsh-qwen3-16m", "walsh-qwen35-17m"):
+    for name in ("walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m", "walsh-qwen35-17m"):
         make_real(args.shared / "models" / name)
 
 

@@ -3,20 +3,28 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "arch/layer.h"
 #include "arch/rope.h"
+#include "io/checkpoint.h"
 
 namespace walsh {
 
-// A tensor of this description that a checkpoint stores as rows of a larger one: the rows
-// [first_row, first_row + rows) of `source`.
+// A tensor [rows, cols] of this description that a checkpoint may store in another way: element
+// (r, c) is element first + r * row_step + c * col_step of `source`, which has the shape `shape`. A
+// checkpoint that has a tensor of this name itself has no such source. Of every `head_dim` rows
+// (elements of a vector), the first `turned` ones are stored as pairs (0, 1), (2, 3), ..., while
+// this description has the first of all pairs before the second ones; 0: they stand as they are.
 struct TensorPart {
   std::string name, source;
-  int64_t first_row = 0, rows = 0;
+  std::vector<int64_t> shape;
+  int64_t rows = 0, cols = 0;
+  int64_t first = 0, row_step = 0, col_step = 1;
+  int64_t turned = 0, head_dim = 0;
 };
 
 struct ModelConfig {
@@ -24,9 +32,9 @@ struct ModelConfig {
   int64_t hidden = 0;  // width of the residual stream
   int64_t vocab = 0;
   int64_t max_positions = 0;
-  std::vector<RopeConfig> ropes;
-  std::string embedding;      // tensor [vocab, hidden]
-  float embedding_scale = 1;  // of its rows when they enter the stream
+  std::vector<RopeConfig> ropes;  // layers refer to them
+  std::string embedding;          // tensor [vocab, hidden]
+  float embedding_scale = 1;      // of its rows when they enter the stream
   std::vector<LayerDesc> layers;
   ActivationDesc head_input;  // with the final norm
   MatrixDesc head;            // [vocab, hidden]; its weight is the embedding if they are tied
@@ -35,6 +43,10 @@ struct ModelConfig {
   float logit_scale = 1;  // logits = cap(scale * head)
   float logit_cap = 0;    // c: logits become c tanh(logit / c); 0: they stay
   std::vector<TensorPart> parts;
+  // Names in a checkpoint of several parts, of which this is the text part; `whole` names what it
+  // is a part of.
+  std::span<const NameRule> stored_names;
+  std::string whole;
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
   std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary
@@ -62,6 +74,7 @@ struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
   // Of delta nets; query_rows with the gates of queries, mixed: what a mixer gives.
   int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
+  int64_t experts = 0, chosen = 0, expert = 0;  // their number, those of a token, width of one
 };
 LayerWidths widest(const ModelConfig& config);
 

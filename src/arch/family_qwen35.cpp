@@ -2,6 +2,8 @@
 // and keys have norms and whose heads have gates; gains stored minus one.
 #include <fmt/format.h>
 
+#include <array>
+
 #include "arch/family.h"
 
 namespace walsh {
@@ -12,6 +14,9 @@ constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr double kDefaultRopeShare = 0.25;
 
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
+
+// Layers that guess further tokens are left out.
+constexpr std::array<NameRule, 1> kStoredNames = {{{"mtp.", "", true}}};
 
 DeltaNetTraits read_delta_net(ConfigReader& reader) {
   DeltaNetTraits d;
@@ -54,10 +59,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.partial_rope = true;
   reader.only("attn_output_gate", true);
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
-  const Json* rope = reader.value("rope_parameters");
-  const bool told = reader.has("partial_rotary_factor") ||
-                    (rope != nullptr && rope->contains("partial_rotary_factor"));
-  if (!told) config.ropes.front().share = kDefaultRopeShare;
+  config.stored_names = kStoredNames;
   if (reader.value("head_dim") == nullptr)
     for (LayerTraits& layer : traits.layers)
       layer.head_dim = kDefaultHeadDim;
@@ -65,10 +67,12 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_mixers(reader, traits);
   // The type that other programs keep states in; here it is always float32.
   reader.value("mamba_ssm_dtype");
+  reader.value("mtp_num_hidden_layers");
+  reader.value("mtp_use_dedicated_embeddings");
 }
 
 }  // namespace
 
-const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read};
+const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read, {.share = kDefaultRopeShare}};
 
 }  // namespace walsh

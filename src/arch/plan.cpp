@@ -1,5 +1,7 @@
 #include "arch/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace walsh {
@@ -12,9 +14,21 @@ void add_name(const std::string& name, std::vector<std::string>& list) {
 void add_sites(const LayerDesc& layer, std::vector<Site>& sites) {
   const size_t first = sites.size();
   for (const ActivationDesc& a : layer.activations)
-    sites.push_back({a.name, a.width, a.norm.weight, {}, a.feeder});
-  for (const MatrixDesc& m : layer.matrices)
-    sites[first + static_cast<size_t>(m.input)].matrices.push_back(m.weight);
+    sites.push_back({a.name, a.width, a.norm.weight, {}, a.feeder, {}});
+  for (const MatrixDesc& m : layer.matrices) {
+    Site& site = sites[first + static_cast<size_t>(m.input)];
+    (m.plain ? site.plain : site.matrices).push_back(m.weight);
+  }
+}
+
+void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& experts) {
+  for (const MatrixDesc& m : layer.matrices) {
+    if (m.expert < 0) continue;
+    const std::string number = fmt::format(".{}.", m.expert);
+    const size_t at = m.weight.rfind(number);
+    experts[m.weight] = {m.expert,
+                         m.weight.substr(0, at) + ".*." + m.weight.substr(at + number.size())};
+  }
 }
 
 // Whatever is neither a matrix nor the norm in front of an activation.
@@ -26,6 +40,8 @@ void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
   for (const std::string* name :
        {&layer.delta_net.convolution, &layer.delta_net.rate, &layer.delta_net.bias})
     add_name(*name, vectors);
+  add_name(layer.attention.sinks, vectors);
+  add_name(layer.experts.routing.bias, vectors);
 }
 
 // Why no rotation can be folded into the residual stream; empty if it can.
@@ -97,10 +113,13 @@ ModelPlan make_plan(const ModelConfig& c) {
   for (const LayerDesc& layer : c.layers) {
     add_sites(layer, plan.sites);
     add_vectors(layer, plan.vectors);
+    add_experts(layer, plan.experts);
   }
   plan.vectors.push_back(plan.final_norm);
   plan.residual = residual_plan(c);
   plan.parts = c.parts;
+  plan.stored_names = c.stored_names;
+  plan.whole = c.whole;
   return plan;
 }
 

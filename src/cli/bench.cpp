@@ -190,20 +190,19 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   return result;
 }
 
-// Weights that one token is multiplied with, and weights of the whole model.
-uint64_t multiplied_weights(const Model& model) {
-  const auto size = [](const Linear& l) { return static_cast<uint64_t>(l.rows * l.cols); };
-  uint64_t sum = size(model.head);
-  for (const Layer& layer : model.layers) {
-    for (const Linear& linear : layer.matrices)
-      sum += size(linear);
+// Weights of the layers and the head: those that one token is multiplied with, or all.
+uint64_t weights(const Model& model, bool of_token) {
+  auto sum = static_cast<uint64_t>(model.head.rows * model.head.cols);
+  for (const LayerDesc& layer : model.config.layers) {
+    for (const MatrixDesc& m : layer.matrices)
+      if (!of_token || layer.of_one_token(m)) sum += static_cast<uint64_t>(m.rows * m.cols);
   }
   return sum;
 }
 
 uint64_t all_weights(const Model& model) {
   const uint64_t embedding = static_cast<uint64_t>(model.embedding.rows * model.embedding.cols);
-  return multiplied_weights(model) + (model.config.tied_head ? 0 : embedding);
+  return weights(model, false) + (model.config.tied_head ? 0 : embedding);
 }
 
 std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
@@ -258,7 +257,7 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   common.bpw = model.bits_per_weight();
   common.threads = pool.size();
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
-  common.macs_per_token = static_cast<double>(multiplied_weights(model));
+  common.macs_per_token = static_cast<double>(weights(model, true));
   measure_machine(model, pool, common);
   for (const Test& test : chosen_tests(options))
     results.push_back(measure(model, test, options.repetitions, common));

@@ -14,6 +14,13 @@
 
 namespace walsh {
 
+// Tensors whose names begin with `prefix` are called `replacement` + the rest; or, left out, they
+// are not seen at all.
+struct NameRule {
+  std::string_view prefix, replacement = {};
+  bool left_out = false;
+};
+
 struct TensorInfo {
   std::string name;
   std::string dtype_text;      // safetensors' name: "BF16", "I64", ...
@@ -22,6 +29,7 @@ struct TensorInfo {
   size_t shard = 0;            // its index in the checkpoint
   uint64_t offset = 0;         // in the shard
   uint64_t bytes = 0;
+  std::string stored_name = {};  // in the file, if it is another one
 
   // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.
   DType dtype() const;
@@ -60,7 +68,11 @@ class Checkpoint {
 
   // Takes another text for config.json, which the tensors contradict; `note` says how.
   void correct_config(std::string config, std::string note);
-  // What was corrected, one sentence each.
+  // Applies to every tensor the first rule that fits. Returns the number of tensors left out.
+  // Throws bad_input if two tensors get one name.
+  size_t rename(std::span<const NameRule> rules);
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
+  // What was corrected or left out, one sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

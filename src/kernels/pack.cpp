@@ -1,4 +1,5 @@
 // Repacking of stored rows into panels of 16 interleaved rows, and the activation buffers.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -207,6 +208,24 @@ ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int
       AlignedArray<float>(checked_mul(vectors, static_cast<uint64_t>(groups()), "activations"));
   sums = AlignedArray<int32_t>(
       checked_mul(vectors, static_cast<uint64_t>(cols / kUnitColumns), "activations"));
+}
+
+ActivationRows ActivationsI8::from(int64_t first) const {
+  const int64_t row = first * planes;
+  return {cols,
+          group,
+          planes,
+          q.data() + row * cols,
+          scales.data() + row * groups(),
+          sums.data() + row * (cols / kUnitColumns)};
+}
+
+void ActivationsI8::copy(int64_t to, const ActivationsI8& other, int64_t index) {
+  const int64_t words = cols / kUnitColumns;
+  const ActivationRows x = other.from(index);
+  std::copy_n(x.q, planes * cols, q.data() + to * planes * cols);
+  std::copy_n(x.scales, planes * groups(), scales.data() + to * planes * groups());
+  std::copy_n(x.sums, planes * words, sums.data() + to * planes * words);
 }
 
 }  // namespace walsh

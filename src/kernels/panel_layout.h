@@ -31,12 +31,12 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 // Columns between two flushes of the integer accumulators.
-constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
+constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationRows& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
 }
 
 // The same for a trellis from column c on: at most 128 columns, never across a column block.
-constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationsI8& x, int64_t c) {
+constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationRows& x, int64_t c) {
   const uint64_t rest = static_cast<uint64_t>(std::min<int64_t>(w.cols - c, kF32Block));
   return std::min<int64_t>(x.group, static_cast<int64_t>(std::bit_floor(rest)));
 }

@@ -43,6 +43,28 @@ void add_exit(const LayerDesc& desc, int layer, int matrix, Rows from, bool afte
   ops.back().after_attention = after_attention;
 }
 
+// The router and the shared expert read the input of the experts, so it is made once. Their results
+// meet in `branch`.
+void add_experts(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
+  const ExpertsDesc& e = desc.experts;
+  const MlpDesc& shared = desc.mlp;
+  std::vector<ForwardOp::Matmul> matmuls = {{e.router, Rows::router}};
+  if (shared.width > 0) {
+    matmuls.push_back({shared.gate, Rows::gate});
+    matmuls.push_back({shared.up, Rows::up});
+    if (e.shared_gate >= 0) matmuls.push_back({e.shared_gate, Rows::share});
+  }
+  ops.push_back(multiply(layer, desc.matrix(e.router).input, Rows::stream, std::move(matmuls)));
+  ops.push_back(of_layer(Kind::route, layer));
+  ops.push_back(of_layer(Kind::experts, layer));
+  if (shared.width > 0) {
+    ops.push_back(
+        multiply(layer, desc.matrix(shared.down).input, Rows::gate, {{shared.down, Rows::branch}}));
+  }
+  ops.push_back(of_layer(Kind::add_experts, layer));
+  ops.push_back(of_layer(Kind::add_branch, layer));
+}
+
 void add_attention(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
   const AttentionDesc& a = desc.attention;
   ops.push_back(multiply(layer, desc.matrix(a.q).input, Rows::stream,
@@ -84,6 +106,8 @@ std::array<int64_t, kRowKinds> row_widths(const ModelConfig& config) {
   set(Rows::mixer_gate, is_gated(config) ? w.mixed : 0);
   set(Rows::gate, w.mlp);
   set(Rows::up, w.mlp);
+  set(Rows::router, w.experts);
+  set(Rows::share, w.experts > 0 ? 1 : 0);
   set(Rows::logits, config.vocab);
   return widths;
 }
@@ -96,6 +120,10 @@ std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
     add_delta_net(desc, layer, ops);
   } else {
     add_attention(desc, layer, ops);
+  }
+  if (desc.experts.present()) {
+    add_experts(desc, layer, ops);
+    return ops;
   }
   ops.push_back(multiply(layer, desc.matrix(mlp.up).input, Rows::stream,
                          {{mlp.gate, Rows::gate}, {mlp.up, Rows::up}}));

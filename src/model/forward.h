@@ -26,6 +26,8 @@ enum class Rows : uint8_t {
   mixer_gate,  // of mixed
   gate,        // [mlp width]
   up,          // [mlp width]
+  router,      // [experts], the logits of the experts
+  share,       // [1], whose sigmoid multiplies what the shared expert adds
   logits       // [vocab]
 };
 inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
@@ -45,6 +47,11 @@ struct ForwardOp {
     delta_rule,   // mixed = the delta rule of channels, which changes the sequence's state
     gate_mixed,   // mixed = mixed * sigmoid(mixer_gate), or norm(mixed) * silu(mixer_gate)
     add_branch,   // stream += scale * norm(branch); without the norm if there is none
+    route,        // chooses the experts of every row by its `router`
+    experts,      // for every row and expert of it: down(function(gate) * up) of the input that
+                  // the last `multiply` made, which nothing else may change before
+    add_experts   // branch = sum of weight * expert, and of sigmoid(share) * branch where there is
+                  // a shared expert, without the sigmoid if nothing gates it
   };
   struct Matmul {
     int matrix = 0;  // of the layer, or 0: the head

@@ -123,6 +123,8 @@ class ModelLoader {
     layer.after_attention = gain(desc.after_attention);
     layer.after_mlp = gain(desc.after_mlp);
     if (desc.delta_net.present()) load_delta_net(desc.delta_net, layer.delta_net);
+    layer.sinks = vector(desc.attention.sinks, desc.attention.heads);
+    layer.choice_bias = vector(desc.experts.routing.bias, desc.experts.count);
     for (const MatrixDesc& m : desc.matrices)
       load_matrix(m, layer.inputs[static_cast<size_t>(m.input)], layer.matrices.emplace_back());
   }

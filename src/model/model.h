@@ -78,6 +78,8 @@ struct Layer {
   // Gains of its other norms; empty if there is none.
   std::vector<float> q_norm, k_norm, after_attention, after_mlp;
   DeltaNetWeights delta_net;
+  std::vector<float> sinks;        // of attention [heads], empty if there are none
+  std::vector<float> choice_bias;  // RoutingDesc::bias, empty if there is none
 
   const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const Input& input(int index) const { return inputs[static_cast<size_t>(index)]; }
@@ -129,7 +131,7 @@ class Model {
 
   uint64_t model_bytes() const;      // all tensors, as they are stored
   uint64_t bytes_per_token() const;  // weights read to decode one token
-  // Stored bits per weight of the matrices of the layers (without embedding and head).
+  // Stored bits per weight of the matrices of the layers (without embedding, head and routers).
   double bits_per_weight() const;
   // The format of most of those weights.
   std::string_view type_name() const;

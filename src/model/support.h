@@ -18,15 +18,14 @@ inline constexpr int kMostWeightSideBits = 4;
 // Whether a matrix that is stored so is rotated.
 bool is_rotated(const StoredForm& form);
 
+// Why the device cannot compute layers of this kind; empty if it can.
+std::string why_not(const ModelConfig& config, const Device& device);
 // Why options.device cannot multiply with a matrix that is stored so; empty if it can.
 std::string why_not(const StoredForm& form, const LoadOptions& options);
 // Why it cannot look up rows of an embedding that is stored so.
 std::string why_not_embedding(const StoredForm& form, const Device& device);
 // Why coded weights cannot be multiplied as the options say, whatever their format.
 std::string why_not(const LoadOptions& options);
-
-// Why it cannot compute a layer, whatever its weights are stored as.
-std::string why_not(const LayerDesc& layer, const Device& device);
 
 // Throws usage naming tensor and reason, or the option, where one of these says no to a tensor of
 // the model. Tensors that are missing are left to the loader.

@@ -19,7 +19,7 @@ class CandidatesTest : public testing::Test {
     const CandidateTensor& t = candidates.tensors()[tensor];
     std::vector<float> a(t.weights()), b(t.weights());
     decode_rows(plain.load(t.name), 0, t.rows, a.data());
-    decode_rows(candidates.decoded(tensor, candidate), 0, t.rows, b.data());
+    decode_rows(candidates.decoded(t.name, candidate), 0, t.rows, b.data());
     double error = 0, norm = 0;
     for (size_t i = 0; i < a.size(); ++i) {
       error += (a[i] - b[i]) * (a[i] - b[i]);

@@ -12,7 +12,7 @@ using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 
 }  // namespace
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+void matmul_trellis(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate) {
   MatmulVnni::run_trellis<TrellisDecoder>(
       VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));

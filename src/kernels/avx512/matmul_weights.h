@@ -23,7 +23,7 @@ namespace {  // compiled with and without VBMI: never to be merged
 // The arguments, and the numbers that would cost a division in the inner loops.
 struct VnniCall {
   const PanelMatrix& w;
-  const ActivationsI8& x;
+  const ActivationRows& x;
   int64_t m;
   float* y;
   int64_t ldy, panel_begin, panel_end;
@@ -32,7 +32,7 @@ struct VnniCall {
   int x_shift;
   float unit;
 
-  VnniCall(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
+  VnniCall(const PanelMatrix& matrix, const ActivationRows& input, int64_t tokens, float* output,
            int64_t output_stride, int64_t first, int64_t last, bool add)
       : w(matrix),
         x(input),
@@ -53,12 +53,12 @@ struct VnniCall {
     if (w.product) return w.product->unit;
     return w.trellis ? w.trellis->unit : w.code->unit;
   }
-  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
+  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q + vector * x.cols; }
   WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
-    return x.scales.data()[vector * x_groups + (col >> x_shift)];
+    return x.scales[vector * x_groups + (col >> x_shift)];
   }
   WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
-    const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
+    const int32_t* s = x.sums + (vector * x.cols + col) / kUnitColumns;
     if (columns == 128) return s[0] + s[1] + s[2] + s[3];
     int32_t sum = 0;
     for (int64_t i = 0; i < columns / kUnitColumns; ++i)

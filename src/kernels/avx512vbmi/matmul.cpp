@@ -23,7 +23,7 @@ class PermuteLookup {
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+void matmul_i8(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);

@@ -5,7 +5,7 @@
 
 namespace walsh::avx512vbmi {
 
-void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+void matmul_trellis(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate) {
   avx512::MatmulVnni::run_trellis<TrellisDecoder>(
       avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));

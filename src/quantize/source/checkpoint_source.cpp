@@ -1,18 +1,63 @@
 #include "quantize/source/checkpoint_source.h"
 
 #include <cstring>
+#include <set>
+#include <string_view>
+#include <vector>
 
 #include "arch/plan.h"
+#include "base/aligned.h"
 #include "quantize/source/fold.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
+// Rows are what a part counts: elements of a vector.
+int64_t rows_of(const Tensor& tensor) {
+  return tensor.rows == 1 ? tensor.cols : tensor.rows;
+}
+
+// The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
+Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
+  const int64_t rows = rows_of(tensor);
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+  auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t in_head = row % head_dim;
+    int64_t from = row;
+    if (in_head < turned) {
+      const int64_t half = turned / 2;
+      from += in_head < half ? in_head : in_head - turned + 1;
+    }
+    std::memcpy(memory->data() + static_cast<size_t>(row) * row_bytes,
+                tensor.data.data() + static_cast<size_t>(from) * row_bytes, row_bytes);
+  }
+  Tensor result = tensor;
+  result.data = *memory;
+  result.owner = std::move(memory);
+  return result;
+}
+
+// What the note says of tensors that no text needs.
+std::string left_out(const ModelPlan& plan, size_t tensors) {
+  if (plan.whole.empty())
+    return std::to_string(tensors) + " tensors that no text needs are left out";
+  return "the text part of a " + plan.whole + " is read, " + std::to_string(tensors) +
+         " tensors of its other parts are left out";
+}
+
 bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
   const auto x = checkpoint.data(a), y = checkpoint.data(b);
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
 }
 
 }  // namespace
@@ -21,6 +66,11 @@ Checkpoint open_checkpoint(const std::string& path) {
   Checkpoint checkpoint = Checkpoint::open(path);
   const std::string where = path + "/config.json";
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
+  if (!plan.stored_names.empty()) {
+    const size_t others = checkpoint.rename(plan.stored_names);
+    if (others > 0 || !plan.whole.empty())
+      checkpoint.add_note(path + ": " + left_out(plan, others));
+  }
   const bool tied = plan.head.empty();
   const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
   const TensorInfo* embedding = checkpoint.find(plan.embedding);
@@ -35,7 +85,13 @@ Checkpoint open_checkpoint(const std::string& path) {
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts)
     : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {
+  std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
   for (const TensorPart& part : parts) {
+    if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
+      apart.insert(part.source);
+  }
+  for (const TensorPart& part : parts) {
+    if (apart.contains(part.source)) continue;
     parts_[part.name] = part;
     split_[part.source].push_back(part.name);
   }
@@ -97,23 +153,41 @@ Tensor CheckpointSource::whole(const TensorInfo& info) const {
   return tensor;
 }
 
+Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) const {
+  if (info.shape != part.shape) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "shape is " + shape_text(info.shape) + ", expected " + shape_text(part.shape));
+  }
+  Tensor tensor;
+  tensor.format = &dense_format(info.dtype());
+  tensor.rows = part.rows;
+  tensor.cols = part.cols;
+  const size_t size = dtype_size(info.dtype());
+  const std::span<const std::byte> stored =
+      checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
+  const size_t bytes = static_cast<size_t>(part.rows * part.cols) * size;
+  if (part.col_step == 1 && (part.row_step == part.cols || part.rows == 1)) {
+    tensor.data = stored.first(bytes);
+    tensor.owner = checkpoint_;
+    return part.turned == 0 ? tensor : separate_pairs(tensor, part.turned, part.head_dim);
+  }
+  auto copy = std::make_shared<AlignedArray<std::byte>>(bytes);
+  std::byte* to = copy->data();
+  for (int64_t r = 0; r < part.rows; ++r) {
+    for (int64_t c = 0; c < part.cols; ++c, to += size) {
+      const auto at = static_cast<size_t>(r * part.row_step + c * part.col_step) * size;
+      std::memcpy(to, stored.data() + at, size);
+    }
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = copy;
+  return tensor;
+}
+
 Tensor CheckpointSource::load(const std::string& name) {
   const TensorInfo& info = find(name);
-  Tensor tensor = whole(info);
   const auto found = parts_.find(name);
-  if (found == parts_.end()) return tensor;
-  const TensorPart& part = found->second;
-  const TensorPart& last = parts_.at(split_.at(part.source).back());
-  if (tensor.rows != last.first_row + last.rows) {
-    throw Error(ErrorCode::bad_input, info.where(),
-                "found " + std::to_string(tensor.rows) + " rows, expected " +
-                    std::to_string(last.first_row + last.rows));
-  }
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(tensor.rows);
-  tensor.data = tensor.data.subspan(static_cast<size_t>(part.first_row) * row_bytes,
-                                    static_cast<size_t>(part.rows) * row_bytes);
-  tensor.rows = part.rows;
-  return tensor;
+  return found == parts_.end() ? whole(info) : part(info, found->second);
 }
 
 void CheckpointSource::release(const std::string& name) {

@@ -13,13 +13,14 @@ namespace walsh {
 
 // A checkpoint folder whose config.json is true to its tensors: where it ties the output head to
 // the embedding, but the checkpoint holds both with different values, the head is one of its own,
-// as for transformers 5; a note says so. Throws as Checkpoint::open and parse_config.
+// as for transformers 5; a note says so. Of a model of several parts the text part, with another
+// note. Throws as Checkpoint::open and parse_config.
 Checkpoint open_checkpoint(const std::string& path);
 
 class CheckpointSource : public WeightSource {
  public:
-  // `parts`: tensors of the model that the checkpoint stores as rows of larger ones, which are not
-  // seen themselves.
+  // `parts`: tensors of the model that the checkpoint may store in another way: what they are
+  // stored in is not seen itself then.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts);
   // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder);
@@ -44,6 +45,8 @@ class CheckpointSource : public WeightSource {
  private:
   const TensorInfo& find(const std::string& name) const;
   Tensor whole(const TensorInfo& info) const;
+  // Throws bad_input if the tensor has not the shape that the part expects.
+  Tensor part(const TensorInfo& info, const TensorPart& part) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part

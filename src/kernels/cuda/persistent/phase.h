@@ -30,8 +30,9 @@ struct AttentionPhase {
   const float* v = nullptr;
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
-  const float* cos = nullptr;  // [positions][head_dim / 2]
+  const float* cos = nullptr;  // [positions][head_dim / 2], or null: nothing is rotated
   const float* sin = nullptr;
+  const float* q_scale = nullptr;  // [positions] or null
   float* out = nullptr;
   float* exchange = nullptr;  // `out` for other blocks
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]

@@ -265,7 +265,8 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   const KvPool& pool = *call.cache;
   if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
   detail::cache_view(call);  // refuses what no kernel reads
-  if (turned_pairs(rope, pool.head_dim) != pool.head_dim / 2 || call.logit_cap != 0) return false;
+  const int turned = turned_pairs(rope, pool.head_dim);
+  if ((turned != 0 && turned != pool.head_dim / 2) || call.logit_cap != 0) return false;
   AttentionPhase a;
   a.keys = pool.keys.as<uint16_t>();
   a.values = pool.values.as<uint16_t>();
@@ -273,6 +274,7 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.k_norm = rope.k_norm;
   a.cos = rope.cos;
   a.sin = rope.sin;
+  a.q_scale = rope.q_scale;
   a.out = call.out;
   a.partials = scratch.partials();
   a.arrived = scratch.arrived();

@@ -52,7 +52,7 @@ class PersistentProgram {
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
   // rope_and_store() and attend_decode() of one row, whose queries stay as they are. False for
-  // heads of other sizes than 64 and 128, those that are not rotated wholly, and a cap of logits.
+  // heads of other sizes than 64 and 128, those of which a part is rotated, and a cap of logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention,
               const AttentionScratch& scratch);
 
