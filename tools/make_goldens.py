@@ -93,6 +93,7 @@ def tiny_configs():
     yield from gemma2_configs()
     yield from phi3_configs()
     yield from qwen35_configs()
+    yield from qwen_hybrid_expert_configs()
     yield from expert_configs()
     yield from dense_configs()
 
@@ -283,6 +284,42 @@ def qwen35_configs():
         tie_word_embeddings=True,
         rope_parameters={**rope, "partial_rotary_factor": 1.0},
     ), dict(prompt=1000, gain=0.0, positions=[0, 30, 31, 32, 62, 63, 64, 126, 999])
+
+
+def qwen_hybrid_expert_configs():
+    """Recurrent layers with experts."""
+    shape = {
+        **SHAPE,
+        "head_dim": 32,
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": dict(
+            rope_theta=10000.0, rope_type="default", partial_rotary_factor=0.25
+        ),
+    }
+    kinds = (
+        ("qwen3-next", transformers.Qwen3NextConfig, {}),
+        ("qwen35-moe", transformers.Qwen3_5MoeTextConfig, {"intermediate_size": None}),
+    )
+    for name, kind, without in kinds:
+        own = {key: value for key, value in shape.items() if key not in without}
+        yield f"{name}-tiny", kind(**own, tie_word_embeddings=True), dict(gain=0.0)
+        odd = dict(num_experts=5, num_experts_per_tok=3, linear_num_value_heads=2)
+        yield f"{name}-odd-tiny", kind(
+            **{**own, **odd, "linear_conv_kernel_dim": 3}, attention_bias=True
+        ), dict(gain=0.0, whole_experts=True)
+        wide = dict(linear_num_key_heads=1, linear_num_value_heads=3, linear_key_head_dim=32)
+        if not without:
+            wide |= dict(norm_topk_prob=False, mlp_only_layers=[1])
+        yield f"{name}-wide-tiny", kind(**{**own, **wide}), dict(gain=0.0, prompt=40)
 
 
 def randomize(model, seed, embedding=0.25, gain=1.0):

@@ -66,7 +66,7 @@ DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
   traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
   LayerTraits layer;
-  layer.intermediate = reader.integer("intermediate_size", 1, kMaxWidth);
+  layer.intermediate = reader.integer_or("intermediate_size", 0, 1, kMaxWidth);
   layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
   layer.kv_heads = reader.integer_or("num_key_value_heads", layer.heads, 1, kMaxHeads);
   layer.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
@@ -115,6 +115,8 @@ void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorCode::bad_input, reader.where(), reason);
   };
+  if (layer.intermediate == 0 && !layer.experts)
+    reader.refuse("intermediate_size", "expected the width of the MLP");
   if (layer.head_dim == 0)
     reader.refuse("hidden_size", "not a multiple of num_attention_heads, and no head_dim");
   if (layer.heads % layer.kv_heads != 0) {

@@ -20,11 +20,19 @@ namespace walsh {
 // (elements of a vector), the first `turned` ones are stored as pairs (0, 1), (2, 3), ..., while
 // this description has the first of all pairs before the second ones; 0: they stand as they are.
 struct TensorPart {
+  // `count` times `rows` rows, the first of them at row `first`, one group `step` rows behind the
+  // other.
+  struct RowGroups {
+    int64_t first = 0, rows = 0, step = 0, count = 0;
+  };
+
   std::string name, source;
   std::vector<int64_t> shape;
   int64_t rows = 0, cols = 0;
   int64_t first = 0, row_step = 0, col_step = 1;
   int64_t turned = 0, head_dim = 0;
+  // Instead of `first` and the steps, for whole rows of a matrix: these, one behind the other.
+  std::vector<RowGroups> groups = {};
 };
 
 struct ModelConfig {

@@ -156,6 +156,25 @@ class LayerBuilder {
     // The norm in front of it has one gain for all heads, so that no feeder can be scaled.
     const int gated = activation("o", d.value_width(), {}, Basis::own);
     d.o = matrix(names_.delta_o, false, config_.hidden, gated, Basis::residual);
+    if (!names_.delta_qkvz.empty()) describe_delta_parts(d);
+  }
+
+  // For each key head the rows of its query, its key, the values and the gates; b and a likewise.
+  void describe_delta_parts(const DeltaNetDesc& d) {
+    const int64_t heads = d.key_heads, group = d.group();
+    const int64_t key = d.key_dim, value = group * d.value_dim, step = 2 * (key + value);
+    const auto add = [&](int matrix, std::string_view source, int64_t rows,
+                         std::vector<TensorPart::RowGroups> groups) {
+      const MatrixDesc& m = layer_.matrix(matrix);
+      TensorPart part{m.weight, weight(source), {rows, m.cols}, m.rows, m.cols};
+      part.groups = std::move(groups);
+      config_.parts.push_back(std::move(part));
+    };
+    add(d.qkv, names_.delta_qkvz, heads * step,
+        {{0, key, step, heads}, {key, key, step, heads}, {2 * key, value, step, heads}});
+    add(d.z, names_.delta_qkvz, heads * step, {{2 * key + value, value, step, heads}});
+    add(d.b, names_.delta_ba, 2 * d.value_heads, {{0, group, 2 * group, heads}});
+    add(d.a, names_.delta_ba, 2 * d.value_heads, {{group, group, 2 * group, heads}});
   }
 
   void add_feed_forward() {

@@ -31,6 +31,8 @@ struct TensorNames {
   std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
   std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
   std::string_view convolution = "linear_attn.conv1d";
+  // Where a checkpoint has the first two in one tensor, key head after key head, and b and a so.
+  std::string_view delta_qkvz = "", delta_ba = "";
   std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // Where a checkpoint has q, k and v, or gate and up, below each other in one tensor.
   std::string_view qkv = "", gate_up = "";

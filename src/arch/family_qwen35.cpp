@@ -1,5 +1,6 @@
-// Qwen 3.5, its text part: gated delta nets with an attention layer every few layers, whose queries
-// and keys have norms and whose heads have gates; gains stored minus one.
+// Qwen 3.5, its text part, and Qwen3-Next: gated delta nets with an attention layer every few
+// layers, whose queries and keys have norms and whose heads have gates; gains stored minus one.
+// There may be experts.
 #include <fmt/format.h>
 
 #include <array>
@@ -11,9 +12,8 @@ namespace {
 
 // transformers' defaults for absent keys.
 constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
-constexpr double kDefaultRopeShare = 0.25;
-
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
+constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
 // Layers that guess further tokens are left out.
 constexpr std::array<NameRule, 1> kStoredNames = {{{"mtp.", "", true}}};
@@ -52,7 +52,17 @@ void read_mixers(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+// Beside those that the router chooses every token has one more, which a sigmoid gates.
+void read_experts(ConfigReader& reader, DecoderTraits& traits) {
+  read_expert_counts(reader, "moe_intermediate_size", traits);
+  read_dense_layers(reader, traits);
+  traits.experts.gated_shared = true;
+  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxWidth);
+  for (LayerTraits& layer : traits.layers)
+    layer.shared = shared;
+}
+
+void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.gain_offset = 1;
   traits.qk_norm = true;
   traits.attention_gate = true;
@@ -71,8 +81,24 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   reader.value("mtp_use_dedicated_embeddings");
 }
 
+void read_qwen35_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_qwen35(reader, traits, config);
+  read_experts(reader, traits);
+}
+
+void read_qwen3_next(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_qwen35_moe(reader, traits, config);
+  traits.names.delta_qkvz = "linear_attn.in_proj_qkvz";
+  traits.names.delta_ba = "linear_attn.in_proj_ba";
+  traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", true);
+}
+
+constexpr RopeDefaults kRope = {.share = 0.25};
+
 }  // namespace
 
-const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read, {.share = kDefaultRopeShare}};
+const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen35, kRope};
+const Family kQwen35Moe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen35_moe, kRope};
+const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, kRope};
 
 }  // namespace walsh

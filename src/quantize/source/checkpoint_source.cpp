@@ -39,6 +39,23 @@ Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
   return result;
 }
 
+// The rows of a part that is groups of them.
+void gather_rows(std::span<const std::byte> stored, const TensorPart& part, size_t size,
+                 Tensor& tensor) {
+  const size_t row = static_cast<size_t>(part.cols) * size;
+  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(part.rows) * row);
+  std::byte* to = copy->data();
+  for (const TensorPart::RowGroups& groups : part.groups) {
+    const size_t bytes = static_cast<size_t>(groups.rows) * row;
+    for (int64_t i = 0; i < groups.count; ++i, to += bytes) {
+      const auto at = static_cast<size_t>(groups.first + i * groups.step) * row;
+      std::memcpy(to, stored.data() + at, bytes);
+    }
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = copy;
+}
+
 // What the note says of tensors that no text needs.
 std::string left_out(const ModelPlan& plan, size_t tensors) {
   if (plan.whole.empty())
@@ -163,6 +180,10 @@ Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) co
   tensor.rows = part.rows;
   tensor.cols = part.cols;
   const size_t size = dtype_size(info.dtype());
+  if (!part.groups.empty()) {
+    gather_rows(checkpoint_->data(info), part, size, tensor);
+    return tensor;
+  }
   const std::span<const std::byte> stored =
       checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
   const size_t bytes = static_cast<size_t>(part.rows * part.cols) * size;
