@@ -18,6 +18,7 @@ import shutil
 import torch
 import transformers
 from golden_dense import dense_configs
+from golden_experts import expert_configs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -96,91 +97,6 @@ def tiny_configs():
     yield from qwen_hybrid_expert_configs()
     yield from expert_configs()
     yield from dense_configs()
-
-
-def yarn():
-    return dict(
-        rope_theta=10000.0,
-        rope_type="yarn",
-        factor=4.0,
-        beta_fast=32.0,
-        beta_slow=1.0,
-        truncate=False,
-        original_max_position_embeddings=32,
-    )
-
-
-def expert_configs():
-    """Mixtures of experts. Tokens are few, so that shapes stay small with many experts."""
-    rope = dict(rope_theta=10000.0, rope_type="default")
-    shape = {**SHAPE, "num_hidden_layers": 2, "num_experts_per_tok": 2, "rope_parameters": rope}
-    qwen3 = {**shape, "head_dim": 24, "moe_intermediate_size": 48, "tie_word_embeddings": True}
-    yield "qwen3-moe-tiny", transformers.Qwen3MoeConfig(
-        **{**qwen3, "num_experts_per_tok": 3}, num_experts=8, norm_topk_prob=True
-    ), dict(whole_experts=True)
-    yield "qwen3-moe-mixed-tiny", transformers.Qwen3MoeConfig(
-        **{**qwen3, "num_hidden_layers": 3},
-        num_experts=5,
-        norm_topk_prob=False,
-        attention_bias=True,
-        mlp_only_layers=[1],
-    ), {}
-    yield "qwen2-moe-tiny", transformers.Qwen2MoeConfig(
-        **shape,
-        moe_intermediate_size=40,
-        shared_expert_intermediate_size=72,
-        num_experts=6,
-        norm_topk_prob=False,
-        tie_word_embeddings=False,
-    ), {}
-    yield "qwen2-moe-step-tiny", transformers.Qwen2MoeConfig(
-        **{**shape, "num_hidden_layers": 3},
-        moe_intermediate_size=32,
-        shared_expert_intermediate_size=32,
-        num_experts=4,
-        norm_topk_prob=True,
-        decoder_sparse_step=2,
-        use_sliding_window=True,
-        sliding_window=9,
-        max_window_layers=2,
-        tie_word_embeddings=True,
-    ), {}
-    yield "mixtral-tiny", transformers.MixtralConfig(
-        **{**shape, "intermediate_size": 56}, num_local_experts=4, sliding_window=21
-    ), {}
-    yield "olmoe-tiny", transformers.OlmoeConfig(
-        **{**shape, "intermediate_size": 40}, num_experts=6, norm_topk_prob=False
-    ), {}
-    yield "granitemoe-tiny", transformers.GraniteMoeConfig(
-        **{**shape, "intermediate_size": 40},
-        num_local_experts=5,
-        embedding_multiplier=6.0,
-        logits_scaling=2.0,
-        residual_multiplier=0.6,
-        attention_multiplier=0.2,
-        tie_word_embeddings=True,
-    ), {}
-    yield "gpt-oss-tiny", transformers.GptOssConfig(
-        **{**shape, "num_hidden_layers": 2, "intermediate_size": 40, "rope_parameters": yarn()},
-        head_dim=24,
-        num_local_experts=4,
-        sliding_window=12,
-        swiglu_limit=1.5,
-    ), {}
-    yield "glm4-moe-tiny", transformers.Glm4MoeConfig(
-        **{**shape, "num_hidden_layers": 2, "num_experts_per_tok": 3},
-        head_dim=32,
-        moe_intermediate_size=32,
-        n_routed_experts=8,
-        n_shared_experts=2,
-        n_group=4,
-        topk_group=2,
-        routed_scaling_factor=1.8,
-        first_k_dense_replace=1,
-        use_qk_norm=True,
-        attention_bias=True,
-        partial_rotary_factor=0.5,
-    ), {}
 
 
 def gemma2_configs():
@@ -347,6 +263,9 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def evaluate(model, prompt, give_up=False):

@@ -1,6 +1,6 @@
 // GPT-OSS: experts with biases and clamped gates, attention with sinks and, in every second layer,
-// a window. Checkpoints store the experts in MXFP4 (io of quantize/source), or all of a layer in
-// one tensor whose gates and ups alternate.
+// a window. Checkpoints have all experts of a layer in one tensor, whose gates and ups alternate,
+// as it is or in MXFP4.
 #include "arch/family.h"
 
 namespace walsh {
@@ -30,7 +30,12 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
       traits.layers[i].window = window;
   }
   read_expert_counts(reader, "intermediate_size", traits);
-  reader.value("experts_per_token");  // num_experts_per_tok by another name
+  const Json* coded = reader.value("quantization_config");
+  if (coded != nullptr && (!coded->is_object() || coded->value("quant_method", Json()) != "mxfp4"))
+    reader.refuse("quantization_config", "not supported, expected the method 'mxfp4'");
+  // Said by other keys as well.
+  for (const char* key : {"experts_per_token", "initial_context_length"})
+    reader.value(key);
   traits.experts.router_bias = traits.experts.bias = true;
   traits.experts.order = ExpertOrder::interleaved;
 }

@@ -11,13 +11,15 @@ namespace {
 struct Kept {
   const char *keys, *values;
   int64_t window;
+  const char* shape = "tiny";
 };
 
 class RaggedBatch : public testing::TestWithParam<Kept> {};
 
 TEST_P(RaggedBatch, GivesEverySequenceWhatItGetsAlone) {
   ThreadPool pool(2);
-  SyntheticSource source("tiny", {&get_format("tq3"), &get_format("f16"), &get_format("f16")});
+  SyntheticSource source(GetParam().shape,
+                         {&get_format("tq3"), &get_format("f16"), &get_format("f16")});
   LoadOptions load;
   load.pool = &pool;
   load.cache = {&get_cache_type(GetParam().keys), &get_cache_type(GetParam().values),
@@ -66,7 +68,8 @@ TEST(RaggedBatchOfRecurrentModel, GivesEverySequenceWhatItGetsAlone) {
 INSTANTIATE_TEST_SUITE_P(CacheTypes, RaggedBatch,
                          testing::Values(Kept{"f16", "f16", 32}, Kept{"tq3_0", "tq3_0", 32},
                                          Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 100},
-                                         Kept{"q4_0", "f16", 0}));
+                                         Kept{"q4_0", "f16", 0},
+                                         Kept{"f16", "f16", 32, "tiny-moe"}));
 
 }  // namespace
 }  // namespace walsh

@@ -1,5 +1,6 @@
 #include "quantize/source/checkpoint_source.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "arch/plan.h"
 #include "base/aligned.h"
 #include "quantize/source/fold.h"
+#include "quantize/source/mxfp4.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -107,10 +109,19 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
     if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
       apart.insert(part.source);
   }
-  for (const TensorPart& part : parts) {
+  for (TensorPart part : parts) {
     if (apart.contains(part.source)) continue;
-    parts_[part.name] = part;
+    // Experts that are coded in MXFP4 have other tensors in place of the plain one.
+    const std::string codes = part.source + "_blocks", scales = part.source + "_scales";
+    const bool turned = part.shape.size() == 3 && part.col_step == part.shape[2];
+    if (turned && checkpoint_->find(part.source) == nullptr &&
+        checkpoint_->find(codes) != nullptr) {
+      scales_[codes] = scales;
+      split_[scales];  // is not seen itself
+      part.source = codes;
+    }
     split_[part.source].push_back(part.name);
+    parts_[part.name] = std::move(part);
   }
 }
 
@@ -148,7 +159,8 @@ const TensorInfo& CheckpointSource::find(const std::string& name) const {
 }
 
 const Format& CheckpointSource::format_of(const std::string& name) const {
-  return dense_format(find(name).dtype());
+  const TensorInfo& info = find(name);
+  return dense_format(scales_.contains(info.name) ? DType::bf16 : info.dtype());
 }
 
 Tensor CheckpointSource::whole(const TensorInfo& info) const {
@@ -205,10 +217,47 @@ Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) co
   return tensor;
 }
 
+// Of a tensor [experts, cols, rows in turn] that is coded as [experts, rows in turn, cols].
+Tensor CheckpointSource::coded_part(const TensorInfo& codes, const TensorPart& part) const {
+  const std::string& name = scales_.at(codes.name);
+  const TensorInfo* scales = checkpoint_->find(name);
+  if (scales == nullptr) {
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+                "the checkpoint lacks this tensor, the scales of " + codes.name);
+  }
+  const int64_t experts = part.shape[0], cols = part.shape[1], rows = part.shape[2];
+  const int64_t blocks = (cols + kMxfp4Block - 1) / kMxfp4Block;
+  const auto expect = [](const TensorInfo& info, const std::vector<int64_t>& shape) {
+    if (info.shape == shape && info.dtype_text == "U8") return;
+    throw Error(ErrorCode::bad_input, info.where(),
+                "found " + info.dtype_text + " " + shape_text(info.shape) + ", expected U8 " +
+                    shape_text(shape));
+  };
+  expect(codes, {experts, rows, blocks, kMxfp4BlockBytes});
+  expect(*scales, {experts, rows, blocks});
+  auto values = std::make_shared<std::vector<uint16_t>>(static_cast<size_t>(part.rows * cols));
+  std::vector<uint16_t> row(static_cast<size_t>(blocks * kMxfp4Block));
+  const int64_t expert = part.first / (cols * rows), first = part.first % rows;
+  for (int64_t r = 0; r < part.rows; ++r) {
+    const auto block = static_cast<size_t>((expert * rows + first + r * part.row_step) * blocks);
+    decode_mxfp4(checkpoint_->data(codes).data() + block * kMxfp4BlockBytes,
+                 checkpoint_->data(*scales).data() + block, blocks * kMxfp4Block, row.data());
+    std::copy_n(row.begin(), cols, values->begin() + r * cols);
+  }
+  Tensor tensor;
+  tensor.format = &dense_format(DType::bf16);
+  tensor.rows = part.rows;
+  tensor.cols = part.cols;
+  tensor.data = std::as_bytes(std::span<const uint16_t>(*values));
+  tensor.owner = std::move(values);
+  return tensor;
+}
+
 Tensor CheckpointSource::load(const std::string& name) {
   const TensorInfo& info = find(name);
   const auto found = parts_.find(name);
-  return found == parts_.end() ? whole(info) : part(info, found->second);
+  if (found == parts_.end()) return whole(info);
+  return scales_.contains(info.name) ? coded_part(info, found->second) : part(info, found->second);
 }
 
 void CheckpointSource::release(const std::string& name) {

@@ -47,10 +47,12 @@ class CheckpointSource : public WeightSource {
   Tensor whole(const TensorInfo& info) const;
   // Throws bad_input if the tensor has not the shape that the part expects.
   Tensor part(const TensorInfo& info, const TensorPart& part) const;
+  Tensor coded_part(const TensorInfo& codes, const TensorPart& part) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
   std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
+  std::map<std::string, std::string> scales_;  // of sources in MXFP4, by the name of the codes
 };
 
 }  // namespace walsh
