@@ -117,7 +117,7 @@ def llama_like_configs():
     )
     yield "granitemoe-tiny", hf.GraniteMoeConfig(
         **shape(intermediate_size=40), **granite, num_local_experts=5, tie_word_embeddings=True
-    ), {}
+    ), dict(embedding=0.03)
     yield "granitemoe-three-tiny", hf.GraniteMoeConfig(
         **shape(intermediate_size=24, num_experts_per_tok=3, num_key_value_heads=4),
         **{**granite, "residual_multiplier": 1.3, "embedding_multiplier": 3.0},
