@@ -21,7 +21,8 @@ Json qwen35() {
     "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4,
     "linear_key_head_dim": 16, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
     "linear_num_value_heads": 6, "tie_word_embeddings": true, "attn_output_gate": true,
-    "mamba_ssm_dtype": "float32", "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"}})");
+    "mamba_ssm_dtype": "float32",
+    "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"}})");
 }
 
 ModelConfig parse(const Json& json) {

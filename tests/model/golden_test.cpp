@@ -48,7 +48,8 @@ std::vector<Case> cases() {
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
   for (const char* model :
-       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m", "walsh-qwen35-17m"}) {
+       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m",
+        "walsh-qwen35-17m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 2});
   }
