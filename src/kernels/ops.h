@@ -58,39 +58,21 @@ struct PanelMatrix {
 // Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
 PanelMatrix pack_panels(const Tensor& tensor, int pass);
 
-// Some of the vectors of ActivationsI8, as a matmul reads them: m of `cols` values, each `planes`
-// int8 planes.
+// Quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
 //   x[t][c] ~ sum over planes p of scale[t*planes+p][c / group] * q[t*planes+p][c]
 // Rows of q beyond a vector's own length are zero up to cols. A second plane holds the rounding
 // residual of the first (scale / 254), about 15 bits together.
-struct ActivationRows {
-  int64_t cols = 0;
-  int group = kActivationGroup;
-  int planes = 1;
-  const int8_t* q = nullptr;      // [m * planes][cols]
-  const float* scales = nullptr;  // [m * planes][cols / group, rounded up]
-  const int32_t* sums = nullptr;  // [m * planes][cols / 32]: sums of q over 32 columns
-
-  int64_t groups() const { return (cols + group - 1) / group; }
-};
-
-// Memory for up to max_m of them.
 struct ActivationsI8 {
   int64_t cols = 0;
   int group = kActivationGroup;
   int planes = 1;
   AlignedArray<int8_t> q;      // [m * planes][cols]
   AlignedArray<float> scales;  // [m * planes][cols / group, rounded up]
-  AlignedArray<int32_t> sums;  // [m * planes][cols / 32]
+  AlignedArray<int32_t> sums;  // [m * planes][cols / 32]: sums of q over 32 columns
 
   ActivationsI8() = default;
   ActivationsI8(int64_t max_m, int64_t cols, int group, int planes);
   int64_t groups() const { return (cols + group - 1) / group; }
-  // The vectors from number `first` on.
-  ActivationRows from(int64_t first) const;
-  operator ActivationRows() const { return from(0); }
-  // Makes vector `to` what vector `index` of `other` is, which has the same shape.
-  void copy(int64_t to, const ActivationsI8& other, int64_t index);
 };
 
 // How products of queries and keys become logits: x = scale * product, then cap * tanh(x / cap)
@@ -182,7 +164,7 @@ struct Ops {
   // Trellis: y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale of
   // row and block), i over at most 128 columns of one block; in the end y = y * (scale of the row *
   // unit) (or y * unit).
-  void (*matmul_i8)(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+  void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate);
   // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path. Products of
   // the decoded weights (scale * level + offset) in column order by fma, summed over blocks of 128
@@ -194,7 +176,7 @@ struct Ops {
   // most V * step * |scale * unit * x_scale| per group; y = fma(sum, (scale * unit) * (x_scale *
   // step), y) in column order, from 0 or from y when `accumulate`. Every instruction set gives the
   // same bits.
-  void (*matmul_lookup)(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y,
+  void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
   // [row_begin, row_end).

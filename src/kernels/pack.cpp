@@ -1,5 +1,4 @@
 // Repacking of stored rows into panels of 16 interleaved rows, and the activation buffers.
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -85,11 +84,24 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
+// Whether a code of one product per step is of the kind that formats/format.h describes.
+bool known_hash(const TrellisCode& code) {
+  if (code.rule == TrellisRule::bytes) return code.multiplier >> 16 == (code.multiplier & 0xffffu);
+  for (int i = 0; i < 64; ++i) {
+    if (code.table[i] != -code.table[127 - i]) return false;
+  }
+  return true;
+}
+
 // The decoders of the kernels know levels and pairs that are symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
   const bool shape =
       code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});
-  if (shape && (code.values == 1 ? symmetric_levels(code) : pairs_of_magnitudes(code))) return;
+  if (shape && (code.rule != TrellisRule::table ? known_hash(code)
+                : code.values == 1              ? symmetric_levels(code)
+                                                : pairs_of_magnitudes(code))) {
+    return;
+  }
   throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
 }
 
@@ -208,24 +220,6 @@ ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int
       AlignedArray<float>(checked_mul(vectors, static_cast<uint64_t>(groups()), "activations"));
   sums = AlignedArray<int32_t>(
       checked_mul(vectors, static_cast<uint64_t>(cols / kUnitColumns), "activations"));
-}
-
-ActivationRows ActivationsI8::from(int64_t first) const {
-  const int64_t row = first * planes;
-  return {cols,
-          group,
-          planes,
-          q.data() + row * cols,
-          scales.data() + row * groups(),
-          sums.data() + row * (cols / kUnitColumns)};
-}
-
-void ActivationsI8::copy(int64_t to, const ActivationsI8& other, int64_t index) {
-  const int64_t words = cols / kUnitColumns;
-  const ActivationRows x = other.from(index);
-  std::copy_n(x.q, planes * cols, q.data() + to * planes * cols);
-  std::copy_n(x.scales, planes * groups(), scales.data() + to * planes * groups());
-  std::copy_n(x.sums, planes * words, sums.data() + to * planes * words);
 }
 
 }  // namespace walsh

@@ -83,6 +83,7 @@ void ExpertSlots::group(std::span<const ChosenExpert> choices, int64_t chosen, i
   first.assign(static_cast<size_t>(experts) + 1, 0);
   row.resize(choices.size());
   slot.resize(choices.size());
+  expert.resize(choices.size());
   for (const ChosenExpert& choice : choices)
     ++first[static_cast<size_t>(choice.expert) + 1];
   for (size_t e = 0; e < static_cast<size_t>(experts); ++e)
@@ -92,6 +93,7 @@ void ExpertSlots::group(std::span<const ChosenExpert> choices, int64_t chosen, i
     const int64_t place = next[static_cast<size_t>(choices[i].expert)]++;
     slot[i] = place;
     row[static_cast<size_t>(place)] = static_cast<int64_t>(i) / chosen;
+    expert[static_cast<size_t>(place)] = choices[i].expert;
   }
 }
 

@@ -24,9 +24,10 @@ void choose_experts(const ExpertsDesc& experts, const float* logits, std::span<c
 // The rows of a batch by expert: the slots of expert e, one for each of its rows, in the rows'
 // order, are [first[e], first[e + 1]).
 struct ExpertSlots {
-  std::vector<int64_t> first;  // [experts + 1]
-  std::vector<int64_t> row;    // of each slot
-  std::vector<int64_t> slot;   // [rows][chosen]: of choice k of a row
+  std::vector<int64_t> first;   // [experts + 1]
+  std::vector<int64_t> row;     // of each slot
+  std::vector<int32_t> expert;  // of each slot
+  std::vector<int64_t> slot;    // [rows][chosen]: of choice k of a row
 
   // `choices` are [rows][chosen].
   void group(std::span<const ChosenExpert> choices, int64_t chosen, int64_t experts);

@@ -69,10 +69,10 @@ TEST(Config, Phi3HasItsMatricesBelowEachOther) {
   ASSERT_EQ(c.parts.size(), 4u * 5);
   EXPECT_EQ(c.parts[1].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(c.parts[1].source, "model.layers.0.self_attn.qkv_proj.weight");
-  EXPECT_EQ(c.parts[1].first_row, 64);
+  EXPECT_EQ(c.parts[1].first, 64 * c.parts[1].cols);
   EXPECT_EQ(c.parts[1].rows, 32);
   EXPECT_EQ(c.parts[4].source, "model.layers.0.mlp.gate_up_proj.weight");
-  EXPECT_EQ(c.parts[4].first_row, 96);
+  EXPECT_EQ(c.parts[4].first, 96 * c.parts[4].cols);
   const RopeConfig& rope = c.ropes.front();
   EXPECT_EQ(rope.share, 0.5);
   EXPECT_FLOAT_EQ(static_cast<float>(rope.attention_factor),

@@ -53,7 +53,7 @@ struct Bytes {
 
 struct Call {
   const PanelMatrix& w;
-  const ActivationRows& x;
+  const ActivationsI8& x;
   float* y;
   int64_t ldy;
   bool accumulate;
@@ -178,7 +178,7 @@ WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnit
 // total += offset * sum(q) * x_scale for the columns of one step.
 __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
                   int64_t columns, float x_scale, __m256 total) {
-  const int32_t* sums = call.x.sums + (vector * call.x.cols + c) / kUnitColumns;
+  const int32_t* sums = call.x.sums.data() + (vector * call.x.cols + c) / kUnitColumns;
   int32_t sum = 0;
   for (int64_t i = 0; i < columns / kUnitColumns; ++i)
     sum += sums[i];
@@ -192,8 +192,8 @@ template <int Vectors, int Planes, class Weights>
 void multiply_half(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0) {
   const PanelMatrix& w = call.w;
   const uint32_t* words = w.codes.data() + panel * panel_units(w) * Weights::kUnitWords;
-  const int8_t* q = call.x.q + v0 * call.x.cols;
-  const float* x_scales = call.x.scales + v0 * call.x_groups;
+  const int8_t* q = call.x.q.data() + v0 * call.x.cols;
+  const float* x_scales = call.x.scales.data() + v0 * call.x_groups;
   __m256 total[Vectors / Planes];
   unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm256_setzero_ps(); });
   for (int64_t c = 0, columns; c < w.cols; c += columns) {
@@ -232,7 +232,7 @@ void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int
 template <int Vectors, int Planes>
 void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t columns, __m256 scale,
                  int64_t v0, __m256* totals) {
-  const int8_t* q = call.x.q + v0 * call.x.cols + c;
+  const int8_t* q = call.x.q.data() + v0 * call.x.cols + c;
   __m256i acc[Vectors];
   unroll<Vectors>([&](auto v) WALSH_INLINE { acc[v] = _mm256_setzero_si256(); });
   for (int64_t i = 0; i < columns; i += kQuadColumns) {
@@ -243,7 +243,7 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
     });
   }
   unroll<Vectors>([&](auto v) WALSH_INLINE {
-    const float x_scale = call.x.scales[(v0 + v) * call.x_groups + c / call.x.group];
+    const float x_scale = call.x.scales.data()[(v0 + v) * call.x_groups + c / call.x.group];
     __m256& t = totals[v / Planes];
     t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
                         t);
@@ -322,7 +322,7 @@ void multiply_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t p
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   const int64_t z_groups = w.offset_group ? ceil_div(w.cols, w.offset_group) : 0;
   const Call call{

@@ -208,7 +208,7 @@ struct Engine {
 
 }  // namespace
 
-void matmul_lookup(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+void matmul_lookup(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
   lookup_products<Engine>(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
 }

@@ -20,10 +20,13 @@ using namespace detail;
 
 namespace {  // compiled with and without VBMI: never to be merged
 
+// What decoded columns of many vectors have added to every level; that of a decoder is its own.
+inline constexpr int kSlabBias = 128;
+
 // The arguments, and the numbers that would cost a division in the inner loops.
 struct VnniCall {
   const PanelMatrix& w;
-  const ActivationRows& x;
+  const ActivationsI8& x;
   int64_t m;
   float* y;
   int64_t ldy, panel_begin, panel_end;
@@ -32,7 +35,7 @@ struct VnniCall {
   int x_shift;
   float unit;
 
-  VnniCall(const PanelMatrix& matrix, const ActivationRows& input, int64_t tokens, float* output,
+  VnniCall(const PanelMatrix& matrix, const ActivationsI8& input, int64_t tokens, float* output,
            int64_t output_stride, int64_t first, int64_t last, bool add)
       : w(matrix),
         x(input),
@@ -53,12 +56,12 @@ struct VnniCall {
     if (w.product) return w.product->unit;
     return w.trellis ? w.trellis->unit : w.code->unit;
   }
-  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q + vector * x.cols; }
+  WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
   WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
-    return x.scales[vector * x_groups + (col >> x_shift)];
+    return x.scales.data()[vector * x_groups + (col >> x_shift)];
   }
   WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
-    const int32_t* s = x.sums + (vector * x.cols + col) / kUnitColumns;
+    const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
     if (columns == 128) return s[0] + s[1] + s[2] + s[3];
     int32_t sum = 0;
     for (int64_t i = 0; i < columns / kUnitColumns; ++i)
@@ -112,6 +115,7 @@ class GroupedWeights {
 template <int Bits, class Table>
 class ScalarWeights : public GroupedWeights {
  public:
+  static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = Bits * kPanelRows;
 
   explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
@@ -128,6 +132,7 @@ class ScalarWeights : public GroupedWeights {
 template <class Decoder>
 class ProductWeights : public GroupedWeights {
  public:
+  static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = kProductWords * kPanelRows;
 
   explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
@@ -171,6 +176,7 @@ class TrellisScaledWeights {
 template <class Decoder>
 class TrellisWeights : public TrellisScaledWeights {
  public:
+  static constexpr int kBias = Decoder::kBias;
   static constexpr int kUnitWords = Decoder::kUnitWords;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}

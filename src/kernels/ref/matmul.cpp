@@ -74,8 +74,8 @@ float trellis_scale(const PanelMatrix& w, int64_t panel, int row, int64_t block)
   return scale_at(w.scales, panel, groups, block, trellis_lane(row));
 }
 
-float trellis_row_times_vector(const PanelMatrix& w, const ActivationRows& x, int64_t panel,
-                               int row, int64_t t) {
+float trellis_row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t panel, int row,
+                               int64_t t) {
   float y = 0;
   for (int64_t c = 0; c < w.cols;) {
     const int64_t end = c + trellis_flush_columns(w, x, c);
@@ -85,9 +85,9 @@ float trellis_row_times_vector(const PanelMatrix& w, const ActivationRows& x, in
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
       int32_t sum = 0;
       for (int64_t i = c; i < end; ++i) {
-        sum += trellis_level_at(w, panel, row, i) * x.q[v * x.cols + i];
+        sum += trellis_level_at(w, panel, row, i) * x.q.data()[v * x.cols + i];
       }
-      const float x_scale = x.scales[v * x.groups() + c / x.group];
+      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(sum), factor * x_scale, y);
     }
     c = end;
@@ -96,7 +96,7 @@ float trellis_row_times_vector(const PanelMatrix& w, const ActivationRows& x, in
   return y * (w.trellis->block_scales ? unit : trellis_scale(w, panel, row, 0) * unit);
 }
 
-float row_times_vector(const PanelMatrix& w, const ActivationRows& x, int64_t panel, int lane,
+float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t panel, int lane,
                        int64_t t) {
   if (w.trellis) return trellis_row_times_vector(w, x, panel, lane, t);
   const int64_t step = flush_columns(w, x);
@@ -108,13 +108,13 @@ float row_times_vector(const PanelMatrix& w, const ActivationRows& x, int64_t pa
     const int64_t end = std::min(c + step, w.cols);
     const float scale = scale_at(w.scales, panel, w_groups, c / w.group, lane) * unit;
     for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-      const int8_t* q = x.q + v * x.cols;
-      const float x_scale = x.scales[v * x.groups() + c / x.group];
+      const int8_t* q = x.q.data() + v * x.cols;
+      const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(dot(w, words, lane, q, c, end)), scale * x_scale, y);
       if (w.offset_group == 0) continue;
       int32_t sum = 0;
       for (int64_t i = c / kUnitColumns; i < end / kUnitColumns; ++i)
-        sum += x.sums[v * (x.cols / kUnitColumns) + i];
+        sum += x.sums.data()[v * (x.cols / kUnitColumns) + i];
       const float offset =
           scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), c / w.offset_group, lane);
       y = std::fma(offset, static_cast<float>(sum) * x_scale, y);
@@ -156,7 +156,7 @@ void for_rows(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, cons
 
 }  // namespace
 
-void matmul_i8(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   for_rows(w, panel_begin, panel_end, [&](int64_t row, int64_t panel, int lane) {
     for (int64_t t = 0; t < m; ++t) {

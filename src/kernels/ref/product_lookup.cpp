@@ -72,7 +72,7 @@ int add_up(const Tables& tables, const uint32_t* unit, int64_t columns) {
 
 }  // namespace
 
-void matmul_lookup(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y, int64_t ldy,
+void matmul_lookup(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
   const int64_t step = flush_columns(w, x), groups = ceil_div(w.cols, w.group);
   const int64_t begin = panel_begin * kPanelRows, end = std::min(panel_end * kPanelRows, w.rows);
@@ -83,8 +83,8 @@ void matmul_lookup(const PanelMatrix& w, const ActivationRows& x, int64_t m, flo
     for (int64_t c = 0; c < w.cols; c += step) {
       const int64_t columns = std::min(step, w.cols - c);
       for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-        fill(w, x.q + v * x.cols + c, columns, tables);
-        const float x_scale = x.scales[v * x.groups() + c / x.group] * tables.step;
+        fill(w, x.q.data() + v * x.cols + c, columns, tables);
+        const float x_scale = x.scales.data()[v * x.groups() + c / x.group] * tables.step;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t panel = row / kPanelRows, lane = row % kPanelRows;
           const uint32_t* unit = w.codes.data() + panel * panel_words(w, kProductWords) +

@@ -13,8 +13,8 @@
 namespace walsh::detail {
 
 template <class Engine>
-void lookup_products(const PanelMatrix& w, const ActivationRows& x, int64_t m, float* y,
-                     int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+void lookup_products(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+                     int64_t panel_begin, int64_t panel_end, bool accumulate) {
   constexpr int64_t kPanels = Engine::kPanels;
   const int64_t step = flush_columns(w, x);
   const int64_t first = panel_begin * kPanelRows, last = std::min(panel_end * kPanelRows, w.rows);
@@ -26,8 +26,8 @@ void lookup_products(const PanelMatrix& w, const ActivationRows& x, int64_t m, f
     for (int64_t c = 0; c < w.cols; c += step) {
       const int64_t columns = std::min(step, w.cols - c);
       for (int64_t v = t * x.planes; v < (t + 1) * x.planes; ++v) {
-        filler.fill(x.q + v * x.cols + c, columns, tables);
-        const float x_scale = x.scales[v * x.groups() + c / x.group] * tables.step;
+        filler.fill(x.q.data() + v * x.cols + c, columns, tables);
+        const float x_scale = x.scales.data()[v * x.groups() + c / x.group] * tables.step;
         for (int64_t panel = panel_begin; panel < panel_end; panel += kPanels) {
           Engine::add_group(w, tables, panel, std::min(kPanels, panel_end - panel), c, columns,
                             x_scale, out);

@@ -356,20 +356,18 @@ void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t e
   };
   if (linear.is_dense()) {
     const Workspace& x = input(0);
-    ops_.matmul_dense(linear.format->dtype, linear.dense.data.data(), linear.cols,
-                      x.rows.data() + product.first * x.stride, x.stride, m, product.y, product.ldy,
-                      row_begin, row_end);
+    ops_.matmul_dense(linear.format->dtype, linear.dense.data.data(), linear.cols, x.rows.data(),
+                      x.stride, m, product.y, product.ldy, row_begin, row_end);
   }
   for (size_t pass = 0; pass < linear.passes.size(); ++pass) {
     const Workspace& x = input(pass);
     const PanelMatrix& w = linear.passes[pass];
     if (x.quantized.q.empty()) {
-      ops_.matmul_f32(w, x.rows.data() + product.first * x.stride, x.stride, m, product.y,
-                      product.ldy, begin, end, pass > 0);
+      ops_.matmul_f32(w, x.rows.data(), x.stride, m, product.y, product.ldy, begin, end, pass > 0);
     } else {
       const bool by_lookup = w.product && model_.activations == ActivationMode::lut;
       const auto matmul = by_lookup ? ops_.matmul_lookup : ops_.matmul_i8;
-      matmul(w, x.quantized.from(product.first), m, product.y, product.ldy, begin, end, pass > 0);
+      matmul(w, x.quantized, m, product.y, product.ldy, begin, end, pass > 0);
     }
   }
   if (linear.output == nullptr) add_bias(product, row_begin, row_end, 0, m);

@@ -54,8 +54,8 @@ class CpuExecutor : public Executor {
   void prepare_head(int64_t row, int64_t rows);
 
  private:
-  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias, the input being m rows
-  // of the workspaces `x` from row `first` on.
+  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias, the input being the
+  // first m rows of the workspaces `x`.
   struct Matmul {
     const Linear* linear;
     const Input* input;
@@ -63,7 +63,6 @@ class CpuExecutor : public Executor {
     int64_t ldy;
     int64_t m;
     const std::vector<Workspace>* x;
-    int64_t first = 0;
   };
   // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
   struct Rope {
@@ -137,8 +136,9 @@ class CpuExecutor : public Executor {
   struct Experts {
     std::vector<ChosenExpert> chosen;  // [rows][chosen]
     ExpertSlots slots;
-    RowBuffer gate, up, out;        // by slot
-    std::vector<Workspace> inputs;  // by slot; as workspaces_, those that no expert reads empty
+    RowBuffer gate, up, out;  // by slot
+    // Of every expert, as workspaces_; those that no expert reads are empty.
+    std::vector<std::vector<Workspace>> inputs;
     std::vector<float> scores;
   };
   Experts experts_;

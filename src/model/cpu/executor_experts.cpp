@@ -13,7 +13,8 @@ constexpr int64_t kFewRows = 32;
 
 }  // namespace
 
-// Room for the rows of all experts together, once for every input that experts read.
+// What experts read lies apart for each of them, with room for all rows of a batch, of which memory
+// is used as far as rows get there.
 void CpuExecutor::allocate_experts() {
   const LayerWidths w = widest(model_.config);
   if (w.experts == 0) return;
@@ -22,10 +23,13 @@ void CpuExecutor::allocate_experts() {
   experts_.up = RowBuffer(slots, w.expert);
   experts_.out = RowBuffer(slots, model_.config.hidden);
   experts_.chosen.resize(static_cast<size_t>(slots));
-  experts_.inputs.resize(workspaces_.size());
-  for (const int buffer : expert_buffers(model_)) {
-    experts_.inputs[static_cast<size_t>(buffer)] =
-        Workspace(model_.buffers[static_cast<size_t>(buffer)], slots);
+  experts_.inputs.resize(static_cast<size_t>(w.experts));
+  for (std::vector<Workspace>& inputs : experts_.inputs) {
+    inputs.resize(workspaces_.size());
+    for (const int buffer : expert_buffers(model_)) {
+      const auto index = static_cast<size_t>(buffer);
+      inputs[index] = Workspace(model_.buffers[index], max_rows_);
+    }
   }
 }
 
@@ -51,7 +55,8 @@ uint64_t CpuExecutor::expert_bytes(const Model& model, int64_t rows) {
   uint64_t sum =
       2 * RowBuffer::bytes(slots, w.expert) + RowBuffer::bytes(slots, model.config.hidden);
   for (const int buffer : expert_buffers(model))
-    sum += Workspace::bytes(model.buffers[static_cast<size_t>(buffer)], slots);
+    sum += static_cast<uint64_t>(w.experts) *
+           Workspace::bytes(model.buffers[static_cast<size_t>(buffer)], rows);
   return sum;
 }
 
@@ -78,19 +83,21 @@ void CpuExecutor::add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(i
     const int64_t first = experts_.slots.first[static_cast<size_t>(e)];
     const int index = (desc.experts.*matrix)(e);
     const Input& input = layer.input(desc.matrix(index).input);
-    products.push_back(
-        {&layer.matrix(index), &input, to.row(first), to.stride, count, &experts_.inputs, first});
+    products.push_back({&layer.matrix(index), &input, to.row(first), to.stride, count,
+                        &experts_.inputs[static_cast<size_t>(e)]});
   }
 }
 
 // The rows of the input that the last product made, those of one expert behind each other.
 void CpuExecutor::gather_expert_rows(const Input& input) {
   const auto gather = [&](int64_t slot) {
-    const int64_t row = experts_.slots.row[static_cast<size_t>(slot)];
+    const auto at = static_cast<size_t>(slot);
+    const auto e = static_cast<size_t>(experts_.slots.expert[at]);
     for (const PreparedInput& form : input.forms) {
       const auto buffer = static_cast<size_t>(form.buffer);
-      if (!experts_.inputs[buffer].empty())
-        experts_.inputs[buffer].copy(slot, workspaces_[buffer], row);
+      Workspace& to = experts_.inputs[e][buffer];
+      if (!to.empty())
+        to.copy(slot - experts_.slots.first[e], workspaces_[buffer], experts_.slots.row[at]);
     }
   };
   const auto slots = static_cast<int64_t>(experts_.slots.row.size());
@@ -117,7 +124,8 @@ void CpuExecutor::run_experts(const ForwardOp& op) {
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
     float* gate = experts_.gate.row(slot);
     gate_row(desc.mlp, gate, experts_.up.row(slot), e.width);
-    prepare_row(gated, gate, slot, scratch, experts_.inputs);
+    const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);
+    prepare_row(gated, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
   });
   tell_experts(gated);
   products.clear();
@@ -130,12 +138,12 @@ void CpuExecutor::tell_experts(const Input& input) const {
   const ExpertSlots& slots = experts_.slots;
   for (const PreparedInput& form : input.forms) {
     if (form.planes > 0 || form.transform.rotator != nullptr) continue;
-    const Workspace& from = experts_.inputs[static_cast<size_t>(form.buffer)];
     for (size_t e = 0; e + 1 < slots.first.size(); ++e) {
+      const Workspace& from = experts_.inputs[e][static_cast<size_t>(form.buffer)];
       const int64_t first = slots.first[e], count = slots.first[e + 1] - first;
       if (count == 0) continue;
-      observer_(input, {from.rows.data() + first * from.stride, from.stride, count,
-                        static_cast<int>(e), slots.row.data() + first});
+      observer_(input, {from.rows.data(), from.stride, count, static_cast<int>(e),
+                        slots.row.data() + first});
     }
     return;
   }

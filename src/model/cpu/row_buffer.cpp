@@ -7,6 +7,7 @@
 namespace walsh {
 namespace {
 
+constexpr int64_t kUnitColumns = 32;   // of one of ActivationsI8::sums
 constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
 
 size_t rows_of(int64_t rows, int64_t stride) {
@@ -32,7 +33,12 @@ void Workspace::copy(int64_t to, const Workspace& other, int64_t index) {
   if (stride > 0) {
     std::copy_n(other.rows.data() + index * stride, stride, rows.data() + to * stride);
   } else {
-    quantized.copy(to, other.quantized, index);
+    const ActivationsI8& from = other.quantized;
+    const int64_t cols = from.planes * from.cols, groups = from.planes * from.groups();
+    const int64_t units = cols / kUnitColumns;
+    std::copy_n(from.q.data() + index * cols, cols, quantized.q.data() + to * cols);
+    std::copy_n(from.scales.data() + index * groups, groups, quantized.scales.data() + to * groups);
+    std::copy_n(from.sums.data() + index * units, units, quantized.sums.data() + to * units);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "arch/plan.h"
 #include "base/aligned.h"
+#include "import/gguf_checkpoint.h"
 #include "quantize/source/fold.h"
 #include "quantize/source/mxfp4.h"
 #include "walsh/error.h"
@@ -82,8 +83,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint = Checkpoint::open(path);
-  const std::string where = path + "/config.json";
+  Checkpoint checkpoint =
+      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   if (!plan.stored_names.empty()) {
     const size_t others = checkpoint.rename(plan.stored_names);
@@ -102,8 +104,9 @@ Checkpoint open_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts)
-    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {
+CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
+                                   GgufCodes codes)
+    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))), codes_(codes) {
   std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
   for (const TensorPart& part : parts) {
     if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
@@ -125,10 +128,10 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
   }
 }
 
-CheckpointSource CheckpointSource::open(const std::string& folder) {
+CheckpointSource CheckpointSource::open(const std::string& folder, GgufCodes codes) {
   Checkpoint checkpoint = open_checkpoint(folder);
-  const ModelConfig config = parse_config(checkpoint.config_json(), folder + "/config.json");
-  return CheckpointSource(std::move(checkpoint), config.parts);
+  const ModelConfig config = parse_config(checkpoint.config_json(), checkpoint.config_place());
+  return CheckpointSource(std::move(checkpoint), config.parts, codes);
 }
 
 bool CheckpointSource::contains(const std::string& name) const {
@@ -158,39 +161,82 @@ const TensorInfo& CheckpointSource::find(const std::string& name) const {
               "the checkpoint lacks this tensor");
 }
 
-const Format& CheckpointSource::format_of(const std::string& name) const {
-  const TensorInfo& info = find(name);
+const Format& CheckpointSource::format_of(const TensorInfo& info) const {
+  if (info.gguf) return gguf_format(info, codes_);
   return dense_format(scales_.contains(info.name) ? DType::bf16 : info.dtype());
 }
 
-Tensor CheckpointSource::whole(const TensorInfo& info) const {
-  std::vector<int64_t> shape = info.shape;
-  // A convolution of each channel alone, [channels, 1, taps].
-  if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
-  if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
-    throw Error(ErrorCode::bad_input, info.where(),
-                "rank " + std::to_string(shape.size()) + " with " +
-                    std::to_string(info.elements()) +
-                    " elements, expected a vector or a matrix that is not empty");
+const Format& CheckpointSource::format_of(const std::string& name) const {
+  return format_of(find(name));
+}
+
+std::vector<std::string> CheckpointSource::notes() const {
+  std::vector<std::string> notes = checkpoint_->notes();
+  const std::string note = codes_ == GgufCodes::keep ? describe_gguf(*checkpoint_, codes_)
+                                                     : warn_of_quantized(*checkpoint_);
+  if (!note.empty()) notes.push_back(note);
+  return notes;
+}
+
+// Throws bad_input if what a part is stored in has not the shape that it expects.
+void CheckpointSource::check_part(const TensorInfo& info, const TensorPart& part) const {
+  const auto expect = [](const TensorInfo& tensor, const std::vector<int64_t>& shape) {
+    if (tensor.shape == shape) return;
+    throw Error(ErrorCode::bad_input, tensor.where(),
+                "shape is " + shape_text(tensor.shape) + ", expected " + shape_text(shape));
+  };
+  const auto coded = scales_.find(info.name);
+  if (coded == scales_.end()) return expect(info, part.shape);
+  const TensorInfo* scales = checkpoint_->find(coded->second);
+  if (scales == nullptr) {
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + coded->second,
+                "the checkpoint lacks this tensor, the scales of " + info.name);
   }
+  const int64_t blocks = mxfp4_blocks(part.shape[1]);
+  expect(info, {part.shape[0], part.shape[2], blocks, kMxfp4BlockBytes});
+  expect(*scales, {part.shape[0], part.shape[2], blocks});
+  for (const TensorInfo* tensor : {&info, scales}) {
+    if (tensor->dtype_text == "U8") continue;
+    throw Error(ErrorCode::bad_input, tensor->where(),
+                "element type " + tensor->dtype_text + ", expected U8 for MXFP4");
+  }
+}
+
+Tensor CheckpointSource::describe(const std::string& name) const {
+  const TensorInfo& info = find(name);
+  const auto found = parts_.find(name);
   Tensor tensor;
-  tensor.format = &dense_format(info.dtype());
-  tensor.rows = shape.size() == 2 ? shape[0] : 1;
-  tensor.cols = shape.back();
-  tensor.data = checkpoint_->data(info);
-  tensor.owner = checkpoint_;
+  if (found != parts_.end()) {
+    check_part(info, found->second);
+    tensor.rows = found->second.rows;
+    tensor.cols = found->second.cols;
+  } else {
+    std::vector<int64_t> shape = info.shape;
+    // A convolution of each channel alone, [channels, 1, taps].
+    if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
+    if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  "rank " + std::to_string(shape.size()) + " with " +
+                      std::to_string(info.elements()) +
+                      " elements, expected a vector or a matrix that is not empty");
+    }
+    tensor.rows = shape.size() == 2 ? shape[0] : 1;
+    tensor.cols = shape.back();
+  }
+  tensor.format = &format_of(info);
   return tensor;
 }
 
-Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) const {
-  if (info.shape != part.shape) {
-    throw Error(ErrorCode::bad_input, info.where(),
-                "shape is " + shape_text(info.shape) + ", expected " + shape_text(part.shape));
+Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part, Tensor tensor) const {
+  if (scales_.contains(info.name)) return coded_part(info, part, std::move(tensor));
+  const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
+  if (info.gguf) {
+    if (!rows) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  "its element order is not supported in a GGUF file");
+    }
+    return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
   }
-  Tensor tensor;
-  tensor.format = &dense_format(info.dtype());
-  tensor.rows = part.rows;
-  tensor.cols = part.cols;
   const size_t size = dtype_size(info.dtype());
   if (!part.groups.empty()) {
     gather_rows(checkpoint_->data(info), part, size, tensor);
@@ -199,7 +245,7 @@ Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) co
   const std::span<const std::byte> stored =
       checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
   const size_t bytes = static_cast<size_t>(part.rows * part.cols) * size;
-  if (part.col_step == 1 && (part.row_step == part.cols || part.rows == 1)) {
+  if (rows) {
     tensor.data = stored.first(bytes);
     tensor.owner = checkpoint_;
     return part.turned == 0 ? tensor : separate_pairs(tensor, part.turned, part.head_dim);
@@ -218,46 +264,33 @@ Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part) co
 }
 
 // Of a tensor [experts, cols, rows in turn] that is coded as [experts, rows in turn, cols].
-Tensor CheckpointSource::coded_part(const TensorInfo& codes, const TensorPart& part) const {
-  const std::string& name = scales_.at(codes.name);
-  const TensorInfo* scales = checkpoint_->find(name);
-  if (scales == nullptr) {
-    throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
-                "the checkpoint lacks this tensor, the scales of " + codes.name);
-  }
-  const int64_t experts = part.shape[0], cols = part.shape[1], rows = part.shape[2];
-  const int64_t blocks = (cols + kMxfp4Block - 1) / kMxfp4Block;
-  const auto expect = [](const TensorInfo& info, const std::vector<int64_t>& shape) {
-    if (info.shape == shape && info.dtype_text == "U8") return;
-    throw Error(ErrorCode::bad_input, info.where(),
-                "found " + info.dtype_text + " " + shape_text(info.shape) + ", expected U8 " +
-                    shape_text(shape));
-  };
-  expect(codes, {experts, rows, blocks, kMxfp4BlockBytes});
-  expect(*scales, {experts, rows, blocks});
+Tensor CheckpointSource::coded_part(const TensorInfo& codes, const TensorPart& part,
+                                    Tensor tensor) const {
+  const TensorInfo& scales = *checkpoint_->find(scales_.at(codes.name));
+  const int64_t cols = part.shape[1], rows = part.shape[2], blocks = mxfp4_blocks(cols);
   auto values = std::make_shared<std::vector<uint16_t>>(static_cast<size_t>(part.rows * cols));
   std::vector<uint16_t> row(static_cast<size_t>(blocks * kMxfp4Block));
   const int64_t expert = part.first / (cols * rows), first = part.first % rows;
   for (int64_t r = 0; r < part.rows; ++r) {
     const auto block = static_cast<size_t>((expert * rows + first + r * part.row_step) * blocks);
     decode_mxfp4(checkpoint_->data(codes).data() + block * kMxfp4BlockBytes,
-                 checkpoint_->data(*scales).data() + block, blocks * kMxfp4Block, row.data());
+                 checkpoint_->data(scales).data() + block, blocks * kMxfp4Block, row.data());
     std::copy_n(row.begin(), cols, values->begin() + r * cols);
   }
-  Tensor tensor;
-  tensor.format = &dense_format(DType::bf16);
-  tensor.rows = part.rows;
-  tensor.cols = part.cols;
   tensor.data = std::as_bytes(std::span<const uint16_t>(*values));
   tensor.owner = std::move(values);
   return tensor;
 }
 
 Tensor CheckpointSource::load(const std::string& name) {
+  Tensor tensor = describe(name);
   const TensorInfo& info = find(name);
   const auto found = parts_.find(name);
-  if (found == parts_.end()) return whole(info);
-  return scales_.contains(info.name) ? coded_part(info, found->second) : part(info, found->second);
+  if (found != parts_.end()) return part(info, found->second, std::move(tensor));
+  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_, 0, tensor.rows);
+  tensor.data = checkpoint_->data(info);
+  tensor.owner = checkpoint_;
+  return tensor;
 }
 
 void CheckpointSource::release(const std::string& name) {

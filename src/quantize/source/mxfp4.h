@@ -8,6 +8,9 @@
 namespace walsh {
 
 inline constexpr int64_t kMxfp4Block = 32, kMxfp4BlockBytes = 16;
+constexpr int64_t mxfp4_blocks(int64_t cols) {
+  return (cols + kMxfp4Block - 1) / kMxfp4Block;
+}
 
 // `cols` values, a multiple of 32, as bf16, which holds all of them exactly (the least ones as
 // subnormals): codes[cols / 2], the low half of a byte first, scales[cols / 32] with bias 127, of
