@@ -63,7 +63,9 @@ def gemma():
         **shape(num_key_value_heads=1), head_dim=16, rope_parameters=dict(ROPE)
     ), GEMMA
     yield "gemma-wide-tiny", hf.GemmaConfig(
-        **shape(num_attention_heads=2, num_key_value_heads=1, num_hidden_layers=1), head_dim=256, rope_parameters=dict(ROPE)
+        **shape(num_attention_heads=2, num_key_value_heads=2),
+        head_dim=256,
+        rope_parameters=dict(ROPE),
     ), GEMMA
     yield "gemma-bias-tiny", hf.GemmaConfig(
         **shape(),
@@ -169,7 +171,7 @@ def granite():
         attention_multiplier=0.11,
         tie_word_embeddings=True,
         rope_parameters=dict(ROPE),
-    ), dict(embedding=0.05)
+    ), dict(embedding=0.01)
     yield "granite-bias-tiny", hf.GraniteConfig(
         **shape(num_key_value_heads=4, rms_norm_eps=1e-3),
         embedding_multiplier=12.0,
@@ -191,26 +193,27 @@ def granite():
 
 
 def olmo():
-    yield "olmo2-tiny", hf.Olmo2Config(**shape(num_key_value_heads=4), rope_parameters=dict(ROPE)), {}
+    yield "olmo2-tiny", hf.Olmo2Config(
+        **shape(num_key_value_heads=4), rope_parameters=dict(ROPE)
+    ), dict(embedding=1.0)
     yield "olmo2-bias-tiny", hf.Olmo2Config(
         **shape(), attention_bias=True, rope_parameters=dict(ROPE, rope_theta=500000.0)
-    ), {}
-    yield "olmo2-tied-tiny", hf.Olmo2Config(
+    ), dict(embedding=1.0)
+    yield "olmo2-yarn-tiny", hf.Olmo2Config(
         **shape(num_hidden_layers=3, num_key_value_heads=1),
-        tie_word_embeddings=True,
         rope_parameters=dict(YARN),
-    ), dict(embedding=0.1)
+    ), dict(embedding=1.0)
     both = dict(full_attention=dict(YARN), sliding_attention=dict(ROPE))
     yield "olmo3-tiny", hf.Olmo3Config(
         **shape(num_hidden_layers=4), sliding_window=13, rope_parameters=both
-    ), {}
+    ), dict(embedding=1.0)
     yield "olmo3-bias-tiny", hf.Olmo3Config(
         **shape(num_key_value_heads=4),
         sliding_window=30,
         layer_types=["full_attention", "sliding_attention"],
         attention_bias=True,
         rope_parameters=dict(full_attention=dict(ROPE), sliding_attention=dict(ROPE)),
-    ), {}
+    ), dict(embedding=1.0)
     old = dict(YARN, rope_theta=500000.0)
     yield "olmo3-old-tiny", hf.Olmo3Config(
         **shape(num_key_value_heads=1),
@@ -220,6 +223,7 @@ def olmo():
             full_attention=old, sliding_attention=dict(rope_theta=500000.0, rope_type="default")
         ),
     ), dict(
+        embedding=1.0,
         drop=["rope_parameters"],
         add=dict(
             rope_theta=500000.0, rope_scaling={k: v for k, v in old.items() if k != "rope_theta"}
@@ -274,17 +278,17 @@ def ministral():
     ), {}
     yield "ministral-tied-tiny", hf.MinistralConfig(
         **shape(num_key_value_heads=1),
-        head_dim=16,
+        head_dim=32,
         sliding_window=33,
         tie_word_embeddings=True,
         rope_parameters=dict(ROPE, rope_theta=1e8),
     ), dict(embedding=0.1)
     yield "ministral-yarn-tiny", hf.MinistralConfig(
         **shape(num_key_value_heads=4),
-        head_dim=16,
+        head_dim=24,
         sliding_window=25,
         layer_types=mixed[:2],
-        rope_parameters=dict(YARN),
+        rope_parameters=dict(YARN, factor=2.0),
     ), {}
     text = shape() | dict(head_dim=16, rope_parameters=dict(ROPE), sliding_window=None)
     yield "mistral3-vision-tiny", hf.Mistral3Config(
@@ -299,6 +303,17 @@ def ministral():
     ), {}
 
 
+def fp8():
+    yield "llama-fp8-tiny", hf.LlamaConfig(
+        **shape(), rope_parameters=dict(ROPE)
+    ), dict(fp8=dict(block=[32, 48]))
+    yield "ministral3-fp8-tiny", hf.Ministral3Config(
+        **shape(),
+        head_dim=16,
+        rope_parameters=dict(YARN, llama_4_scaling_beta=0.3),
+    ), dict(fp8=dict(block=None))
+
+
 def dense_configs():
-    for family in (rope_kinds, gemma, gemma3, smollm3, granite, olmo, glm, ministral):
+    for family in (fp8, rope_kinds, gemma, gemma3, smollm3, granite, olmo, glm, ministral):
         yield from family()

@@ -384,6 +384,22 @@ def tokenizer_seeds() -> list[bytes]:
     return [json.dumps(t).encode() for t in (byte_level, sentencepiece)]
 
 
+def tiny_configs() -> list[bytes]:
+    """Those of all families."""
+    folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "models"
+    return [path.read_bytes() for path in sorted(folder.glob("*/config.json"))]
+
+
+def scaled_values_seeds() -> list[bytes]:
+    """As the target reads them: a kind, rows and columns of blocks less one; two arrays, each a
+    type, rank, sizes and bytes."""
+    fp8 = bytes([0, 1, 1]) + bytes([0, 2, 2, 3]) + bytes(range(6))
+    fp8 += bytes([3, 2, 2, 2]) + struct.pack("<4f", 1, 2, 3, 4)
+    mxfp4 = bytes([1, 0]) + bytes([1, 4, 2, 1, 1, 16]) + bytes(range(32))
+    mxfp4 += bytes([1, 3, 2, 1, 1]) + bytes([127, 130])
+    return [fp8, mxfp4]
+
+
 def chat_template_seeds() -> list[bytes]:
     folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "chat_templates"
     cases = json.loads((folder / "constructs.json").read_text(encoding="utf-8"))["cases"]
@@ -403,7 +419,8 @@ def main() -> None:
         "recipe": recipe_seeds(),
         "recipe_pattern": recipe_pattern_seeds(),
         "sensitivity": sensitivity_seeds(),
-        "config": config_seeds(),
+        "config": config_seeds() + tiny_configs(),
+        "scaled_values": scaled_values_seeds(),
         "generation_config": generation_config_seeds(),
         "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),

@@ -19,6 +19,7 @@ import torch
 import transformers
 from golden_dense import dense_configs
 from golden_experts import expert_configs
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -268,6 +269,43 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
+def round_to_fp8(model, block):
+    """Rounds the matrices of the layers; their values and scales in FP8, by name."""
+    stored = {}
+    for name, p in model.named_parameters():
+        if ".layers." not in name or p.dim() != 2:
+            continue
+        down, across = block or p.shape
+        scales = torch.empty(-(-p.shape[0] // down), -(-p.shape[1] // across))
+        values = torch.empty(p.shape, dtype=torch.float8_e4m3fn)
+        for i in range(scales.shape[0]):
+            for j in range(scales.shape[1]):
+                part = slice(i * down, (i + 1) * down), slice(j * across, (j + 1) * across)
+                scales[i, j] = p[part].abs().max() / 448
+                values[part] = (p[part] / scales[i, j]).to(torch.float8_e4m3fn)
+                with torch.no_grad():
+                    p[part] = values[part].float() * scales[i, j]
+        stored[name] = values
+        stored[name + "_scale_inv"] = scales if block else scales[0, 0]
+        if not block:
+            stored[name.removesuffix("weight") + "activation_scale"] = torch.tensor(0.5)
+    return stored
+
+
+def save_fp8(folder, stored, block):
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), **stored}, path, metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = dict(
+        quant_method="fp8",
+        weight_block_size=block,
+        activation_scheme="dynamic" if block else "static",
+        modules_to_not_convert=["lm_head"],
+    )
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
 def evaluate(model, prompt, give_up=False):
     """Greedy continuation, logits [tokens, vocab] of the prompt, and whether it is decided."""
     with torch.no_grad():
@@ -321,6 +359,7 @@ def make_tiny(
     drop=(),
     add=None,
     context=0,
+    fp8=None,
     embedding=0.25,
     gain=1.0,
     positions=None,
@@ -331,13 +370,16 @@ def make_tiny(
     config._attn_implementation = "eager"
     folder = MODELS / name
     vocab = config.get_text_config().vocab_size
+    several_parts = type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    kind = transformers.AutoModelForImageTextToText if several_parts else AutoModelForCausalLM
     for seed in range(1000):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = kind.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
         randomize(model, seed, embedding, gain)
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(p.to(dtype))
+        stored = round_to_fp8(model, fp8["block"]) if fp8 else {}
         generator = torch.Generator().manual_seed(seed + 1)
         ids = torch.randint(3, vocab, (prompt,), generator=generator).tolist()
         if context:  # the rope takes the frequencies of a text so long and keeps them
@@ -353,6 +395,8 @@ def make_tiny(
         folder, max_shard_size=shard, save_original_format=not whole_experts
     )
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if fp8:
+        save_fp8(folder, stored, fp8["block"])
     if add:
         path = folder / "config.json"
         data = json.loads(path.read_text())

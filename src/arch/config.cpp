@@ -81,7 +81,7 @@ void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"hidden_act", "hidden_activation"})
     reader.only(key, "silu");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "attention_sinks",
-                          "quantization_config", "compression_config"})
+                          "compression_config"})
     reader.only(key, nullptr);
   for (const char* key :
        {"attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"})
@@ -161,6 +161,7 @@ ModelConfig read_text_model(const Json& object, const std::string& where) {
   family.read(reader, traits, config);
   config.bos = reader.ids("bos_token_id");
   config.eos = reader.ids("eos_token_id");
+  config.stored = read_stored_quantization(reader);
   refuse_unsupported(reader);
   reader.finish();
   for (const LayerTraits& layer : traits.layers)

@@ -10,15 +10,18 @@
 
 #include "arch/layer.h"
 #include "arch/rope.h"
+#include "arch/stored_quantization.h"
 #include "io/checkpoint.h"
 
 namespace walsh {
 
-// A tensor [rows, cols] of this description that a checkpoint may store in another way: element
-// (r, c) is element first + r * row_step + c * col_step of `source`, which has the shape `shape`. A
-// checkpoint that has a tensor of this name itself has no such source. Of every `head_dim` rows
-// (elements of a vector), the first `turned` ones are stored as pairs (0, 1), (2, 3), ..., while
-// this description has the first of all pairs before the second ones; 0: they stand as they are.
+// A tensor of this description that a checkpoint stores in another way: the rows (elements of a
+// vector) [first_row, first_row + rows) of `source`. Of every `head_dim` of them, the first
+// `turned` ones are stored as pairs (0, 1), (2, 3), ..., while this description has the first of
+// all pairs before the second ones; 0: they stand as they are.
+// With a `shape`, which is that of the source: the tensor [rows, cols] whose element (r, c) is
+// element first + r * row_step + c * col_step of it. A checkpoint that has a tensor of this name
+// itself need not have such a source.
 struct TensorPart {
   // `count` times `rows` rows, the first of them at row `first`, one group `step` rows behind the
   // other.
@@ -27,11 +30,11 @@ struct TensorPart {
   };
 
   std::string name, source;
-  std::vector<int64_t> shape;
-  int64_t rows = 0, cols = 0;
-  int64_t first = 0, row_step = 0, col_step = 1;
+  int64_t first_row = 0, rows = 0;
   int64_t turned = 0, head_dim = 0;
-  // Instead of `first` and the steps, for whole rows of a matrix: these, one behind the other.
+  std::vector<int64_t> shape = {};
+  int64_t cols = 0, first = 0, row_step = 0, col_step = 0;
+  // With a shape, instead of `first` and the steps: these rows, one group behind the other.
   std::vector<RowGroups> groups = {};
 };
 
@@ -55,6 +58,7 @@ struct ModelConfig {
   // is a part of.
   std::span<const NameRule> stored_names;
   std::string whole;
+  StoredQuantization stored;  // how the checkpoint has matrices
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
   std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary

@@ -63,13 +63,10 @@ class LayerBuilder {
   // Says that the checkpoint has these matrices below each other in one tensor.
   void stack(std::string_view name, std::initializer_list<int> matrices) {
     if (name.empty()) return;
-    int64_t total = 0, first = 0;
-    for (const int index : matrices)
-      total += layer_.matrix(index).rows;
+    int64_t first = 0;
     for (const int index : matrices) {
       const MatrixDesc& m = layer_.matrix(index);
-      config_.parts.push_back(
-          {m.weight, weight(name), {total, m.cols}, m.rows, m.cols, first * m.cols, m.cols});
+      config_.parts.push_back({m.weight, weight(name), first, m.rows, 0, 0});
       first += m.rows;
     }
   }
@@ -78,20 +75,9 @@ class LayerBuilder {
   void pair_rows(const MatrixDesc& m) {
     const RopeConfig& rope = config_.ropes[static_cast<size_t>(own_.rope)];
     const auto turned = static_cast<int64_t>(static_cast<double>(own_.head_dim) * rope.share);
-    config_.parts.push_back({m.weight,
-                             m.weight,
-                             {m.rows, m.cols},
-                             m.rows,
-                             m.cols,
-                             0,
-                             m.cols,
-                             1,
-                             turned,
-                             own_.head_dim});
-    if (!m.bias.empty()) {
-      config_.parts.push_back(
-          {m.bias, m.bias, {m.rows}, 1, m.rows, 0, 0, 1, turned, own_.head_dim});
-    }
+    config_.parts.push_back({m.weight, m.weight, 0, m.rows, turned, own_.head_dim});
+    if (!m.bias.empty())
+      config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
   }
 
   // The feeder of an activation whose values come from the rows of a matrix.
@@ -166,7 +152,12 @@ class LayerBuilder {
     const auto add = [&](int matrix, std::string_view source, int64_t rows,
                          std::vector<TensorPart::RowGroups> groups) {
       const MatrixDesc& m = layer_.matrix(matrix);
-      TensorPart part{m.weight, weight(source), {rows, m.cols}, m.rows, m.cols};
+      TensorPart part;
+      part.name = m.weight;
+      part.source = weight(source);
+      part.shape = {rows, m.cols};
+      part.rows = m.rows;
+      part.cols = m.cols;
       part.groups = std::move(groups);
       config_.parts.push_back(std::move(part));
     };
@@ -245,24 +236,28 @@ class LayerBuilder {
     const std::string gate_up = prefix + std::string(names_.all_gate_up);
     const std::string down = prefix + std::string(names_.all_down);
     const MatrixDesc *g = &layer_.matrix(e.gate(i)), *u = g + 1, *d = g + 2;
-    std::vector<TensorPart>& parts = config_.parts;
+    const auto part = [&](const std::string& name, const std::string& source,
+                          std::vector<int64_t> shape, int64_t rows, int64_t cols, int64_t first,
+                          int64_t row_step, int64_t col_step) {
+      config_.parts.push_back(
+          {name, source, 0, rows, 0, 0, std::move(shape), cols, first, row_step, col_step});
+    };
     const int64_t begin = i * both * hidden, down_begin = i * hidden * width;
     if (traits.order == ExpertOrder::rows) {
       const std::vector<int64_t> shape = {n, both, hidden};
-      parts.push_back({g->weight, gate_up, shape, width, hidden, begin, hidden, 1});
-      parts.push_back(
-          {u->weight, gate_up, shape, width, hidden, begin + width * hidden, hidden, 1});
-      parts.push_back({d->weight, down, {n, hidden, width}, hidden, width, down_begin, width, 1});
+      part(g->weight, gate_up, shape, width, hidden, begin, hidden, 1);
+      part(u->weight, gate_up, shape, width, hidden, begin + width * hidden, hidden, 1);
+      part(d->weight, down, {n, hidden, width}, hidden, width, down_begin, width, 1);
       return;
     }
     const std::vector<int64_t> shape = {n, hidden, both};
-    parts.push_back({g->weight, gate_up, shape, width, hidden, begin, 2, both});
-    parts.push_back({u->weight, gate_up, shape, width, hidden, begin + 1, 2, both});
-    parts.push_back({d->weight, down, {n, width, hidden}, hidden, width, down_begin, 1, hidden});
+    part(g->weight, gate_up, shape, width, hidden, begin, 2, both);
+    part(u->weight, gate_up, shape, width, hidden, begin + 1, 2, both);
+    part(d->weight, down, {n, width, hidden}, hidden, width, down_begin, 1, hidden);
     if (!traits.bias) return;
-    parts.push_back({g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, 2});
-    parts.push_back({u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + 1, 0, 2});
-    parts.push_back({d->bias, down + "_bias", {n, hidden}, 1, hidden, i * hidden, 0, 1});
+    part(g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, 2);
+    part(u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + 1, 0, 2);
+    part(d->bias, down + "_bias", {n, hidden}, 1, hidden, i * hidden, 0, 1);
   }
 
   const DecoderTraits& traits_;

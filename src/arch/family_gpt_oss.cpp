@@ -30,9 +30,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
       traits.layers[i].window = window;
   }
   read_expert_counts(reader, "intermediate_size", traits);
-  const Json* coded = reader.value("quantization_config");
-  if (coded != nullptr && (!coded->is_object() || coded->value("quant_method", Json()) != "mxfp4"))
-    reader.refuse("quantization_config", "not supported, expected the method 'mxfp4'");
   // Said by other keys as well.
   for (const char* key : {"experts_per_token", "initial_context_length"})
     reader.value(key);

@@ -40,7 +40,7 @@ struct TensorInfo {
   size_t shard = 0;            // its index in the checkpoint
   uint64_t offset = 0;         // in the shard
   uint64_t bytes = 0;
-  std::string stored_name = {};  // in the file, if it is another one
+  std::string stored_name = {};       // in the file, if it is another one
   std::optional<GgufForm> gguf = {};  // of a tensor in a GGUF file
 
   // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.

@@ -69,10 +69,10 @@ TEST(Config, Phi3HasItsMatricesBelowEachOther) {
   ASSERT_EQ(c.parts.size(), 4u * 5);
   EXPECT_EQ(c.parts[1].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(c.parts[1].source, "model.layers.0.self_attn.qkv_proj.weight");
-  EXPECT_EQ(c.parts[1].first, 64 * c.parts[1].cols);
+  EXPECT_EQ(c.parts[1].first_row, 64);
   EXPECT_EQ(c.parts[1].rows, 32);
   EXPECT_EQ(c.parts[4].source, "model.layers.0.mlp.gate_up_proj.weight");
-  EXPECT_EQ(c.parts[4].first, 96 * c.parts[4].cols);
+  EXPECT_EQ(c.parts[4].first_row, 96);
   const RopeConfig& rope = c.ropes.front();
   EXPECT_EQ(rope.share, 0.5);
   EXPECT_FLOAT_EQ(static_cast<float>(rope.attention_factor),
@@ -233,6 +233,26 @@ TEST(Families, AModelOfSeveralPartsIsRefusedByName) {
   json = composite();
   json["text_config"] = 3;
   expect_refused(json, "not supported");
+}
+
+TEST(Config, MatricesInFp8AndMxfp4) {
+  Json json = llama();
+  json["quantization_config"] = {{"quant_method", "fp8"},
+                                 {"fmt", "e4m3"},
+                                 {"activation_scheme", "dynamic"},
+                                 {"weight_block_size", {128, 64}}};
+  EXPECT_EQ(parse(json).stored, (StoredQuantization{StoredQuantization::Kind::fp8, 128, 64}));
+  json["quantization_config"]["weight_block_size"] = nullptr;
+  EXPECT_EQ(parse(json).stored.block_rows, 0);
+  json["quantization_config"]["weight_block_size"] = {128, 0};
+  expect_refused(json, "weight_block_size");
+  json["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e5m2"}};
+  expect_refused(json, "fmt");
+  json["quantization_config"] = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"x"}}};
+  EXPECT_EQ(parse(json).stored.kind, StoredQuantization::Kind::mxfp4);
+  json["quantization_config"]["weights"] = 3;
+  expect_refused(json, "quantization_config: unknown key \"weights\"");
+  EXPECT_EQ(parse(llama()).stored, StoredQuantization{});
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 using Windows = std::vector<std::vector<int32_t>>;
 
 const char* const kModels[] = {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
-                               "qwen35-tiny"};
+                               "olmo2-tiny", "glm4-tiny",  "granite-tiny", "qwen35-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);
@@ -71,7 +71,7 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     const auto rows = static_cast<int64_t>(window.size());
     EXPECT_LE(rows, executor.max_rows());
     const Run run{0, 0, rows};
-    executor.run_parts({window, {&run, 1}}, [&] {
+    executor.run_parts(window, {&run, 1}, [&] {
       executor.execute(executor.pass().embed());
       for (const ForwardOp& op : executor.pass().layers())
         executor.execute(op);

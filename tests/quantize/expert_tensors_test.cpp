@@ -2,20 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 
-#include "base/half.h"
 #include "quantize/pipeline/compressor.h"
 #include "quantize/source/checkpoint_source.h"
-#include "quantize/source/mxfp4.h"
 #include "tiny_checkpoint.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<float> values_of(const Tensor& tensor) {
@@ -40,7 +36,7 @@ class ExpertTensors : public testing::Test {
 };
 
 TEST_F(ExpertTensors, AnExpertIsRowsOfATensorOfAll) {
-  CheckpointSource from = source({{"one", "all", {3, 4, 5}, 2, 5, 2 * 20 + 2 * 5, 5, 1}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 4, 5}, 5, 2 * 20 + 2 * 5, 5, 1}});
   const Tensor tensor = from.load("one");
   EXPECT_EQ(tensor.rows, 2);
   const std::vector<float> values = values_of(tensor);
@@ -53,7 +49,7 @@ TEST_F(ExpertTensors, AnExpertIsRowsOfATensorOfAll) {
 
 TEST_F(ExpertTensors, OrColumnsThatAlternate) {
   // Every second of the four "columns" of the last dimension but one, turned.
-  CheckpointSource from = source({{"one", "all", {3, 4, 5}, 2, 4, 20 + 1, 2, 5}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 4, 5}, 4, 20 + 1, 2, 5}});
   const std::vector<float> values = values_of(from.load("one"));
   for (size_t r = 0; r < 2; ++r)
     for (size_t c = 0; c < 4; ++c)
@@ -61,7 +57,7 @@ TEST_F(ExpertTensors, OrColumnsThatAlternate) {
 }
 
 TEST_F(ExpertTensors, OfUnequalShapesAreRefusedWithBoth) {
-  CheckpointSource from = source({{"one", "all", {3, 5, 5}, 2, 5, 0, 5, 1}});
+  CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 5, 5}, 5, 0, 5, 1}});
   try {
     from.load("one");
     FAIL() << "accepted";
@@ -72,35 +68,8 @@ TEST_F(ExpertTensors, OfUnequalShapesAreRefusedWithBoth) {
 }
 
 TEST_F(ExpertTensors, StoredOneByOneAreTheCheckpointsOwn) {
-  CheckpointSource from = source({{"up", "not_there", {1, 160, 96}, 160, 96, 0, 96, 1}});
+  CheckpointSource from = source({{"up", "not_there", 0, 160, 0, 0, {1, 160, 96}, 96, 0, 96, 1}});
   EXPECT_EQ(values_of(from.load("up")), tiny_.values("up"));
-}
-
-TEST(Mxfp4, HasSixteenValuesAndAPowerOfTwoPerBlock) {
-  std::vector<std::byte> codes(32), scales = {std::byte{127}, std::byte{130}};
-  for (size_t i = 0; i < 8; ++i)  // 0 and 1, 2 and 3, ...
-    codes[i] = std::byte(2 * i | (2 * i + 1) << 4);
-  codes[16] = std::byte{0xf7};
-  std::vector<uint16_t> out(64);
-  decode_mxfp4(codes.data(), scales.data(), 64, out.data());
-  std::vector<float> values;
-  for (const uint16_t h : out)
-    values.push_back(bf16_to_f32(h));
-  EXPECT_THAT(std::vector<float>(values.begin(), values.begin() + 16),
-              ElementsAre(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6));
-  EXPECT_EQ(values[32], 48);
-  EXPECT_EQ(values[33], -48);
-}
-
-TEST(Mxfp4, ScalesReachBothEndsAndOneIsNoNumber) {
-  std::vector<std::byte> codes(16, std::byte{0x12}), scales = {std::byte{0}};
-  std::vector<uint16_t> out(32);
-  decode_mxfp4(codes.data(), scales.data(), 32, out.data());
-  EXPECT_EQ(bf16_to_f32(out[0]), std::ldexp(1.0f, -127));
-  EXPECT_EQ(bf16_to_f32(out[1]), std::ldexp(1.0f, -128));
-  scales[0] = std::byte{255};
-  decode_mxfp4(codes.data(), scales.data(), 32, out.data());
-  EXPECT_TRUE(std::isnan(bf16_to_f32(out[0])));
 }
 
 // A checkpoint in which one router reads what gate and up read.

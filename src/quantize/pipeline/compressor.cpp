@@ -50,7 +50,7 @@ void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64
 }
 
 Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
-    : source_(std::move(checkpoint), plan.parts),
+    : source_(std::move(checkpoint), plan.parts, plan.stored),
       plan_(recipe.rotate == RotateAt::residual ? folded_plan(std::move(plan), source_.path())
                                                 : std::move(plan)),
       sites_(all_sites(plan_)),

@@ -1,6 +1,6 @@
 #include "quantize/source/checkpoint_source.h"
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -10,53 +10,39 @@
 #include "base/aligned.h"
 #include "import/gguf_checkpoint.h"
 #include "quantize/source/fold.h"
-#include "quantize/source/mxfp4.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-// Rows are what a part counts: elements of a vector.
-int64_t rows_of(const Tensor& tensor) {
-  return tensor.rows == 1 ? tensor.cols : tensor.rows;
+// Types and names of stored quantization (arch/stored_quantization.h).
+constexpr std::string_view kFp8 = "F8_E4M3";
+constexpr const char* kFp8Scales = "_scale_inv";
+constexpr int64_t kMxGroup = 32;  // values of a block of MXFP4
+constexpr const char* kMxBlocks = "_blocks";
+constexpr const char* kMxScales = "_scales";
+// Beside matrices in FP8: their scales, and those of activations, which are not rounded here.
+constexpr std::array<std::string_view, 3> kFp8Others = {"_scale_inv", ".activation_scale",
+                                                        ".input_scale"};
+
+// What a part counts: rows, elements of a vector.
+int64_t& units_of(Tensor& tensor, const TensorInfo& info) {
+  return info.shape.size() == 1 ? tensor.cols : tensor.rows;
 }
 
 // The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
-Tensor separate_pairs(const Tensor& tensor, int64_t turned, int64_t head_dim) {
-  const int64_t rows = rows_of(tensor);
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(rows);
+void separate_pairs(const TensorPart& part, Tensor& tensor) {
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(part.rows);
   auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t in_head = row % head_dim;
+  for (int64_t row = 0; row < part.rows; ++row) {
+    const int64_t in_head = row % part.head_dim, half = part.turned / 2;
     int64_t from = row;
-    if (in_head < turned) {
-      const int64_t half = turned / 2;
-      from += in_head < half ? in_head : in_head - turned + 1;
-    }
+    if (in_head < part.turned) from += in_head < half ? in_head : in_head - part.turned + 1;
     std::memcpy(memory->data() + static_cast<size_t>(row) * row_bytes,
                 tensor.data.data() + static_cast<size_t>(from) * row_bytes, row_bytes);
   }
-  Tensor result = tensor;
-  result.data = *memory;
-  result.owner = std::move(memory);
-  return result;
-}
-
-// The rows of a part that is groups of them.
-void gather_rows(std::span<const std::byte> stored, const TensorPart& part, size_t size,
-                 Tensor& tensor) {
-  const size_t row = static_cast<size_t>(part.cols) * size;
-  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(part.rows) * row);
-  std::byte* to = copy->data();
-  for (const TensorPart::RowGroups& groups : part.groups) {
-    const size_t bytes = static_cast<size_t>(groups.rows) * row;
-    for (int64_t i = 0; i < groups.count; ++i, to += bytes) {
-      const auto at = static_cast<size_t>(groups.first + i * groups.step) * row;
-      std::memcpy(to, stored.data() + at, bytes);
-    }
-  }
-  tensor.data = {copy->data(), copy->size()};
-  tensor.owner = copy;
+  tensor.data = *memory;
+  tensor.owner = std::move(memory);
 }
 
 // What the note says of tensors that no text needs.
@@ -80,6 +66,39 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
+// The tensor with the elements r * row_step + c * col_step of `values`.
+Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, int64_t col_step) {
+  const size_t size = dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(
+      static_cast<size_t>(tensor.rows * tensor.cols) * size);
+  std::byte* to = copy->data();
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    for (int64_t c = 0; c < tensor.cols; ++c, to += size)
+      std::memcpy(to, values.data() + static_cast<size_t>(r * row_step + c * col_step) * size,
+                  size);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
+}
+
+// The tensor whose rows are these of a matrix with rows of the same length.
+Tensor gather(Tensor tensor, std::span<const std::byte> values,
+              std::span<const TensorPart::RowGroups> groups) {
+  const size_t row = static_cast<size_t>(tensor.cols) * dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(tensor.rows) * row);
+  std::byte* to = copy->data();
+  for (const TensorPart::RowGroups& group : groups) {
+    const size_t bytes = static_cast<size_t>(group.rows) * row;
+    for (int64_t i = 0; i < group.count; ++i, to += bytes)
+      std::memcpy(to, values.data() + static_cast<size_t>(group.first + i * group.step) * row,
+                  bytes);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
@@ -91,6 +110,11 @@ Checkpoint open_checkpoint(const std::string& path) {
     const size_t others = checkpoint.rename(plan.stored_names);
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
+  }
+  if (plan.stored.kind != StoredQuantization::Kind::none) {
+    const bool fp8 = plan.stored.kind == StoredQuantization::Kind::fp8;
+    checkpoint.add_note(path + ": its matrices in " + (fp8 ? "FP8" : "MXFP4") +
+                        " are decoded while they are read");
   }
   const bool tied = plan.head.empty();
   const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
@@ -105,46 +129,86 @@ Checkpoint open_checkpoint(const std::string& path) {
 }
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
-                                   GgufCodes codes)
-    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))), codes_(codes) {
+                                   const StoredQuantization& stored, GgufCodes codes)
+    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))),
+      stored_(stored),
+      codes_(codes) {
   std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
   for (const TensorPart& part : parts) {
     if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
       apart.insert(part.source);
   }
-  for (TensorPart part : parts) {
+  for (const TensorPart& part : parts) {
     if (apart.contains(part.source)) continue;
-    // Experts that are coded in MXFP4 have other tensors in place of the plain one.
-    const std::string codes = part.source + "_blocks", scales = part.source + "_scales";
-    const bool turned = part.shape.size() == 3 && part.col_step == part.shape[2];
-    if (turned && checkpoint_->find(part.source) == nullptr &&
-        checkpoint_->find(codes) != nullptr) {
-      scales_[codes] = scales;
-      split_[scales];  // is not seen itself
-      part.source = codes;
-    }
+    parts_[part.name] = part;
     split_[part.source].push_back(part.name);
-    parts_[part.name] = std::move(part);
   }
 }
 
 CheckpointSource CheckpointSource::open(const std::string& folder, GgufCodes codes) {
   Checkpoint checkpoint = open_checkpoint(folder);
   const ModelConfig config = parse_config(checkpoint.config_json(), checkpoint.config_place());
-  return CheckpointSource(std::move(checkpoint), config.parts, codes);
+  return CheckpointSource(std::move(checkpoint), config.parts, config.stored, codes);
+}
+
+CheckpointSource::Stored CheckpointSource::find(const std::string& name) const {
+  Stored found;
+  const auto part = parts_.find(name);
+  if (part != parts_.end()) found.part = &part->second;
+  const std::string& stored = found.part != nullptr ? found.part->source : name;
+  found.values = checkpoint_->find(stored);
+  if (found.values != nullptr) {
+    if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
+      found.scales = checkpoint_->find(stored + kFp8Scales);
+  } else if (stored_.kind == StoredQuantization::Kind::mxfp4) {
+    found.values = checkpoint_->find(stored + kMxBlocks);
+    found.scales = checkpoint_->find(stored + kMxScales);
+  }
+  return found;
+}
+
+CheckpointSource::Stored CheckpointSource::get(const std::string& name) const {
+  const Stored found = find(name);
+  const auto fail = [&](const std::string& suffix) {
+    const std::string& stored = found.part != nullptr ? found.part->source : name;
+    throw Error(ErrorCode::bad_input, path() + ": tensor " + stored + suffix,
+                "the checkpoint lacks this tensor");
+  };
+  if (found.values == nullptr) fail("");
+  if (found.scales != nullptr) return found;
+  if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
+    fail(kFp8Scales);
+  if (stored_.kind == StoredQuantization::Kind::mxfp4 && found.values->name.ends_with(kMxBlocks))
+    fail(kMxScales);
+  return found;
 }
 
 bool CheckpointSource::contains(const std::string& name) const {
-  const auto part = parts_.find(name);
-  return checkpoint_->find(part == parts_.end() ? name : part->second.source) != nullptr;
+  return find(name).values != nullptr;
+}
+
+std::string CheckpointSource::name_of(const TensorInfo& info) const {
+  const std::string_view name = info.name;
+  if (stored_.kind == StoredQuantization::Kind::fp8) {
+    for (const std::string_view suffix : kFp8Others)
+      if (name.ends_with(suffix)) return {};
+  }
+  if (stored_.kind == StoredQuantization::Kind::mxfp4) {
+    if (name.ends_with(kMxScales)) return {};
+    if (name.ends_with(kMxBlocks))
+      return std::string(name.substr(0, name.size() - std::string_view(kMxBlocks).size()));
+  }
+  return info.name;
 }
 
 std::vector<std::string> CheckpointSource::names() const {
   std::vector<std::string> result;
   for (const TensorInfo& info : checkpoint_->tensors()) {
-    const auto split = split_.find(info.name);
+    const std::string name = name_of(info);
+    if (name.empty()) continue;
+    const auto split = split_.find(name);
     if (split == split_.end()) {
-      result.push_back(info.name);
+      result.push_back(name);
     } else {
       result.insert(result.end(), split->second.begin(), split->second.end());
     }
@@ -152,22 +216,16 @@ std::vector<std::string> CheckpointSource::names() const {
   return result;
 }
 
-// Of the tensor in which `name` is stored.
-const TensorInfo& CheckpointSource::find(const std::string& name) const {
-  const auto part = parts_.find(name);
-  const std::string& stored = part == parts_.end() ? name : part->second.source;
-  if (const TensorInfo* info = checkpoint_->find(stored)) return *info;
-  throw Error(ErrorCode::bad_input, path() + ": tensor " + stored,
-              "the checkpoint lacks this tensor");
-}
-
-const Format& CheckpointSource::format_of(const TensorInfo& info) const {
-  if (info.gguf) return gguf_format(info, codes_);
-  return dense_format(scales_.contains(info.name) ? DType::bf16 : info.dtype());
+GgufCodes CheckpointSource::codes_of(const Stored& stored) const {
+  return stored.part != nullptr && stored.part->turned != 0 ? GgufCodes::drop : codes_;
 }
 
 const Format& CheckpointSource::format_of(const std::string& name) const {
-  return format_of(find(name));
+  const Stored stored = get(name);
+  const TensorInfo& info = *stored.values;
+  if (info.gguf) return gguf_format(info, codes_of(stored));
+  if (stored.scales == nullptr) return dense_format(info.dtype());
+  return dense_format(stored_.kind == StoredQuantization::Kind::fp8 ? DType::f32 : DType::bf16);
 }
 
 std::vector<std::string> CheckpointSource::notes() const {
@@ -178,125 +236,139 @@ std::vector<std::string> CheckpointSource::notes() const {
   return notes;
 }
 
-// Throws bad_input if what a part is stored in has not the shape that it expects.
-void CheckpointSource::check_part(const TensorInfo& info, const TensorPart& part) const {
-  const auto expect = [](const TensorInfo& tensor, const std::vector<int64_t>& shape) {
-    if (tensor.shape == shape) return;
-    throw Error(ErrorCode::bad_input, tensor.where(),
-                "shape is " + shape_text(tensor.shape) + ", expected " + shape_text(shape));
-  };
-  const auto coded = scales_.find(info.name);
-  if (coded == scales_.end()) return expect(info, part.shape);
-  const TensorInfo* scales = checkpoint_->find(coded->second);
-  if (scales == nullptr) {
-    throw Error(ErrorCode::bad_input, path() + ": tensor " + coded->second,
-                "the checkpoint lacks this tensor, the scales of " + info.name);
+StoredArray CheckpointSource::array(const TensorInfo& info) const {
+  return {info.dtype_text, info.shape, checkpoint_->data(info), info.where()};
+}
+
+Tensor CheckpointSource::describe_whole(const Stored& stored) const {
+  const TensorInfo& info = *stored.values;
+  std::vector<int64_t> shape = info.shape;
+  // A convolution of each channel alone, [channels, 1, taps].
+  if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
+  Tensor tensor;
+  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
+    tensor.rows = mxfp4_rows(array(info));
+    tensor.cols = info.elements() / tensor.rows * 2;
+    return tensor;
   }
-  const int64_t blocks = mxfp4_blocks(part.shape[1]);
-  expect(info, {part.shape[0], part.shape[2], blocks, kMxfp4BlockBytes});
-  expect(*scales, {part.shape[0], part.shape[2], blocks});
-  for (const TensorInfo* tensor : {&info, scales}) {
-    if (tensor->dtype_text == "U8") continue;
-    throw Error(ErrorCode::bad_input, tensor->where(),
-                "element type " + tensor->dtype_text + ", expected U8 for MXFP4");
+  if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "rank " + std::to_string(shape.size()) + " with " +
+                    std::to_string(info.elements()) +
+                    " elements, expected a vector or a matrix that is not empty");
   }
+  tensor.rows = shape.size() == 2 ? shape[0] : 1;
+  tensor.cols = shape.back();
+  return tensor;
 }
 
 Tensor CheckpointSource::describe(const std::string& name) const {
-  const TensorInfo& info = find(name);
-  const auto found = parts_.find(name);
-  Tensor tensor;
-  if (found != parts_.end()) {
-    check_part(info, found->second);
-    tensor.rows = found->second.rows;
-    tensor.cols = found->second.cols;
-  } else {
-    std::vector<int64_t> shape = info.shape;
-    // A convolution of each channel alone, [channels, 1, taps].
-    if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
-    if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
-      throw Error(ErrorCode::bad_input, info.where(),
-                  "rank " + std::to_string(shape.size()) + " with " +
-                      std::to_string(info.elements()) +
-                      " elements, expected a vector or a matrix that is not empty");
-    }
-    tensor.rows = shape.size() == 2 ? shape[0] : 1;
-    tensor.cols = shape.back();
+  const Stored stored = get(name);
+  if (stored.part != nullptr && !stored.part->shape.empty()) return describe_steps(name, stored);
+  Tensor tensor = describe_whole(stored);
+  tensor.format = &format_of(name);
+  if (stored.part == nullptr) return tensor;
+  int64_t& units = units_of(tensor, *stored.values);
+  const TensorPart& last = parts_.at(split_.at(stored.part->source).back());
+  if (units != last.first_row + last.rows) {
+    throw Error(ErrorCode::bad_input, stored.values->where(),
+                "found " + std::to_string(units) + " rows, expected " +
+                    std::to_string(last.first_row + last.rows));
   }
-  tensor.format = &format_of(info);
+  units = stored.part->rows;
   return tensor;
 }
 
-Tensor CheckpointSource::part(const TensorInfo& info, const TensorPart& part, Tensor tensor) const {
-  if (scales_.contains(info.name)) return coded_part(info, part, std::move(tensor));
+Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t first,
+                                   int64_t count) const {
+  const TensorInfo& info = *stored.values;
+  if (info.gguf) {
+    const bool vector = info.shape.size() == 1;
+    return load_gguf_rows(checkpoint_, info, codes_of(stored), vector ? 0 : first,
+                          vector ? 1 : count);
+  }
+  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
+    return decode_mxfp4(array(info), array(*stored.scales), first, count);
+  if (stored.scales != nullptr) {
+    Tensor whole = decode_fp8(array(info), array(*stored.scales), stored_);
+    tensor.data = whole.data;
+    tensor.owner = whole.owner;
+  } else {
+    tensor.data = checkpoint_->data(info);
+    tensor.owner = checkpoint_;
+  }
+  const size_t unit_bytes =
+      static_cast<size_t>(tensor_bytes(*tensor.format, 1, tensor.rows * tensor.cols)) /
+      static_cast<size_t>(count);
+  tensor.data = tensor.data.subspan(static_cast<size_t>(first) * unit_bytes,
+                                    static_cast<size_t>(count) * unit_bytes);
+  return tensor;
+}
+
+// A part with a shape. In MXFP4 [experts, n, k] is stored as the matrices of experts times k rows.
+Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
+  const TensorPart& part = *stored.part;
+  const TensorInfo& info = *stored.values;
+  std::vector<int64_t> expected = part.shape;
+  if (stored.scales != nullptr) {
+    const bool turned = expected.size() == 3 && part.col_step == expected[2];
+    if (!turned || info.gguf || stored_.kind != StoredQuantization::Kind::mxfp4) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  "scales beside a tensor of several matrices are not supported");
+    }
+    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxGroup, kMxGroup / 2};
+  }
+  if (info.shape != expected) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "shape is " + shape_text(info.shape) + ", expected " + shape_text(expected));
+  }
+  Tensor tensor;
+  tensor.rows = part.rows;
+  tensor.cols = part.cols;
+  tensor.format = &format_of(name);
+  return tensor;
+}
+
+Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
+  const TensorPart& part = *stored.part;
+  const TensorInfo& info = *stored.values;
   const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
   if (info.gguf) {
-    if (!rows) {
-      throw Error(ErrorCode::bad_input, info.where(),
-                  "its element order is not supported in a GGUF file");
-    }
-    return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
+    if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
+    throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
-  const size_t size = dtype_size(info.dtype());
-  if (!part.groups.empty()) {
-    gather_rows(checkpoint_->data(info), part, size, tensor);
-    return tensor;
+  const size_t size = dtype_size(tensor.format->dtype);
+  if (!part.groups.empty()) return gather(std::move(tensor), checkpoint_->data(info), part.groups);
+  if (stored.scales != nullptr) {
+    const int64_t n = part.shape[1], k = part.shape[2];
+    const Tensor expert =
+        decode_mxfp4(array(info), array(*stored.scales), part.first / (n * k) * k, k);
+    return pick(tensor, expert.data.subspan(static_cast<size_t>(part.first % k * n) * size),
+                part.row_step * n, 1);
   }
-  const std::span<const std::byte> stored =
+  const std::span<const std::byte> values =
       checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
-  const size_t bytes = static_cast<size_t>(part.rows * part.cols) * size;
-  if (rows) {
-    tensor.data = stored.first(bytes);
-    tensor.owner = checkpoint_;
-    return part.turned == 0 ? tensor : separate_pairs(tensor, part.turned, part.head_dim);
-  }
-  auto copy = std::make_shared<AlignedArray<std::byte>>(bytes);
-  std::byte* to = copy->data();
-  for (int64_t r = 0; r < part.rows; ++r) {
-    for (int64_t c = 0; c < part.cols; ++c, to += size) {
-      const auto at = static_cast<size_t>(r * part.row_step + c * part.col_step) * size;
-      std::memcpy(to, stored.data() + at, size);
-    }
-  }
-  tensor.data = {copy->data(), copy->size()};
-  tensor.owner = copy;
-  return tensor;
-}
-
-// Of a tensor [experts, cols, rows in turn] that is coded as [experts, rows in turn, cols].
-Tensor CheckpointSource::coded_part(const TensorInfo& codes, const TensorPart& part,
-                                    Tensor tensor) const {
-  const TensorInfo& scales = *checkpoint_->find(scales_.at(codes.name));
-  const int64_t cols = part.shape[1], rows = part.shape[2], blocks = mxfp4_blocks(cols);
-  auto values = std::make_shared<std::vector<uint16_t>>(static_cast<size_t>(part.rows * cols));
-  std::vector<uint16_t> row(static_cast<size_t>(blocks * kMxfp4Block));
-  const int64_t expert = part.first / (cols * rows), first = part.first % rows;
-  for (int64_t r = 0; r < part.rows; ++r) {
-    const auto block = static_cast<size_t>((expert * rows + first + r * part.row_step) * blocks);
-    decode_mxfp4(checkpoint_->data(codes).data() + block * kMxfp4BlockBytes,
-                 checkpoint_->data(scales).data() + block, blocks * kMxfp4Block, row.data());
-    std::copy_n(row.begin(), cols, values->begin() + r * cols);
-  }
-  tensor.data = std::as_bytes(std::span<const uint16_t>(*values));
-  tensor.owner = std::move(values);
-  return tensor;
-}
-
-Tensor CheckpointSource::load(const std::string& name) {
-  Tensor tensor = describe(name);
-  const TensorInfo& info = find(name);
-  const auto found = parts_.find(name);
-  if (found != parts_.end()) return part(info, found->second, std::move(tensor));
-  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_, 0, tensor.rows);
-  tensor.data = checkpoint_->data(info);
+  if (!rows) return pick(tensor, values, part.row_step, part.col_step);
+  tensor.data = values.first(static_cast<size_t>(part.rows * part.cols) * size);
   tensor.owner = checkpoint_;
   return tensor;
 }
 
+Tensor CheckpointSource::load(const std::string& name) {
+  const Stored stored = get(name);
+  Tensor tensor = describe(name);
+  if (stored.part != nullptr && !stored.part->shape.empty())
+    return load_steps(stored, std::move(tensor));
+  const int64_t first = stored.part != nullptr ? stored.part->first_row : 0;
+  const int64_t count = units_of(tensor, *stored.values);
+  tensor = load_rows(stored, std::move(tensor), first, count);
+  if (stored.part != nullptr && stored.part->turned != 0) separate_pairs(*stored.part, tensor);
+  return tensor;
+}
+
 void CheckpointSource::release(const std::string& name) {
-  const auto part = parts_.find(name);
-  const TensorInfo* info = checkpoint_->find(part == parts_.end() ? name : part->second.source);
-  if (info != nullptr) checkpoint_->drop(*info);
+  const Stored stored = find(name);
+  if (stored.values != nullptr) checkpoint_->drop(*stored.values);
 }
 
 }  // namespace walsh

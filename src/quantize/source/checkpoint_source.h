@@ -10,6 +10,7 @@
 #include "formats/weight_source.h"
 #include "import/gguf_tensor.h"
 #include "io/checkpoint.h"
+#include "quantize/source/scaled_values.h"
 
 namespace walsh {
 
@@ -21,11 +22,12 @@ Checkpoint open_checkpoint(const std::string& path);
 
 class CheckpointSource : public WeightSource {
  public:
-  // `parts`: tensors of the model that the checkpoint may store in another way: what they are
-  // stored in is not seen itself then. `codes` says whether tensors may come in codes; otherwise
-  // all are dense.
+  // `parts`: tensors of the model that the checkpoint stores in another way: what they are stored
+  // in is not seen itself. `stored`: matrices that are small floats with scales beside them are
+  // decoded (scaled_values.h). `codes` says whether tensors may come in codes; otherwise all are
+  // dense.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
-                   GgufCodes codes = GgufCodes::drop);
+                   const StoredQuantization& stored = {}, GgufCodes codes = GgufCodes::drop);
   // open_checkpoint, with the parts that its config asks for.
   static CheckpointSource open(const std::string& folder, GgufCodes codes = GgufCodes::drop);
 
@@ -49,18 +51,31 @@ class CheckpointSource : public WeightSource {
   Tensor describe(const std::string& name) const;
 
  private:
-  const TensorInfo& find(const std::string& name) const;
-  const Format& format_of(const TensorInfo& info) const;
-  void check_part(const TensorInfo& info, const TensorPart& part) const;
-  // `tensor` is what describe() says.
-  Tensor part(const TensorInfo& info, const TensorPart& part, Tensor tensor) const;
-  Tensor coded_part(const TensorInfo& codes, const TensorPart& part, Tensor tensor) const;
+  // Where a tensor is stored: its values, and scales if there are any.
+  struct Stored {
+    const TensorInfo* values = nullptr;
+    const TensorInfo* scales = nullptr;
+    const TensorPart* part = nullptr;  // if the tensor is one
+  };
+  Stored find(const std::string& name) const;  // empty if there is none
+  Stored get(const std::string& name) const;   // throws bad_input if there is none
+  // The name of what a tensor of the checkpoint holds; empty if that is seen under another one.
+  std::string name_of(const TensorInfo& info) const;
+  // Rows that change their places cannot come in codes.
+  GgufCodes codes_of(const Stored& stored) const;
+  StoredArray array(const TensorInfo& info) const;
+  Tensor describe_whole(const Stored& stored) const;
+  // Of parts with a shape.
+  Tensor describe_steps(const std::string& name, const Stored& stored) const;
+  Tensor load_steps(const Stored& stored, Tensor tensor) const;
+  // `count` rows (elements of a vector), described by `tensor`, in the order of the checkpoint.
+  Tensor load_rows(const Stored& stored, Tensor tensor, int64_t first, int64_t count) const;
 
   std::shared_ptr<Checkpoint> checkpoint_;
+  StoredQuantization stored_;
   GgufCodes codes_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
   std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
-  std::map<std::string, std::string> scales_;  // of sources in MXFP4, by the name of the codes
 };
 
 }  // namespace walsh

@@ -302,6 +302,7 @@ struct Heads {
   int dim, heads, kv_heads;
   int64_t window;
   bool norms;
+  bool rope = true, factors = false;  // of queries
 };
 
 // One row at the end of a sequence whose pages are scattered; the program's other phase is a
@@ -331,6 +332,7 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   const Buffer sin = to_device(random_values(length * half, 24, 0.7));
   const Buffer q_norm = to_device(random_values(h.dim, 25)),
                k_norm = to_device(random_values(h.dim, 26));
+  const Buffer factors = to_device(random_values(length, 28));
   const AttentionScratch scratch(16, h.heads, h.kv_heads, h.dim);
   const Format& format = get_format("tq3");
   const auto weights = upload_passes(format, rows, width, 27);
@@ -351,8 +353,9 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
     rope.q_norm = h.norms ? q_norm.as<float>() : nullptr;
     rope.k_norm = h.norms ? k_norm.as<float>() : nullptr;
     rope.eps = 1e-6f;
-    rope.cos = cos.as<float>();
-    rope.sin = sin.as<float>();
+    rope.cos = h.rope ? cos.as<float>() : nullptr;
+    rope.sin = h.rope ? sin.as<float>() : nullptr;
+    rope.q_scale = h.factors ? factors.as<float>() : nullptr;
     AttentionCall call;
     call.cache = &pool;
     call.table = {pages.as<int32_t>(), per_sequence};
@@ -393,7 +396,9 @@ TEST(GpuPersistent, AttendsAsSingleLaunches) {
   WALSH_NEED_STEPS();
   for (const Heads& h :
        {Heads{128, 32, 8, 0, false}, Heads{128, 8, 8, 0, true}, Heads{64, 14, 2, 0, false},
-        Heads{128, 24, 2, 0, true}, Heads{64, 16, 4, 100, true}, Heads{128, 16, 2, 700, false}}) {
+        Heads{128, 24, 2, 0, true}, Heads{64, 16, 4, 100, true}, Heads{128, 16, 2, 700, false},
+        Heads{128, 16, 4, 0, true, false}, Heads{64, 16, 4, 0, false, false},
+        Heads{128, 32, 8, 0, false, true, true}}) {
     for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
       expect_attention(h, length, length == 17 || length == 1500 ? 2500 : 40);
       if (testing::Test::HasFatalFailure()) return;
@@ -454,7 +459,7 @@ TEST(GpuPersistent, SaysNoToAttentionThatNoStepCanDo) {
   part.rotated = 64;
   EXPECT_TRUE(attends(part, whole));
   part.cos = part.sin = nullptr;
-  EXPECT_FALSE(attends(part, whole));
+  EXPECT_TRUE(attends(part, whole)) << "without rope";
 }
 
 }  // namespace
