@@ -17,7 +17,11 @@ class LayerBuilder {
         config_(config) {}
 
   LayerDesc build() {
-    add_attention();
+    if (own_.recurrent) {
+      add_delta_net();
+    } else {
+      add_attention();
+    }
     add_feed_forward();
     if (traits_.norms_after) {
       layer_.after_attention = norm(names_.after_attention_norm, config_.hidden);
@@ -28,9 +32,10 @@ class LayerBuilder {
   }
 
  private:
-  std::string weight(std::string_view name) const {
-    return std::string(names_.layers) + index_ + "." + std::string(name) + ".weight";
+  std::string of_layer(std::string_view name) const {
+    return std::string(names_.layers) + index_ + "." + std::string(name);
   }
+  std::string weight(std::string_view name) const { return of_layer(name) + ".weight"; }
 
   NormDesc norm(std::string_view name, int64_t width) const {
     if (name.empty()) return {};
@@ -46,7 +51,7 @@ class LayerBuilder {
   int matrix(std::string_view name, bool bias, int64_t rows, int input, Basis outputs) {
     MatrixDesc m;
     m.weight = weight(name);
-    if (bias) m.bias = std::string(names_.layers) + index_ + "." + std::string(name) + ".bias";
+    if (bias) m.bias = of_layer(name) + ".bias";
     m.rows = rows;
     m.cols = layer_.activations[static_cast<size_t>(input)].width;
     m.input = input;
@@ -98,17 +103,69 @@ class LayerBuilder {
     }
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
-    a.q = matrix(names_.q, traits_.qkv_bias, a.query_width(), input, Basis::own);
+    a.gated = traits_.attention_gate;
+    // A rotation of a head's values does not pass the gates, which multiply them one by one.
+    const Basis values = a.gated ? Basis::own : Basis::heads;
+    a.q = matrix(names_.q, traits_.qkv_bias, a.query_rows(), input, Basis::own);
     a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
-    a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, Basis::heads);
+    a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, values);
     stack(names_.qkv, {a.q, a.k, a.v});
     if (traits_.paired_rope && a.rope >= 0) {
       pair_rows(layer_.matrix(a.q));
       pair_rows(layer_.matrix(a.k));
     }
-    const int attended = activation("o", a.query_width(), {}, Basis::heads,
+    const int attended = activation("o", a.query_width(), {}, values,
                                     feeder(layer_.matrix(a.v), a.head_dim, a.heads / a.kv_heads));
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
+  }
+
+  void add_delta_net() {
+    const DeltaNetTraits& t = traits_.delta_net;
+    DeltaNetDesc& d = layer_.delta_net;
+    d.key_heads = t.key_heads;
+    d.value_heads = t.value_heads;
+    d.key_dim = t.key_dim;
+    d.value_dim = t.value_dim;
+    d.taps = t.taps;
+    d.convolution = weight(names_.convolution);
+    d.rate = of_layer(names_.delta_rate);
+    d.bias = of_layer(names_.delta_bias);
+    d.norm = {weight(names_.delta_norm), d.value_dim, traits_.norm_eps, 0};
+    const int input = activation("attention", config_.hidden,
+                                 norm(names_.attention_norm, config_.hidden), Basis::residual);
+    d.qkv = matrix(names_.delta_qkv, false, d.channels(), input, Basis::own);
+    d.z = matrix(names_.delta_z, false, d.value_width(), input, Basis::own);
+    d.b = matrix(names_.delta_b, false, d.value_heads, input, Basis::own);
+    d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
+    layer_.matrices[static_cast<size_t>(d.b)].plain = true;
+    layer_.matrices[static_cast<size_t>(d.a)].plain = true;
+    // The norm in front of it has one gain for all heads, so that no feeder can be scaled.
+    const int gated = activation("o", d.value_width(), {}, Basis::own);
+    d.o = matrix(names_.delta_o, false, config_.hidden, gated, Basis::residual);
+    if (!names_.delta_qkvz.empty()) describe_delta_parts(d);
+  }
+
+  // For each key head the rows of its query, its key, the values and the gates; b and a likewise.
+  void describe_delta_parts(const DeltaNetDesc& d) {
+    const int64_t heads = d.key_heads, group = d.group();
+    const int64_t key = d.key_dim, value = group * d.value_dim, step = 2 * (key + value);
+    const auto add = [&](int matrix, std::string_view source, int64_t rows,
+                         std::vector<TensorPart::RowGroups> groups) {
+      const MatrixDesc& m = layer_.matrix(matrix);
+      TensorPart part;
+      part.name = m.weight;
+      part.source = weight(source);
+      part.shape = {rows, m.cols};
+      part.rows = m.rows;
+      part.cols = m.cols;
+      part.groups = std::move(groups);
+      config_.parts.push_back(std::move(part));
+    };
+    add(d.qkv, names_.delta_qkvz, heads * step,
+        {{0, key, step, heads}, {key, key, step, heads}, {2 * key, value, step, heads}});
+    add(d.z, names_.delta_qkvz, heads * step, {{2 * key + value, value, step, heads}});
+    add(d.b, names_.delta_ba, 2 * d.value_heads, {{0, group, 2 * group, heads}});
+    add(d.a, names_.delta_ba, 2 * d.value_heads, {{group, group, 2 * group, heads}});
   }
 
   void add_feed_forward() {

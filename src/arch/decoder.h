@@ -27,6 +27,13 @@ struct TensorNames {
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view after_mlp_norm = "post_feedforward_layernorm";
   std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string_view delta_qkv = "linear_attn.in_proj_qkv", delta_z = "linear_attn.in_proj_z";
+  std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
+  std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
+  std::string_view convolution = "linear_attn.conv1d";
+  // Where a checkpoint has the first two in one tensor, key head after key head, and b and a so.
+  std::string_view delta_qkvz = "", delta_ba = "";
+  std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // Where a checkpoint has q, k and v, or gate and up, below each other in one tensor.
   std::string_view qkv = "", gate_up = "";
   // Of layers with experts. A matrix of expert e is `experts` + e + "." + its name.
@@ -61,25 +68,33 @@ struct LayerTraits {
   int64_t window = 0;
   float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
   float logit_cap = 0;
-  bool experts = false;  // in place of the MLP of width `intermediate`
-  int64_t shared = 0;    // width of an expert that every token gets beside its own; 0: none
+  bool experts = false;    // in place of the MLP of width `intermediate`
+  int64_t shared = 0;      // width of an expert that every token gets beside its own; 0: none
+  bool recurrent = false;  // a delta net in place of attention
+};
+
+// Of every delta net (DeltaNetDesc).
+struct DeltaNetTraits {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
 };
 
 struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
   float norm_eps = 0;
-  float gain_offset = 0;        // of every norm
+  float gain_offset = 0;        // of every norm but those of delta nets
   bool qk_norm = false;         // RMSNorm of queries and keys, over head_dim of every head
   bool qk_norm_of_all = false;  // or over all heads together
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool partial_rope = false;  // the family's code knows heads of which only a part is rotated
-  bool paired_rope = false;   // neighbours in a head are rotated together (TensorPart::turned)
-  bool norms_after = false;   // norms of what attention and MLP add to the stream as well
+  bool attention_gate = false;  // AttentionDesc::gated
+  bool partial_rope = false;    // the family's code knows heads of which only a part is rotated
+  bool paired_rope = false;     // neighbours in a head are rotated together (TensorPart::turned)
+  bool norms_after = false;     // norms of what attention and MLP add to the stream as well
   GateFunction gate_function = GateFunction::silu;
   float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
   bool sinks = false;                    // of attention
   float branch_scale = 1;
+  DeltaNetTraits delta_net;
   ExpertTraits experts;
 };
 

@@ -24,7 +24,7 @@ const Family* find_family(std::string_view model_type);
 
 extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
     kLlama, kMinistral, kMinistral3, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2,
-    kQwen2Moe, kQwen3, kQwen3Moe, kSmolLm3;
+    kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSmolLm3;
 
 // `sliding_window`: absent gives the fallback, null none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);

@@ -79,12 +79,42 @@ struct AttentionDesc {
   // Tensor [heads], logits that take part in the softmax of their head and have no value; empty:
   // there are none.
   std::string sinks = {};
+  // The matrix q gives head_dim values of a query, then as many of a gate, for head after head;
+  // what a head attends to is multiplied with the sigmoid of its gate.
+  bool gated = false;
   int q = -1, k = -1, v = -1, o = -1;
 
+  bool present() const { return heads > 0; }
   int64_t query_width() const { return heads * head_dim; }
+  int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
   // Whether the norms are over whole rows; both are, or neither.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
+};
+
+// The gated delta rule (Yang, Kautz and Hatamizadeh 2024): every value head has a state S [key_dim,
+// value_dim] in place of keys and values of all positions,
+//   S <- d S + k (strength (v - (d S)^T k))^T, then S^T q,
+//   d = exp(-exp(rate) softplus(a + bias)), strength = sigmoid(b).
+// q, k and v come from a convolution over the last `taps` positions, then silu; every query and key
+// is divided by its length, queries by sqrt(key_dim) as well. Value head h reads the queries and
+// keys of head h / (value_heads / key_heads). What a head gives is normalized, then multiplied with
+// silu(z).
+struct DeltaNetDesc {
+  int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: there is none
+  int64_t key_dim = 0, value_dim = 0;      // of a head, multiples of 16
+  int64_t taps = 0;                        // of the convolution: 2 to 16
+  std::string convolution;                 // tensor [channels, taps], the newest position last
+  std::string rate, bias;                  // tensors [value_heads]
+  NormDesc norm = {};                      // over value_dim values of every head
+  // Rows of qkv: queries, keys, values; a and b have a row per value head.
+  int qkv = -1, z = -1, b = -1, a = -1, o = -1;
+
+  bool present() const { return value_heads > 0; }
+  int64_t group() const { return value_heads / key_heads; }
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * key_width() + value_width(); }
 };
 
 // down(function(gate(x)) * up(x)).
@@ -124,12 +154,14 @@ struct ExpertsDesc {
   int down(int64_t expert) const { return gate(expert) + 2; }
 };
 
-// x += scale * after_attention(o(attention(input))); x += scale * after_mlp(down(...)).
+// x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
+// attention or a delta net.
 // Where there are experts, their sum is added to what `mlp` gives, which is the shared expert.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;        // in the order of the computation
   std::vector<MatrixDesc> matrices;               // in the order of the computation
-  AttentionDesc attention;                        // its q, k, v and o are indices into `matrices`,
+  DeltaNetDesc delta_net;                         // its matrices are indices into `matrices`,
+  AttentionDesc attention;                        // those of attention are
   MlpDesc mlp;                                    // and so are gate, up and down
   ExpertsDesc experts;                            // the function of their gates is that of `mlp`
   NormDesc after_attention = {}, after_mlp = {};  // of what a branch adds to the stream

@@ -37,6 +37,9 @@ void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
     vectors.push_back(norm->weight);
   for (const MatrixDesc& m : layer.matrices)
     add_name(m.bias, vectors);
+  for (const std::string* name :
+       {&layer.delta_net.convolution, &layer.delta_net.rate, &layer.delta_net.bias})
+    add_name(*name, vectors);
   add_name(layer.attention.sinks, vectors);
   add_name(layer.experts.routing.bias, vectors);
 }
@@ -75,12 +78,14 @@ ResidualPlan residual_plan(const ModelConfig& c) {
   ResidualPlan plan;
   plan.refusal = residual_refusal(c);
   plan.hidden = c.hidden;
-  plan.head_dim = c.layers.front().attention.head_dim;
-  plan.kv_heads = c.layers.front().attention.kv_heads;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    if (a.head_dim != plan.head_dim || a.kv_heads != plan.kv_heads)
+    if (!a.present()) continue;
+    const bool first = plan.kv_heads == 0;
+    if (!first && (a.head_dim != plan.head_dim || a.kv_heads != plan.kv_heads))
       plan.refusal = "its layers have heads of different kinds";
+    plan.head_dim = a.head_dim;
+    plan.kv_heads = a.kv_heads;
   }
   plan.head = c.head_name;
   plan.tensors.push_back({c.embedding, c.embedding, "", Basis::own, Basis::residual});

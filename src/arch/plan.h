@@ -52,9 +52,10 @@ struct ModelPlan {
   std::string embedding;    // token embedding [vocab, hidden]
   std::string head;         // output head [vocab, hidden]; empty when tied to the embedding
   std::string final_norm;   // norm before the head
-  float gain_offset = 0;    // what is added to the stored gain of every norm (NormDesc)
+  float gain_offset = 0;    // what is added to the stored gain of every site's norm (NormDesc)
   std::vector<Site> sites;  // in layer order
-  std::vector<std::string> vectors;  // all remaining tensors (norms, biases): kept as they are
+  // All remaining tensors (norms, biases, convolutions): kept as they are.
+  std::vector<std::string> vectors;
   // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;

@@ -157,7 +157,7 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
       const Run run{0, begin, rows};
       const auto tokens =
           std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
-      executor_->run_parts(tokens, {&run, 1}, [&] {
+      executor_->run_parts({tokens, {&run, 1}}, [&] {
         executor_->execute(executor_->pass().embed());
         for (int64_t r = 0; r < rows && !first; ++r) {
           const std::span<float> x = executor_->hidden(r);

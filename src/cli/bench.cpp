@@ -90,9 +90,9 @@ void fill_cache(Session& session, int64_t depth) {
     for (size_t i = 0; i < tokens.size(); i += kPiece) {
       InterruptGuard::check();
       const size_t count = std::min(kPiece, tokens.size() - i);
-      session.forward(
-          std::span(tokens).subspan(i, count), [](int64_t, std::span<const float>) {},
-          static_cast<int64_t>(count), s);
+      SequenceTokens piece{s, std::span(tokens).subspan(i, count), 0};
+      if (i + count == tokens.size()) piece.snapshot = static_cast<int64_t>(count);
+      session.evaluate({&piece, 1}, [](size_t, int64_t, std::span<const float>) {});
     }
   }
 }
@@ -139,12 +139,15 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
-// Bytes of keys and values that are read for the tokens of one pass of a generation test: the
-// positions of each sequence, in the middle of the test.
+// Bytes of keys and values and of states that are read for the tokens of one pass of a generation
+// test: the positions of each sequence, in the middle of the test.
 double cache_bytes(const Model& model, const Test& test) {
   double sum = 0;
   for (const LayerDesc& layer : model.config.layers) {
     const AttentionDesc& a = layer.attention;
+    const DeltaNetDesc& d = layer.delta_net;
+    sum += static_cast<double>(d.value_heads * d.key_dim * d.value_dim) * sizeof(float);
+    if (!a.present()) continue;
     const double bits =
         cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
     const int64_t seen = test.depth + test.n / 2 + 1;
@@ -167,6 +170,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   SessionOptions session_options;
   session_options.max_positions = test.positions();
   session_options.sequences = test.sequences;
+  if (test.depth > 0) session_options.snapshots = test.sequences;
   Session session(model, session_options);
   for (int64_t s = 1; s < test.sequences; ++s)
     session.open();

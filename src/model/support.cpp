@@ -104,6 +104,10 @@ std::string why_not(const ModelConfig& config, const Device& device) {
       return "attention with sinks exists on the CPU only: use --device cpu";
     if (layer.mlp.function == GateFunction::clamped_silu)
       return "clamped gates exist on the CPU only: use --device cpu";
+    if (layer.delta_net.present())
+      return "recurrent layers exist on the CPU only: use --device cpu";
+    if (layer.attention.gated)
+      return "attention with gates exists on the CPU only: use --device cpu";
   }
   return {};
 }
@@ -123,9 +127,10 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
     coded |= !form.format->dense;
     rotated |= is_rotated(form);
   };
-  for (const LayerDesc& layer : config.layers)
+  for (const LayerDesc& layer : config.layers) {
     for (const MatrixDesc& m : layer.matrices)
       check(m);
+  }
   check(config.head);
   if (source.contains(config.embedding)) {
     const StoredForm form = source.form_of(config.embedding);

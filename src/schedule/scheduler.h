@@ -115,6 +115,7 @@ class Scheduler {
   void tell_end(const Active& active);
   void publish();
   // scheduler_step.cpp: what a step evaluates.
+  int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan();
   std::vector<Piece> fitting_plan();
   void preempt_last();

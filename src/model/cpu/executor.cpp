@@ -33,23 +33,23 @@ int64_t units_of(const Linear& linear) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes)
+CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes,
+                         int64_t snapshots)
     : model_(model),
       ops_(ops()),
       max_rows_(std::min(kMaxRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
       pass_(model.config),
-      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)) {
-  allocate(pages.shape().capacity, max_bytes - cache_->bytes());
+      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)),
+      delta_net_(model, pages.shape().sequences + snapshots, max_bytes - cache_->bytes()) {
+  allocate(pages.shape().capacity, max_bytes - cache_->bytes() - delta_net_.bytes());
 }
 
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
-  // In the order of Rows.
-  const std::array<int64_t, kRowKinds> widths = {
-      c.hidden, c.hidden, w.query, w.kv, w.kv, w.query, w.mlp, w.mlp, w.experts, 1, c.vocab};
+  const std::array<int64_t, kRowKinds> widths = row_widths(c);
   const auto count = [&](size_t i) {
     return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
   };
@@ -93,19 +93,19 @@ void CpuExecutor::for_rows(int64_t m, FunctionRef<void(int64_t row, float* scrat
   });
 }
 
-void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                            FunctionRef<void()> body) {
-  tokens_ = tokens;
-  runs_ = runs;
+void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
+  tokens_ = batch.tokens;
+  runs_ = batch.runs;
   m_ = 0;
   wanted_.clear();
-  for (const Run& run : runs) {
+  for (const Run& run : runs_) {
     for (int64_t i = 0; i < run.rows; ++i) {
       if (i >= run.rows - run.logits) wanted_.push_back(m_);
       positions_[static_cast<size_t>(m_++)] = run.position + i;
     }
   }
-  cache_->start(runs);
+  delta_net_.start(runs_, batch.marks);
+  cache_->start(runs_);
   try {
     body();
   } catch (...) {
@@ -116,12 +116,12 @@ void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run
 }
 
 void CpuExecutor::run(const Batch& batch) {
-  run_parts(batch.tokens, batch.runs, [&] {
+  run_parts(batch, [&] {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     execute(pass_.embed());
     for (const ForwardOp& op : pass_.layers()) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_) execute(op, skip);
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
     const auto count = static_cast<int64_t>(wanted_.size());
     if (count > 0) logits(0, std::min(logit_rows_, count));
@@ -143,6 +143,14 @@ void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
       return place_heads(op.layer);
     case ForwardOp::Kind::attend:
       return attend(op.layer, skip);
+    case ForwardOp::Kind::convolve:
+      return delta_net_.convolve(op.layer, view(Rows::channels), view(Rows::decay),
+                                 view(Rows::strength));
+    case ForwardOp::Kind::delta_rule:
+      return delta_net_.apply_rule(op.layer, view(Rows::channels), view(Rows::decay),
+                                   view(Rows::strength), view(Rows::mixed), skip);
+    case ForwardOp::Kind::gate_mixed:
+      return gate_mixed(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
     case ForwardOp::Kind::route:
@@ -173,10 +181,6 @@ void CpuExecutor::embed() {
       }
     }
   });
-}
-
-const AttentionDesc& CpuExecutor::attention_of(int64_t layer) const {
-  return model_.config.layers[static_cast<size_t>(layer)].attention;
 }
 
 // Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
@@ -237,14 +241,6 @@ void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
     });
   }
   add_rows(branch.row(0), desc.branch_scale, m_ - skip, rows(Rows::stream).row(skip));
-}
-
-void CpuExecutor::attend(int64_t layer, int64_t skip) {
-  int64_t first = 0;
-  for (size_t run = 0; run < runs_.size(); ++run) {
-    if (first + runs_[run].rows > skip) attend_run(layer, run, first, skip);
-    first += runs_[run].rows;
-  }
 }
 
 std::span<float> CpuExecutor::hidden(int64_t row) {
@@ -395,79 +391,6 @@ void CpuExecutor::rotate_back(const Matmul& product) {
     linear.output->invert(product.y + row * product.ldy);
     add_bias(product, 0, linear.rows, row, row + 1);
   });
-}
-
-void CpuExecutor::raise_query(const Rope& rope, int64_t width, int64_t row) {
-  if (rope.query.empty()) return;
-  float* x = rows(Rows::query).row(row);
-  for (int64_t i = 0; i < width; ++i)
-    x[i] *= rope.query[static_cast<size_t>(row)];
-}
-
-// Norms and rotates queries and keys; keys and values go to the cache.
-void CpuExecutor::place_heads(int64_t index) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const AttentionDesc& a = attention_of(index);
-  const int head_dim = static_cast<int>(a.head_dim);
-  const auto place = [&](float* x, int64_t heads, const NormDesc& norm,
-                         const std::vector<float>& gain, int64_t row) {
-    for (int64_t i = 0; i < heads * head_dim && norm.present(); i += norm.width)
-      ops_.rms_norm(x + i, gain.data(), norm.width, norm.eps, x + i);
-    if (a.rope < 0) return;
-    const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
-    const int64_t at = row * rope.pairs();
-    ops_.rope(x, static_cast<int>(heads), head_dim, static_cast<int>(2 * rope.pairs()),
-              rope.cos.data() + at, rope.sin.data() + at);
-  };
-  RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
-  for_rows(m_, [&](int64_t row, float*) {
-    place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
-    if (a.rope >= 0) raise_query(ropes_[static_cast<size_t>(a.rope)], a.query_width(), row);
-    place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
-  });
-  cache_->store(index, k.row(0), rows(Rows::value).row(0), k.stride);
-}
-
-// Queries of run `index`, which begins at row `first` of the batch, to the rows of `attended`, of
-// which the first is row `skip` of the batch.
-void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t skip) {
-  const AttentionDesc& a = attention_of(layer);
-  const int64_t group = a.heads / a.kv_heads;
-  const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
-  const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
-  const int64_t blocks = (end - begin + queries - 1) / queries;
-  RowBuffer &q = rows(Rows::query), &out = rows(Rows::attended);
-  model_.pool().for_each(blocks * a.kv_heads, [&](int64_t i, int thread) {
-    const int64_t head = i % a.kv_heads;
-    const int64_t row = begin + i / a.kv_heads * queries;
-    const int64_t column = head * group * a.head_dim;
-    QueryRows block = {index,
-                       row - first,
-                       std::min(queries, end - row),
-                       head,
-                       q.row(row) + column,
-                       q.stride,
-                       out.row(row - skip) + column,
-                       out.stride};
-    const auto at = static_cast<size_t>(thread);
-    if (!a.sinks.empty()) block.log_sums = log_sums_[at].data();
-    cache_->attend(layer, block, thread, scratch_[at].data());
-    if (!a.sinks.empty()) add_sinks(layer, block);
-  });
-}
-
-// A sink is one more position of its head, whose value is zero.
-void CpuExecutor::add_sinks(int64_t layer, const QueryRows& queries) {
-  const AttentionDesc& a = attention_of(layer);
-  const int64_t group = a.heads / a.kv_heads;
-  const float* sinks =
-      model_.layers[static_cast<size_t>(layer)].sinks.data() + queries.head * group;
-  for (int64_t i = 0; i < queries.m * group; ++i) {
-    const float share = 1 / (1 + std::exp(sinks[i % group] - queries.log_sums[i]));
-    float* out = queries.out + i / group * queries.ldo + i % group * a.head_dim;
-    for (int64_t d = 0; d < a.head_dim; ++d)
-      out[d] *= share;
-  }
 }
 
 void CpuExecutor::add_rows(const float* branch, float scale, int64_t m, float* x) {

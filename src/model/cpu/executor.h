@@ -10,6 +10,7 @@
 
 #include "base/aligned.h"
 #include "kernels/ops.h"
+#include "model/cpu/delta_net.h"
 #include "model/cpu/kv_cache.h"
 #include "model/cpu/row_buffer.h"
 #include "model/executor.h"
@@ -29,7 +30,8 @@ class CpuExecutor : public Executor {
   };
   using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;
 
-  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes);
+  // `snapshots`: SessionOptions.
+  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes, int64_t snapshots = 0);
 
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
@@ -38,11 +40,11 @@ class CpuExecutor : public Executor {
   std::span<const float> logit_row(int64_t index) override;
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
+  void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
   // A batch of which single operations are executed: what `body` does between start and end.
-  void run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                 FunctionRef<void()> body);
+  void run_parts(const Batch& batch, FunctionRef<void()> body);
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip = 0);
   const ForwardPass& pass() const { return pass_; }
@@ -71,6 +73,7 @@ class CpuExecutor : public Executor {
     int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
   };
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
+  RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void embed();
   void multiply(const ForwardOp& op, int64_t skip);
@@ -100,7 +103,9 @@ class CpuExecutor : public Executor {
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Matmul& product);
+  void gate_mixed(const ForwardOp& op, int64_t skip);
   void place_heads(int64_t layer);
+  void take_gates(const AttentionDesc& a, int64_t row);
   // Multiplies a row of queries by the factor of its position.
   void raise_query(const Rope& rope, int64_t width, int64_t row);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
@@ -124,6 +129,7 @@ class CpuExecutor : public Executor {
   ForwardPass pass_;
   std::array<RowBuffer, kRowKinds> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
+  CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
   // Of the layer with experts that is computed.

@@ -357,7 +357,7 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   call.rows = places();
   call.m = m_;
   call.q = row(Rows::query, 0, 0);
-  call.out = row(Rows::attended, 0, 0);
+  call.out = row(Rows::mixed, 0, 0);
   return call;
 }
 

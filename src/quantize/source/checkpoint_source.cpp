@@ -47,6 +47,8 @@ void separate_pairs(const TensorPart& part, Tensor& tensor) {
 
 // What the note says of tensors that no text needs.
 std::string left_out(const ModelPlan& plan, size_t tensors) {
+  if (plan.whole.empty())
+    return std::to_string(tensors) + " tensors that no text needs are left out";
   return "the text part of a " + plan.whole + " is read, " + std::to_string(tensors) +
          " tensors of its other parts are left out";
 }
@@ -80,6 +82,23 @@ Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, 
   return tensor;
 }
 
+// The tensor whose rows are these of a matrix with rows of the same length.
+Tensor gather(Tensor tensor, std::span<const std::byte> values,
+              std::span<const TensorPart::RowGroups> groups) {
+  const size_t row = static_cast<size_t>(tensor.cols) * dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(tensor.rows) * row);
+  std::byte* to = copy->data();
+  for (const TensorPart::RowGroups& group : groups) {
+    const size_t bytes = static_cast<size_t>(group.rows) * row;
+    for (int64_t i = 0; i < group.count; ++i, to += bytes)
+      std::memcpy(to, values.data() + static_cast<size_t>(group.first + i * group.step) * row,
+                  bytes);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
@@ -89,7 +108,8 @@ Checkpoint open_checkpoint(const std::string& path) {
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   if (!plan.stored_names.empty()) {
     const size_t others = checkpoint.rename(plan.stored_names);
-    checkpoint.add_note(path + ": " + left_out(plan, others));
+    if (others > 0 || !plan.whole.empty())
+      checkpoint.add_note(path + ": " + left_out(plan, others));
   }
   if (plan.stored.kind != StoredQuantization::Kind::none) {
     const bool fp8 = plan.stored.kind == StoredQuantization::Kind::fp8;
@@ -222,7 +242,9 @@ StoredArray CheckpointSource::array(const TensorInfo& info) const {
 
 Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   const TensorInfo& info = *stored.values;
-  const auto& shape = info.shape;
+  std::vector<int64_t> shape = info.shape;
+  // A convolution of each channel alone, [channels, 1, taps].
+  if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
   Tensor tensor;
   if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
     tensor.rows = mxfp4_rows(array(info));
@@ -292,7 +314,7 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
     if (!turned || info.gguf || stored_.kind != StoredQuantization::Kind::mxfp4) {
       throw Error(ErrorCode::bad_input, info.where(),
-                  "scales beside this tensor of all experts are not supported");
+                  "scales beside a tensor of several matrices are not supported");
     }
     expected = {part.shape[0], part.shape[2], part.shape[1] / kMxGroup, kMxGroup / 2};
   }
@@ -316,6 +338,7 @@ Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
     throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
   const size_t size = dtype_size(tensor.format->dtype);
+  if (!part.groups.empty()) return gather(std::move(tensor), checkpoint_->data(info), part.groups);
   if (stored.scales != nullptr) {
     const int64_t n = part.shape[1], k = part.shape[2];
     const Tensor expert =
