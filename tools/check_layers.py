@@ -5,7 +5,7 @@ import re
 import sys
 
 LAYERS = ["base", "io", "rotate", "formats", "arch", "quantize", "kernels", "cache", "model",
-          "text", "generate", "eval", "calibrate", "allocate", "schedule", "api", "serve", "cli"]
+          "text", "grammar", "generate", "eval", "calibrate", "allocate", "schedule", "api", "serve", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 
 
