@@ -143,7 +143,7 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
   Fraction(builder, low.whole, &low, nullptr, to).add(lowest);
   const NodeId between = builder.node();
   add_positive_integers(builder, from, low.whole + 1, last - 1, 1, between);
-  Fraction(builder, last - 1, nullptr, nullptr, to).add(between);
+  Fraction(builder, high != nullptr ? last - 1 : 0, nullptr, nullptr, to).add(between);
   if (high == nullptr) return;
   Fraction(builder, last, nullptr, high, to).add(builder.text(from, std::to_string(last)));
 }

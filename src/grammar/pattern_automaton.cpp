@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -263,16 +264,14 @@ class Maker {
       : automaton_(automaton), where_(where) {}
 
   uint32_t state() {
-    if (automaton_.states.size() >= kMaxStates) {
-      throw Error(ErrorCode::limit, where_,
-                  fmt::format("the pattern needs more than {} states", kMaxStates));
-    }
+    if (automaton_.states.size() >= kMaxStates) too_large();
     automaton_.states.emplace_back();
     return static_cast<uint32_t>(automaton_.states.size() - 1);
   }
 
-  // The state behind `part`.
+  // The state behind `part`. Parts that need no states are counted too: they may be repeated.
   uint32_t add(const Part& part, uint32_t from) {
+    if (++parts_ > 10 * kMaxStates) too_large();
     switch (part.kind) {
       case Part::Kind::set: {
         const uint32_t to = state();
@@ -299,6 +298,10 @@ class Maker {
   }
 
  private:
+  [[noreturn]] void too_large() const {
+    throw Error(ErrorCode::limit, where_,
+                fmt::format("the pattern needs more than {} states", kMaxStates));
+  }
   void empty(uint32_t from, uint32_t to) { automaton_.states[from].empty.push_back(to); }
 
   uint32_t add_repeat(const Part& part, uint32_t from) {
@@ -322,6 +325,7 @@ class Maker {
 
   PatternAutomaton& automaton_;
   const std::string& where_;
+  size_t parts_ = 0;
 };
 
 }  // namespace
@@ -334,10 +338,46 @@ PatternAutomaton parse_pattern(std::string_view pattern, const std::string& wher
   return automaton;
 }
 
+namespace {
+
+// Whether every text that matches has so many characters anyhow, so that none need be counted.
+bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
+  if (least > 0) return false;
+  if (most < 0) return true;
+  // The longest way, in topological order; there is none where states lead back to themselves.
+  std::vector<size_t> before(pattern.states.size(), 0);
+  for (const auto& state : pattern.states) {
+    for (const uint32_t next : state.empty)
+      ++before[next];
+    for (const auto& edge : state.edges)
+      ++before[edge.target];
+  }
+  std::vector<int64_t> length(pattern.states.size(), 0);
+  std::vector<uint32_t> ready;
+  for (uint32_t state = 0; state < before.size(); ++state)
+    if (before[state] == 0) ready.push_back(state);
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const auto& state = pattern.states[ready[i]];
+    const auto reach = [&](uint32_t next, int64_t characters) {
+      length[next] = std::max(length[next], characters);
+      if (--before[next] == 0) ready.push_back(next);
+    };
+    const int64_t characters = length[ready[i]];
+    for (const uint32_t next : state.empty)
+      reach(next, characters);
+    for (const auto& edge : state.edges)
+      reach(edge.target, characters + 1);
+  }
+  return ready.size() == pattern.states.size() && length[pattern.last] <= most;
+}
+
+}  // namespace
+
 // The product of the automaton and a counter of characters, which stops counting where it no longer
 // matters.
 void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
                         int64_t least, int64_t most, NodeId from, NodeId to) {
+  if (has_length(pattern, least, most)) least = 0, most = -1;
   using Key = std::pair<uint32_t, int64_t>;
   std::map<Key, NodeId> nodes;
   std::vector<Key> waiting;
