@@ -56,6 +56,20 @@ function(walsh_layer name)
   endif()
 endfunction()
 
+# The page of the server, as a source of its layer.
+function(walsh_embed_page)
+  set(folder ${PROJECT_SOURCE_DIR}/src/serve/page)
+  set(output ${PROJECT_BINARY_DIR}/page_text.cpp)
+  file(GLOB parts CONFIGURE_DEPENDS ${folder}/*)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DOUTPUT=${output}
+            -P ${PROJECT_SOURCE_DIR}/cmake/embed_page.cmake
+    DEPENDS ${parts} ${PROJECT_SOURCE_DIR}/cmake/embed_page.cmake
+    VERBATIM)
+  target_sources(walsh_serve PRIVATE ${output})
+endfunction()
+
 # test_NAME from tests/NAME/*_test.cpp, linked with the objects of `layers`.
 function(walsh_test name layers)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*.cpp)
@@ -69,7 +83,8 @@ function(walsh_test name layers)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(test_${name} ${tests})
-  target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS})
+  # The tests' own code is small beside what it calls: compiling it is most of what it costs.
+  target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS} $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(
     test_${name} PRIVATE WALSH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
@@ -79,6 +94,17 @@ function(walsh_test name layers)
   foreach(layer ${layers})
     target_link_libraries(test_${name} PRIVATE walsh_${layer})
   endforeach()
+  if(WALSH_PCH AND NOT TARGET walsh_test_headers)
+    set_property(GLOBAL PROPERTY walsh_test_headers test_${name})
+    add_custom_target(walsh_test_headers)
+    target_precompile_headers(
+      test_${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
+      <array> <atomic> <chrono> <cmath> <filesystem> <fstream> <functional> <iostream> <map>
+      <memory> <optional> <random> <set> <sstream> <string> <thread> <vector>)
+  elseif(WALSH_PCH)
+    get_property(first GLOBAL PROPERTY walsh_test_headers)
+    target_precompile_headers(test_${name} REUSE_FROM ${first})
+  endif()
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600)
 endfunction()
@@ -110,6 +136,10 @@ function(walsh_finish)
     endif()
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json)
+    if(WALSH_PCH)
+      target_precompile_headers(walsh_command PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>
+                                <fmt/format.h> <filesystem> <string> <vector>)
+    endif()
     install(TARGETS walsh_command RUNTIME DESTINATION bin)
     if(WALSH_TESTS)
       walsh_test(cli "${WALSH_LAYERS}")
@@ -123,6 +153,9 @@ function(walsh_finish)
     add_test(NAME install.consumer COMMAND ${PROJECT_SOURCE_DIR}/tests/install/run.sh
                                            ${PROJECT_BINARY_DIR} "${CMAKE_CXX_FLAGS}")
     set_tests_properties(install.consumer PROPERTIES TIMEOUT 300)
+    add_test(NAME serve.page COMMAND ${PROJECT_SOURCE_DIR}/tests/serve/page.sh
+                                     $<TARGET_FILE:walsh_command>)
+    set_tests_properties(serve.page PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
   endif()
   if(WALSH_FUZZ)
     add_subdirectory(fuzz)

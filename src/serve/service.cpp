@@ -35,12 +35,6 @@ bool is_address(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-HttpResponse json_response(const Json& body) {
-  HttpResponse response;
-  response.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return response;
-}
-
 // Counts the answers of another reply, and says which origins may read them.
 class CountedReply : public HttpReply {
  public:
@@ -79,10 +73,12 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> all = {
+      {"GET", "/", &Service::page, true},
       {"GET", "/health", &Service::health, true},
       {"GET", "/v1/health", &Service::health, true},
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
+      {"GET", "/props", &Service::props, false},
       {"POST", "/v1/completions", &Service::completions, false},
       {"POST", "/v1/chat/completions", &Service::chat, false},
       {"POST", "/tokenize", &Service::tokenize, false},
@@ -137,11 +133,24 @@ void Service::check_key(const HttpRequest& request) const {
   if (!known) throw ApiError(401, "a valid API key is needed");
 }
 
+// A page of another site may send requests without reading the answers; it must not even that.
+void Service::check_origin(const HttpRequest& request) const {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty() || allows_origin(origin)) return;
+  const size_t scheme = origin.find("://");
+  if (scheme != origin.npos && origin.substr(scheme + 3) == request.header("host")) return;
+  throw ApiError(403, fmt::format("pages of '{}' may not use this server", origin));
+}
+
+bool Service::allows_origin(std::string_view origin) const {
+  const auto& all = options_.origins;
+  return !all.empty() &&
+         (all.front() == "*" || std::find(all.begin(), all.end(), origin) != all.end());
+}
+
 void Service::add_origin(const HttpRequest& request, HttpResponse& response) const {
   const std::string origin(request.header("origin"));
-  const auto& all = options_.origins;
-  if (origin.empty() || all.empty()) return;
-  if (std::find(all.begin(), all.end(), origin) == all.end() && all.front() != "*") return;
+  if (origin.empty() || !allows_origin(origin)) return;
   response.headers["Access-Control-Allow-Origin"] = origin;
   response.headers["Vary"] = "Origin";
 }
@@ -163,6 +172,7 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
       allowed.headers["Access-Control-Allow-Headers"] = "authorization, content-type, x-api-key";
       return reply->send(std::move(allowed));
     }
+    check_origin(request);
     const Route& route = route_of(request);
     if (!route.open) check_key(request);
     (this->*route.handler)(request, reply);
@@ -176,32 +186,6 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
 void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   if (draining_) throw ApiError(503, "it is shutting down");
   reply->send(json_response({{"status", "ok"}}));
-}
-
-Json Service::describe_model() const {
-  const Model& m = model_.model;
-  return {{"id", options_.model_name},
-          {"object", "model"},
-          {"created", started_},
-          {"owned_by", "walsh"},
-          {"meta",
-           {{"n_vocab", m.config.vocab},
-            {"n_ctx", scheduler_.positions()},
-            {"n_ctx_train", m.config.max_positions},
-            {"n_embd", m.config.hidden},
-            {"size", m.model_bytes()},
-            {"type", m.type_name()},
-            {"bits_per_weight", m.bits_per_weight()}}}};
-}
-
-void Service::models(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
-  reply->send(json_response({{"object", "list"}, {"data", Json::array({describe_model()})}}));
-}
-
-void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
-  if (name != options_.model_name) throw ApiError(404, "there is no model '" + name + "'", "model");
-  reply->send(json_response(describe_model()));
 }
 
 void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply) {

@@ -24,6 +24,8 @@ struct ServiceOptions {
   std::vector<std::string> origins;   // that browsers may send requests from; "*": all
 };
 
+HttpResponse json_response(const Json& body);
+
 class Service {
  public:
   // Everything given by reference outlives it. `chat` is null if the model has no chat template.
@@ -45,6 +47,8 @@ class Service {
   static const std::vector<Route>& routes();
 
   void check_host(const HttpRequest& request) const;
+  void check_origin(const HttpRequest& request) const;
+  bool allows_origin(std::string_view origin) const;
   void check_key(const HttpRequest& request) const;
   void add_origin(const HttpRequest& request, HttpResponse& response) const;
   std::shared_ptr<HttpReply> counted(const HttpRequest& request,
@@ -52,6 +56,8 @@ class Service {
   const Route& route_of(const HttpRequest& request) const;
 
   void health(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void page(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void props(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void models(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);

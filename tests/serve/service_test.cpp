@@ -347,11 +347,57 @@ TEST_F(ServiceTest, KeysHostsAndOriginsDecideWhoMayAsk) {
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "WALSH.example:80"}})->response.status, 200);
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "[::1]:80"}})->response.status, 200);
   const auto from = [&](const std::string& origin) {
-    return ask("GET", "/health", "", {{"origin", origin}})->response.headers;
+    return ask("GET", "/health", "", {{"origin", origin}})->response;
   };
-  EXPECT_EQ(from("https://page.example").at("Access-Control-Allow-Origin"), "https://page.example");
-  EXPECT_FALSE(from("https://evil.example").contains("Access-Control-Allow-Origin"));
+  const HttpResponse known = from("https://page.example");
+  EXPECT_EQ(known.headers.at("Access-Control-Allow-Origin"), "https://page.example");
+  EXPECT_EQ(from("https://evil.example").status, 403);
+  EXPECT_FALSE(from("https://evil.example").headers.contains("Access-Control-Allow-Origin"));
   EXPECT_EQ(ask("OPTIONS", "/v1/completions")->response.status, 204);
+}
+
+// Without reading the answers they could still keep the model busy.
+TEST_F(ServiceTest, PagesOfOtherSitesCannotEvenSend) {
+  const auto from = [&](const std::string& origin) {
+    return ask("POST", "/tokenize", R"({"content": "a"})",
+               {{"origin", origin}, {"content-type", "text/plain"}})
+        ->response.status;
+  };
+  EXPECT_EQ(from("http://127.0.0.1:8080"), 200);
+  EXPECT_EQ(from("http://127.0.0.1:8081"), 403);
+  EXPECT_EQ(from("https://evil.example"), 403);
+  EXPECT_EQ(from("null"), 403);
+}
+
+TEST_F(ServiceTest, ThePageRunsItsOwnScriptAlone) {
+  names_.api_keys = {"secret"};
+  service_ = make({});
+  const HttpResponse page = ask("GET", "/")->response;
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.type, "text/html; charset=utf-8");
+  const std::string& policy = page.headers.at("Content-Security-Policy");
+  EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(policy, HasSubstr("require-trusted-types-for 'script'"));
+  const size_t at = policy.find("'nonce-");
+  ASSERT_NE(at, policy.npos);
+  const std::string nonce = policy.substr(at + 7, policy.find('\'', at + 7) - at - 7);
+  EXPECT_THAT(page.body, HasSubstr("<script nonce=\"" + nonce + "\">"));
+  EXPECT_THAT(page.body, HasSubstr("<style nonce=\"" + nonce + "\">"));
+  for (const char* foreign : {"@NONCE@", "@SCRIPT@", " src=", "innerHTML", "secret", "@import"})
+    EXPECT_THAT(page.body, testing::Not(HasSubstr(foreign)));
+  EXPECT_NE(ask("GET", "/")->response.body, page.body) << "a nonce is for one answer";
+}
+
+TEST_F(ServiceTest, TellsWhatAPageShows) {
+  const Json props = ask("GET", "/props")->json();
+  EXPECT_EQ(props["model_alias"], "tiny");
+  EXPECT_EQ(props["n_ctx"], 256);
+  EXPECT_EQ(props["total_slots"], 4);
+  EXPECT_EQ(props["bits_per_weight"], 16.0);
+  EXPECT_EQ(props["cache_type"], "f16");
+  EXPECT_EQ(props["has_chat_template"], false);
+  const SamplerOptions sampler = loaded_.generation.sampler({});
+  EXPECT_EQ(props["default_generation_settings"]["params"]["temperature"], sampler.temperature);
 }
 
 TEST_F(ServiceTest, AClientThatGoesAwayFreesItsPlace) {

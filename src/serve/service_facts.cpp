@@ -1,0 +1,80 @@
+// What the server tells of itself and its model, and its page.
+#include <fmt/format.h>
+
+#include "io/json.h"
+#include "serve/page.h"
+#include "serve/service.h"
+#include "walsh/version.h"
+
+namespace walsh {
+namespace {
+
+std::string cache_name(const CacheTypes& types) {
+  return types.keys == types.values ? std::string(types.keys->name)
+                                    : fmt::format("{}/{}", types.keys->name, types.values->name);
+}
+
+}  // namespace
+
+HttpResponse json_response(const Json& body) {
+  HttpResponse response;
+  response.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return response;
+}
+
+Json Service::describe_model() const {
+  const Model& m = model_.model;
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "walsh"},
+          {"meta",
+           {{"n_vocab", m.config.vocab},
+            {"n_ctx", scheduler_.positions()},
+            {"n_ctx_train", m.config.max_positions},
+            {"n_embd", m.config.hidden},
+            {"size", m.model_bytes()},
+            {"type", m.type_name()},
+            {"bits_per_weight", m.bits_per_weight()}}}};
+}
+
+void Service::models(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(json_response({{"object", "list"}, {"data", Json::array({describe_model()})}}));
+}
+
+void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  if (name != options_.model_name) throw ApiError(404, "there is no model '" + name + "'", "model");
+  reply->send(json_response(describe_model()));
+}
+
+// By the names of llama.cpp's endpoint where it has one.
+void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  const Model& m = model_.model;
+  const SamplerOptions sampler = model_.generation.sampler({});
+  const Json params = {{"temperature", sampler.temperature},
+                       {"top_k", sampler.top_k},
+                       {"top_p", sampler.top_p},
+                       {"min_p", sampler.min_p},
+                       {"repeat_penalty", sampler.repeat_penalty},
+                       {"presence_penalty", sampler.presence_penalty},
+                       {"frequency_penalty", sampler.frequency_penalty}};
+  reply->send(json_response({
+      {"model_alias", options_.model_name},
+      {"build_info", fmt::format("walsh {}", kVersion)},
+      {"total_slots", scheduler_.slots()},
+      {"n_ctx", scheduler_.positions()},
+      {"has_chat_template", static_cast<bool>(chat_)},
+      {"type", m.type_name()},
+      {"bits_per_weight", m.bits_per_weight()},
+      {"cache_type", cache_name(m.cache)},
+      {"device", m.device.name()},
+      {"default_generation_settings", {{"n_ctx", scheduler_.positions()}, {"params", params}}},
+  }));
+}
+
+void Service::page(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(page_response());
+}
+
+}  // namespace walsh

@@ -1,0 +1,473 @@
+#!/usr/bin/env python3
+"""Checks the server's page in a real browser (Debian's chromium and chromium-driver, and the Python
+package selenium).
+
+    python3 tools/check_page.py build/release/walsh models/walsh-tiny-13m [--picture page.png]
+
+Most cases put a server of their own in front of walsh, which hands out its page and answers chats
+with texts that a case chose, so that even a hostile model can be played. Ends with the number of
+cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
+"""
+import argparse
+import http.server
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+except ImportError:
+    webdriver = None
+
+PATIENCE = 30  # seconds, for what takes a moment
+ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL P PRE SPAN STRONG "
+              "TABLE TBODY TD TH THEAD TR UL".split())
+HOSTILE = [
+    "<script>pwned=1</script>", "<img src=x onerror='pwned=1'>",
+    "</script><script>pwned=1</script>",
+    "<svg onload=pwned=1>", "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<a href='javascript:pwned=1'>a</a>", "[a](javascript:pwned=1)", "[a](JaVaScRiPt:pwned=1)",
+    "[a](data:text/html,<script>pwned=1</script>)", "[a](vbscript:pwned)", "[a]( javascript:pwned=1)",
+    "[a](java\nscript:pwned=1)", "![a](HERE/stolen?image)", "<img src='HERE/stolen?tag'>",
+    "<link rel=stylesheet href='HERE/stolen?style'>", "<style>@import 'HERE/stolen?import'</style>",
+    "<meta http-equiv=refresh content='0;url=HERE/stolen?refresh'>", "<base href='HERE/stolen/'>",
+    "<form action='HERE/stolen?form'><input autofocus onfocus='pwned=1'></form>",
+    "`<script>pwned=1</script>`", "```html\n<script>pwned=1</script>\n```",
+    "```<img/src=x/onerror=pwned=1>\ntext\n```", "&lt;script&gt;pwned=1&lt;/script&gt;",
+    "| <img src=x onerror=pwned=1> | b |\n|---|---|\n| <script>pwned=1</script> | c |",
+    "# <b onmouseover=pwned=1>title</b>", "> <details ontoggle=pwned=1 open>quote</details>",
+    "- <video><source onerror=pwned=1></video>", "[<img src=x onerror=pwned=1>](https://a.example)",
+    "[a](https://a.example/\"onmouseover=\"pwned=1)", "${pwned=1} {{pwned=1}} <%= pwned=1 %>",
+    "__proto__ constructor toString valueOf hasOwnProperty",
+]
+LONG = ["[" * 50000, "*a " * 50000, "`" * 50000 + "a", "> " * 20000 + "a", "**" * 50000,
+        "[a](" * 20000, "_a" * 50000, "- " * 20000, "|" * 50000 + "\n" + "|-" * 25000,
+        "``` " + "x" * 50000 + "`", "# " + " " * 50000 + "x",
+        "\n".join(" " * i + "- a" for i in range(400)), "http://" * 20000]
+MARKDOWN = """# Title
+Some *words* and **more**, `code <b>`, ~~none~~ and [a link](https://a.example/b).
+A line of its own, 2*3*4 and snake_case_word.
+
+- one
+- two
+  1. inner
+  2. list
+
+> quoted
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```python
+if 1 < 2:
+    print("*no*")
+```
+---
+https://b.example/c."""
+RENDERED = (
+    "<h1>Title</h1>"
+    "<p>Some <em>words</em> and <strong>more</strong>, <code>code &lt;b&gt;</code>, "
+    "<del>none</del> and LINK(https://a.example/b)a link</a>.<br>"
+    "A line of its own, 2<em>3</em>4 and snake_case_word.</p>"
+    "<ul><li>one</li><li>two<ol start=\"1\"><li>inner</li><li>list</li></ol></li></ul>"
+    "<blockquote><p>quoted</p></blockquote>"
+    "<table><thead><tr><th>a</th><th>b</th></tr></thead>"
+    "<tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
+    "<div class=\"code\"><div class=\"bar\"><span>python</span>"
+    "<button type=\"button\">Copy</button></div><pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
+    "<p>LINK(https://b.example/c)https://b.example/c</a>.</p>")
+
+
+class Front(http.server.ThreadingHTTPServer):
+    """Hands out walsh's page, and answers chats with the pieces of `script`."""
+    daemon_threads = True
+
+    def __init__(self, behind):
+        super().__init__(("127.0.0.1", 0), FrontHandler)
+        self.behind = behind
+        self.script = []  # pieces of the next answer
+        self.pause = 0.0  # seconds between pieces
+        self.requests = []  # bodies of chats
+        self.stolen = []  # paths of requests that no page should make
+        self.cut = 0  # answers whose client went away
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class FrontHandler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        if self.path not in ("/", "/props"):
+            self.server.stolen.append(self.path)
+            self.send_error(404)
+            return
+        with urllib.request.urlopen(self.server.behind + self.path) as answer:
+            body = answer.read()
+            self.send_response(200)
+            for name, value in answer.headers.items():
+                if name not in ("Connection", "Server"):
+                    self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(body)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        try:
+            for piece in self.server.script:
+                self.event({"choices": [{"index": 0, "delta": {"content": piece}}]})
+                time.sleep(self.server.pause)
+            self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+            self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5,
+                                                 "total_tokens": 12}})
+            self.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            self.server.cut += 1
+
+    def event(self, chunk):
+        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+class Walsh:
+    """A server of walsh at a free port."""
+
+    def __init__(self, command, model, *flags):
+        self.process = subprocess.Popen(
+            [command, "serve", model, "--device", "cpu", "--port", "0", "--alias", "tiny", *flags],
+            stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            if found:
+                self.url = found.group()
+                return
+        raise SystemExit("the server did not start")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def open(self, url, clear=True):
+        self.browser.get(url)
+        if clear:
+            self.run("localStorage.clear(); sessionStorage.clear();"
+                     "history.replaceState(null, '', '/')")
+            self.browser.get(url)
+        self.wait(lambda: self.run("return document.title") == "tiny" or self.notice())
+
+    def run(self, script, *values):
+        return self.browser.execute_script(script, *values)
+
+    def find(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition, patience=PATIENCE):
+        WebDriverWait(self.browser, patience, 0.02).until(lambda _: condition())
+
+    def type(self, *keys):
+        self.find("#input").send_keys(*keys)
+
+    def press(self, label, message=-1):
+        """A button below a message."""
+        tools = self.browser.find_elements(By.CSS_SELECTOR, ".message .tools")[message]
+        next(b for b in tools.find_elements(By.TAG_NAME, "button") if b.text == label).click()
+
+    def send(self, text):
+        self.type(text, Keys.ENTER)
+
+    def done(self):
+        self.wait(lambda: self.find("#send").is_displayed())
+
+    def ask(self, text):
+        self.send(text)
+        self.done()
+
+    def texts(self):
+        return self.run("return [...document.querySelectorAll('.message > .body')]"
+                        ".map((b) => b.innerText)")
+
+    def figures(self):
+        return self.run("return [...document.querySelectorAll('.figures')].at(-1).textContent")
+
+    def facts(self):
+        return self.run("return Object.fromEntries([...document.querySelectorAll('#facts div')]"
+                        ".map((r) => [r.dataset.fact, r.querySelector('dd').textContent]))")
+
+    def notice(self):
+        return self.run("return document.getElementById('notice').textContent")
+
+    def set_sampling(self, **values):
+        self.run("localStorage.setItem('walsh.settings', JSON.stringify(arguments[0]))", values)
+
+
+def plain(html):
+    """The markup of a body with its links shortened."""
+    return re.sub(r'<a href="([^"]*)" target="_blank" rel="noopener noreferrer nofollow"'
+                  r' title="[^"]*">', r"LINK(\1)", html)
+
+
+def chat_cases(page, walsh):
+    """With the model itself."""
+    page.open(walsh.url)
+    page.set_sampling(max_tokens=24, seed=7, temperature=0.7)
+    facts = page.facts()
+    yield "facts of the model are shown", facts["weights"].endswith("16.00 bits") and (
+        facts["cache"] == "f16")
+    page.ask("The city of")
+    first = page.texts()
+    yield "an answer comes", len(first) == 2 and first[0] == "The city of" and first[1]
+    facts = page.facts()
+    yield "its figures are shown", float(facts["tokens/s"]) > 0 and "first token" in facts and (
+        not facts["context"].startswith("0 "))
+    yield "a limit is told", "reached its limit" in page.figures()
+    page.press("Retry")
+    page.done()
+    yield "the same seed answers the same", page.texts() == first
+    page.press("Continue")
+    page.done()
+    longer = page.texts()
+    yield "an answer can be continued", longer[1].startswith(first[1]) and longer[1] != first[1]
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 2)
+    yield "reload keeps the conversation", page.texts() == longer
+
+
+def stream_cases(page, front):
+    """Streaming, stopping, keys."""
+    page.open(front.url)
+    front.script, front.pause = [f"w{i} " for i in range(2000)], 0.01
+    page.send("go")
+    page.wait(lambda: page.texts()[-1].startswith("w0"))
+    seen = set()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        seen.add(page.texts()[-1])
+    yield "text comes in pieces", len(seen) >= 3
+    live = page.facts()
+    yield "figures are live", float(live["tokens/s"]) > 0 and "first token" in live
+    page.find("#stop").click()
+    page.done()
+    stopped = page.texts()[-1]
+    page.wait(lambda: front.cut == 1)
+    yield "stop ends the answer at the server", True
+    time.sleep(0.2)
+    yield "and keeps what was said", page.texts()[-1] == stopped and "stopped" in page.figures()
+    page.press("Retry")
+    page.wait(lambda: page.texts()[-1].startswith("w0 w1"))
+    page.type(Keys.ESCAPE)
+    page.done()
+    page.wait(lambda: front.cut == 2)
+    yield "Escape stops", "stopped" in page.figures()
+    page.press("Retry")
+    page.wait(lambda: page.texts()[-1].startswith("w0 w1 w2"))
+    time.sleep(0.7)
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 2)
+    yield "reload while it streams keeps the beginning", page.texts()[-1].startswith("w0 w1 w2")
+    front.script, front.pause = ["short"], 0
+    page.find("#settings-open").click()
+    page.find("#system").send_keys("Be brief.")
+    page.find("#settings button[value=close]").click()
+    page.press("Edit", 0)
+    page.type(Keys.CONTROL, "a", Keys.NULL)
+    page.type("one", Keys.SHIFT, Keys.ENTER, Keys.NULL, "two", Keys.ENTER)
+    page.wait(lambda: page.texts() == ["one\ntwo", "short"])
+    yield "a message can be edited, Shift+Enter begins a line", True
+    yield "the system prompt is sent", front.requests[-1]["messages"] == [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "one\ntwo"}]
+    page.done()
+    page.type(Keys.CONTROL, Keys.ALT, "n", Keys.NULL)
+    page.wait(lambda: page.texts() == [])
+    page.ask("second")
+    titles = page.run("return [...document.querySelectorAll('#list .title')]"
+                      ".map((b) => b.innerText)")
+    yield "conversations are listed", titles == ["second", "go"]
+    page.browser.find_elements(By.CSS_SELECTOR, "#list .title")[1].click()
+    page.wait(lambda: page.texts() == ["one\ntwo", "short"])
+    yield "and can be returned to", True
+    page.find("#list li.current .remove").click()
+    page.wait(lambda: page.texts() == [])
+    yield "and deleted", page.run("return Object.keys(localStorage)"
+                                  ".filter((k) => k.includes('conversation')).length") == 1
+
+
+def hostile_cases(page, front):
+    """What a model says is never more than text."""
+    page.open(front.url)
+    front.pause = 0
+    page.run("window.pwned = 0")
+    for text in HOSTILE:
+        front.script = list(text.replace("HERE", front.url))
+        page.ask(text)
+    inside = set(page.run("return [...document.querySelectorAll('.body *')]"
+                          ".map((n) => n.nodeName)"))
+    links = page.run("return [...document.querySelectorAll('.body a')].map((a) => a.protocol)")
+    attributes = set(page.run("return [...document.querySelectorAll('.body *')]"
+                              ".flatMap((n) => n.getAttributeNames())"))
+    page.run("document.querySelectorAll('.body a').forEach((a) => a.removeAttribute('target'))")
+    time.sleep(0.3)
+    yield "only elements of markdown are made", inside <= ALLOWED
+    yield "links lead to the web only", set(links) <= {"https:", "http:", "mailto:"}
+    yield "without attributes of the model's", attributes <= {
+        "href", "target", "rel", "title", "class", "type", "start"}
+    yield "no script of the model's runs", page.run("return window.pwned") == 0
+    yield "nothing is fetched", front.stolen == []
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 2 * len(HOSTILE))
+    yield "nor after a reload", page.run("return window.pwned") is None and front.stolen == []
+    refused = page.run("try { document.body.innerHTML = '<b>x</b>'; return false; }"
+                       "catch (error) { return error.name; }")
+    yield "scripts cannot make markup", refused == "TypeError"
+    blocked = page.browser.execute_async_script(
+        "fetch(arguments[0]).then(() => arguments[1](false), () => arguments[1](true))",
+        "http://localhost:1/")
+    yield "nor reach other servers", blocked
+    page.open(front.url)
+    start = time.monotonic()
+    for text in LONG:
+        front.script = [text]
+        page.ask("go")
+    yield "long nonsense is shown", len(page.texts()) == 2 * len(LONG)
+    print(f"  {len(LONG)} of up to 150,000 characters in {time.monotonic() - start:.1f} s")
+
+
+def markdown_cases(page, front):
+    """Markdown, all at once and letter by letter."""
+    page.open(front.url)
+    front.pause = 0
+    for name, script in (("at once", [MARKDOWN]), ("in pieces", list(MARKDOWN))):
+        front.script = script
+        page.ask("go")
+        html = page.run("return [...document.querySelectorAll('.body')].at(-1).innerHTML")
+        good = plain(html) == RENDERED
+        if not good:
+            print(plain(html))
+        yield f"markdown {name}", good
+
+
+def phone_cases(page, front):
+    """On a small screen."""
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True})
+    page.open(front.url)
+    front.script = ["word " * 100, "\n```\n" + "x" * 500 + "\n```\n", "y" * 500]
+    page.ask("go")
+    width = page.run("return [document.documentElement.scrollWidth, innerWidth]")
+    yield "nothing is wider than a phone", width == [390, 390]
+    yield "the list is away", not page.find("#list").is_displayed()
+    page.find("#side-open").click()
+    page.wait(lambda: page.find("#list .title").is_displayed())
+    yield "and comes by its button", True
+    page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def key_cases(page, options):
+    """A server that wants a key."""
+    walsh = Walsh(options.walsh, options.model, "--api-key", "secret")
+    try:
+        page.open(walsh.url)
+        yield "a missing key is told", "API key" in page.notice()
+        page.find("#settings-open").click()
+        page.find("#key").send_keys("secret")
+        page.find("#settings button[value=close]").click()
+        page.wait(lambda: not page.notice())
+        page.set_sampling(max_tokens=4)
+        page.ask("hello")
+        yield "with the key the model answers", len(page.texts()) == 2 and not page.notice()
+        yield "the key is not kept", "secret" not in page.run("return JSON.stringify(localStorage)")
+    finally:
+        walsh.stop()
+
+
+def take_picture(page, options):
+    """A conversation with the model as it is, at three bits."""
+    walsh = Walsh(options.walsh, options.model, "--quantize", "tq3", "-ctk", "tq3_0", "-ctv",
+                  "tq3_0")
+    try:
+        page.open(walsh.url)
+        page.set_sampling(max_tokens=70, seed=5, temperature=0.5, repeat_penalty=1.2)
+        for text in ("The old town", "The river"):
+            page.ask(text)
+        pathlib.Path(options.picture).write_bytes(page.browser.get_screenshot_as_png())
+    finally:
+        walsh.stop()
+
+
+def cases(page, walsh, options):
+    """Names and whether what they say is so."""
+    front = Front(walsh.url)
+    yield from chat_cases(page, walsh)
+    yield from stream_cases(page, front)
+    yield from markdown_cases(page, front)
+    yield from hostile_cases(page, front)
+    yield from phone_cases(page, front)
+    yield from key_cases(page, options)
+
+
+def start_browser(profile):
+    """Chromium without a window."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                 "--window-size=1100,760", f"--user-data-dir={profile}", "--no-first-run",
+                 "--disable-background-networking", "--disable-component-update", "--lang=en-US"):
+        options.add_argument(flag)
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    return webdriver.Chrome(options=options, service=service)
+
+
+def main():
+    """Runs all cases and tells of each that fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("walsh")
+    parser.add_argument("model")
+    parser.add_argument("--picture", help="also write a picture of the page")
+    options = parser.parse_args()
+    if webdriver is None or not shutil.which("chromium") or not shutil.which("chromedriver"):
+        print("skipped: needs chromium, chromium-driver and the Python package selenium")
+        return 77
+    walsh = Walsh(options.walsh, options.model)
+    count = failed = 0
+    with tempfile.TemporaryDirectory() as profile:
+        browser = start_browser(profile)
+        try:
+            page = Page(browser)
+            for name, holds in cases(page, walsh, options):
+                count += 1
+                if not holds:
+                    failed += 1
+                    print(f"FAILED: {name}")
+            if options.picture:
+                take_picture(page, options)
+        finally:
+            browser.quit()
+            walsh.stop()
+    print(f"{count} cases, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
