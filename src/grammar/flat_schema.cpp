@@ -12,8 +12,8 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int kMaxNesting = 64;       // of references and combinations
-constexpr size_t kMaxWays = 256;      // of one schema
+constexpr int kMaxNesting = 64;        // of references and combinations
+constexpr size_t kMaxWays = 256;       // of one schema
 constexpr size_t kMaxSteps = 100'000;  // schemas that are read in all
 
 // What would have to look at the whole value, or at parts of it that are written later.

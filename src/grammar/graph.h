@@ -52,9 +52,9 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
   RuleId root = 0;
-  std::vector<uint32_t> rank;       // of a node: behind those that reach it without consuming
-  std::vector<int> depth;           // of a node: calls inside each other on the way to its end
-  std::vector<bool> is_end;         // of a node: whether its rule ends there
+  std::vector<uint32_t> rank;          // of a node: behind those that reach it without consuming
+  std::vector<int> depth;              // of a node: calls inside each other on the way to its end
+  std::vector<bool> is_end;            // of a node: whether its rule ends there
   std::array<uint8_t, 256> classes{};  // bytes that no edge tells apart have one class
   std::vector<uint8_t> class_bytes;    // a byte of each class
 };
@@ -99,6 +99,7 @@ class GraphBuilder {
   void one_of(NodeId from, const CodeSet& set, NodeId to);
 
   const std::string& where() const { return where_; }
+  void set_where(std::string where) { where_ = std::move(where); }
 
   // Throws bad_input if nothing is matched, or a rule calls itself before something was consumed;
   // limit if every match needs more than kMaxDepth calls. The builder is used up.

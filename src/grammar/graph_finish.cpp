@@ -16,8 +16,7 @@ constexpr int kNever = std::numeric_limits<int>::max();
 struct Users {
   std::vector<std::vector<NodeId>> of_node, of_rule;  // nodes with an edge to it
 
-  explicit Users(const Graph& graph)
-      : of_node(graph.nodes.size()), of_rule(graph.rules.size()) {
+  explicit Users(const Graph& graph) : of_node(graph.nodes.size()), of_rule(graph.rules.size()) {
     for (NodeId from = 0; from < graph.nodes.size(); ++from) {
       const Node& node = graph.nodes[from];
       for (const ByteEdge& edge : node.bytes)

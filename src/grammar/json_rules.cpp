@@ -92,8 +92,8 @@ RuleId JsonRules::character() {
     for (const char c : std::string("\"\\/bfnrt"))
       builder_.byte(slash, static_cast<uint8_t>(c), static_cast<uint8_t>(c), to);
     const NodeId code = builder_.text(slash, "u");
-    const NodeId other = builder_.one_of(code, {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'},
-                                                {'e', 'f'}});
+    const NodeId other =
+        builder_.one_of(code, {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}});
     builder_.empty(hex_digits(builder_, other, 3), to);
     // Of surrogates only pairs are characters.
     const NodeId d = builder_.one_of(code, {{'D', 'D'}, {'d', 'd'}});

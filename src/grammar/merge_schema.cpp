@@ -56,12 +56,12 @@ OrderedJson merge_prefixes(const OrderedJson& a, const OrderedJson& b) {
 }
 
 bool is_lower_bound(const std::string& key) {
-  return key == "minimum" || key == "exclusiveMinimum" || key == "minLength" ||
-         key == "minItems" || key == "minProperties";
+  return key == "minimum" || key == "exclusiveMinimum" || key == "minLength" || key == "minItems" ||
+         key == "minProperties";
 }
 bool is_upper_bound(const std::string& key) {
-  return key == "maximum" || key == "exclusiveMaximum" || key == "maxLength" ||
-         key == "maxItems" || key == "maxProperties";
+  return key == "maximum" || key == "exclusiveMaximum" || key == "maxLength" || key == "maxItems" ||
+         key == "maxProperties";
 }
 
 }  // namespace
@@ -143,10 +143,9 @@ bool SchemaReader::disjoint_objects(const FlatSchema& a, const FlatSchema& b, in
     if (!x.keywords.contains("required") || additional(y.keywords) != false ||
         y.keywords.contains("patternProperties"))
       return false;
-    return std::any_of(x.keywords["required"].begin(), x.keywords["required"].end(),
-                       [&](const OrderedJson& name) {
-                         return !properties(y).contains(name.get<std::string>());
-                       });
+    return std::any_of(
+        x.keywords["required"].begin(), x.keywords["required"].end(),
+        [&](const OrderedJson& name) { return !properties(y).contains(name.get<std::string>()); });
   };
   if (needs_what_is_refused(a, b) || needs_what_is_refused(b, a)) return true;
   if (depth == kDeepest || !a.keywords.contains("required") || !b.keywords.contains("required"))

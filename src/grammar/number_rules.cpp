@@ -186,8 +186,7 @@ std::optional<Decimal> parse_decimal(const std::string& text) {
   result.digits.erase(0, std::min(result.digits.find_first_not_of('0'), result.digits.size()));
   if (result.digits.empty()) result.digits = "0";
   result.fraction.erase(result.fraction.find_last_not_of('0') + 1);
-  if (result.digits.size() > kMaxDigits || result.fraction.size() > kMaxDigits)
-    return std::nullopt;
+  if (result.digits.size() > kMaxDigits || result.fraction.size() > kMaxDigits) return std::nullopt;
   if (is_zero(result)) result.negative = false;
   return result;
 }
@@ -198,8 +197,7 @@ void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, 
   const int64_t most = range.most ? whole_bound(*range.most, range.most_excluded, true) : kLargest;
   if (least <= 0 && most >= 0) builder.byte(from, '0', '0', to);
   if (most > 0)
-    add_positive_integers(builder, from, std::max<int64_t>(1, least), most, range.multiple,
-                          to);
+    add_positive_integers(builder, from, std::max<int64_t>(1, least), most, range.multiple, to);
   if (least < 0)
     add_positive_integers(builder, builder.text(from, "-"), std::max<int64_t>(1, -most), -least,
                           range.multiple, to);

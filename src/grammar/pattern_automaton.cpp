@@ -27,10 +27,16 @@ const CodeSet& word() {
   return set;
 }
 const CodeSet& spaces() {
-  static const CodeSet set =
-      normal_set({{9, 13}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
-                  {0xFEFF, 0xFEFF}});
+  static const CodeSet set = normal_set({{9, 13},
+                                         {' ', ' '},
+                                         {0xA0, 0xA0},
+                                         {0x1680, 0x1680},
+                                         {0x2000, 0x200A},
+                                         {0x2028, 0x2029},
+                                         {0x202F, 0x202F},
+                                         {0x205F, 0x205F},
+                                         {0x3000, 0x3000},
+                                         {0xFEFF, 0xFEFF}});
   return set;
 }
 // What negated classes are taken from.

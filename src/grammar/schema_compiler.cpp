@@ -37,18 +37,19 @@ std::string pattern_of_format(const std::string& format) {
   if (format == "time") return whole(kTime);
   if (format == "date-time") return whole(fmt::format("{}T{}", kDate, kTime));
   if (format == "duration")
-    return whole("P([0-9]{1,4}W|[0-9]{1,4}D|[0-9]{1,3}Y([0-9]{1,2}M)?|[0-9]{1,4}M|"
-                 "([0-9]{1,4}D)?T([0-9]{1,4}H([0-9]{1,4}M)?|[0-9]{1,4}M([0-9]{1,4}S)?|"
-                 "[0-9]{1,4}S))");
+    return whole(
+        "P([0-9]{1,4}W|[0-9]{1,4}D|[0-9]{1,3}Y([0-9]{1,2}M)?|[0-9]{1,4}M|"
+        "([0-9]{1,4}D)?T([0-9]{1,4}H([0-9]{1,4}M)?|[0-9]{1,4}M([0-9]{1,4}S)?|"
+        "[0-9]{1,4}S))");
   if (format == "uuid")
     return whole("[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}");
   if (format == "ipv4") return whole(fmt::format("({}\\.){{3}}{}", kByte, kByte));
   if (format == "ipv6") return whole("([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}");
   if (format == "hostname") return whole(host);
-  if (format == "email")
-    return whole("[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + host);
+  if (format == "email") return whole("[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + host);
   if (format == "uri" || format == "iri" || format == "url")
-    return whole("https?://" + host + "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,30}){0,4}"
+    return whole("https?://" + host +
+                 "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,30}){0,4}"
                  "(\\?[A-Za-z0-9._~=&-]{0,60})?(#[A-Za-z0-9._~-]{0,30})?");
   return "";
 }
@@ -137,8 +138,8 @@ void SchemaCompiler::add_values(NodeId from, const FlatSchema& schema, NodeId to
   const unsigned kinds = kinds_of(rest, reader_.where() + schema.path);
   std::vector<std::string> texts;
   const OrderedJson& values = schema.keywords["enum"];
-  const std::vector<bool> valid = only_type ? std::vector<bool>(values.size(), true)
-                                            : generates(rest, values, schema.path);
+  const std::vector<bool> valid =
+      only_type ? std::vector<bool>(values.size(), true) : generates(rest, values, schema.path);
   for (size_t i = 0; i < values.size(); ++i)
     if (valid[i] && (kinds & kind_of(values[i])) != 0) texts.push_back(values[i].dump());
   if (!texts.empty()) builder_.empty(builder_.any_text(from, texts), to);
@@ -198,8 +199,7 @@ void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to
     keyword = "pattern";
   }
   if (!pattern.empty()) {
-    const auto automaton =
-        parse_pattern(pattern, reader_.where() + schema.path + "/" + keyword);
+    const auto automaton = parse_pattern(pattern, reader_.where() + schema.path + "/" + keyword);
     return add_pattern_string(builder_, json_, automaton, least, most, from, to);
   }
   if (least == 0 && most < 0) return builder_.call(from, json_.string(), to);
@@ -281,9 +281,9 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
   }
   const RuleId next = builder_.rule(name_of(schema.path));
   builder_.call(json_.spaced(builder_.start(next), ","), item, builder_.end(next));
-  builder_.empty(builder_.repeat(at, next, std::max<int64_t>(0, least - count),
-                                 most < 0 ? -1 : most - count),
-                 behind);
+  builder_.empty(
+      builder_.repeat(at, next, std::max<int64_t>(0, least - count), most < 0 ? -1 : most - count),
+      behind);
 }
 
 RuleId add_json_schema(GraphBuilder& builder, const OrderedJson& schema) {

@@ -1,5 +1,5 @@
-// From schemas to rules, one after the other: a rule is made when it is first named, its body later,
-// so that schemas may refer to themselves and to anything.
+// From schemas to rules, one after the other: a rule is made when it is first named, its body
+// later, so that schemas may refer to themselves and to anything.
 #pragma once
 
 #include <deque>

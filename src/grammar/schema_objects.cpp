@@ -15,8 +15,7 @@ constexpr int64_t kMaxCounted = 2000;  // properties where their number is bound
 }  // namespace
 
 // What the patterns of patternProperties say of a property, all together.
-OrderedJson SchemaCompiler::pattern_schemas(const FlatSchema& schema,
-                                            const std::string& name) {
+OrderedJson SchemaCompiler::pattern_schemas(const FlatSchema& schema, const std::string& name) {
   OrderedJson all = true;
   if (!schema.keywords.contains("patternProperties")) return all;
   for (const auto& [pattern, value] : schema.keywords["patternProperties"].items()) {
@@ -52,8 +51,7 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
                    OrderedJson::array({name}), schema.path + "/propertyNames")[0])
       all = false;
     if (all == false && !is_required(name)) continue;
-    result.push_back(
-        {name, is_required(name), rule_of(all, schema.path + "/properties/" + name)});
+    result.push_back({name, is_required(name), rule_of(all, schema.path + "/properties/" + name)});
   }
   return result;
 }
@@ -64,8 +62,8 @@ NodeId SchemaCompiler::other_key(NodeId from, const FlatSchema& schema,
   const OrderedJson& keywords = schema.keywords;
   const bool patterns = keywords.contains("patternProperties");
   if (patterns || keywords.contains("propertyNames")) {
-    OrderedJson key = keywords.contains("propertyNames") ? keywords["propertyNames"]
-                                                         : OrderedJson(true);
+    OrderedJson key =
+        keywords.contains("propertyNames") ? keywords["propertyNames"] : OrderedJson(true);
     key = SchemaReader::both({{"type", "string"}}, key);
     if (patterns)
       key = SchemaReader::both(key,
@@ -84,11 +82,11 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
   const std::vector<Property> properties = properties_of(schema);
   const bool patterns =
       keywords.contains("patternProperties") && !keywords["patternProperties"].empty();
-  OrderedJson others = keywords.contains("additionalProperties")
-                           ? keywords["additionalProperties"]
-                           : OrderedJson(properties.empty() &&
-                                         !(keywords.contains("unevaluatedProperties") &&
-                                           keywords["unevaluatedProperties"] == false));
+  OrderedJson others =
+      keywords.contains("additionalProperties")
+          ? keywords["additionalProperties"]
+          : OrderedJson(properties.empty() && !(keywords.contains("unevaluatedProperties") &&
+                                                keywords["unevaluatedProperties"] == false));
   // Keys of patterns cannot be kept apart from names, nor from each other: none are written then.
   if (patterns || keywords.contains("propertyNames")) {
     if (!properties.empty() || (patterns && keywords["patternProperties"].size() > 1)) {

@@ -75,7 +75,8 @@ StateId StackSpace::intern(std::vector<Frame>& frames, bool bottom) {
   for (auto it = begin; it != end; ++it) {
     const Set& set = sets_[it->second];
     const auto known = this->frames(it->second);
-    if (set.bottom == bottom && std::equal(known.begin(), known.end(), frames.begin(), frames.end()))
+    if (set.bottom == bottom &&
+        std::equal(known.begin(), known.end(), frames.begin(), frames.end()))
       return it->second;
   }
   const auto id = static_cast<StateId>(sets_.size());

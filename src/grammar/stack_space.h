@@ -88,9 +88,9 @@ class StackSpace {
   std::vector<Frame> frames_;
   std::unordered_multimap<uint64_t, StateId> interned_;  // by hash
   std::unordered_map<uint64_t, StateId> united_;
-  std::vector<uint32_t> rows_;   // of a state in table_
-  std::vector<StateId> table_;   // a row: the next state for every class of bytes
-  std::vector<StateId> plain_;   // of a row: next_plain()
+  std::vector<uint32_t> rows_;  // of a state in table_
+  std::vector<StateId> table_;  // a row: the next state for every class of bytes
+  std::vector<StateId> plain_;  // of a row: next_plain()
   size_t bytes_ = 0;
   uint64_t steps_left_ = 0;
 

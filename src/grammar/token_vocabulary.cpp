@@ -57,8 +57,8 @@ TokenTree::TokenTree(std::vector<std::pair<std::string, int32_t>> tokens) {
     while (path.size() < text.size()) {
       const auto byte = static_cast<uint8_t>(text[path.size()]);
       path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back({0, static_cast<uint32_t>(tokens_.size()),
-                        static_cast<uint16_t>(path.size()), byte});
+      nodes_.push_back(
+          {0, static_cast<uint32_t>(tokens_.size()), static_cast<uint16_t>(path.size()), byte});
     }
     tokens_.push_back(token);
     last = text;
@@ -105,9 +105,8 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> texts)
       others.emplace_back(text, token);
     }
   }
-  std::stable_sort(plain_.begin(), plain_.end(), [](const Plain& a, const Plain& b) {
-    return a.characters < b.characters;
-  });
+  std::stable_sort(plain_.begin(), plain_.end(),
+                   [](const Plain& a, const Plain& b) { return a.characters < b.characters; });
   trees_.emplace_back(std::move(plain));
   trees_.emplace_back(std::move(others));
 }

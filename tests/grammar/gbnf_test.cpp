@@ -63,15 +63,17 @@ TEST(Gbnf, Repetitions) {
 TEST(Gbnf, ClassesAndEscapes) {
   const auto graph = gbnf(R"(root ::= [a-c\]x-] [^a\n] "\x41\u00e9\U0001F600\"\\" .)");
   EXPECT_TRUE(matches(graph, "]zA\xC3\xA9\xF0\x9F\x98\x80\"\\\xE2\x82\xAC"));
-  EXPECT_TRUE(matches(graph, "-\xC3\xA9" "A\xC3\xA9\xF0\x9F\x98\x80\"\\\n"));
+  EXPECT_TRUE(matches(graph,
+                      "-\xC3\xA9"
+                      "A\xC3\xA9\xF0\x9F\x98\x80\"\\\n"));
   EXPECT_FALSE(matches(graph, "dzA\xC3\xA9\xF0\x9F\x98\x80\"\\x"));
   EXPECT_FALSE(matches(graph, "aaA\xC3\xA9\xF0\x9F\x98\x80\"\\x"));
 }
 
 TEST(Gbnf, EveryRangeOfCharactersIsExactInUtf8) {
   const std::pair<char32_t, char32_t> ranges[] = {
-      {0x20, 0x7F}, {0x7F, 0x80}, {0x7FF, 0x800}, {0x123, 0x5678}, {0xFFFF, 0x10000},
-      {0xD7FF, 0xE000}, {0x1F600, 0x1F64F}, {0x10FFF0, 0x10FFFF}};
+      {0x20, 0x7F},      {0x7F, 0x80},     {0x7FF, 0x800},     {0x123, 0x5678},
+      {0xFFFF, 0x10000}, {0xD7FF, 0xE000}, {0x1F600, 0x1F64F}, {0x10FFF0, 0x10FFFF}};
   for (const auto& [first, last] : ranges) {
     grammar::GraphBuilder builder("set");
     const auto root = builder.rule("root");

@@ -40,10 +40,14 @@ void expect_matches(std::string_view schema, std::initializer_list<const char*> 
 }
 
 TEST(JsonSchema, AnythingIsJson) {
-  expect_matches("{}",
-                 {"null", "-1.5e+10", R"("a\u00e9\n\"")", R"([1, [], {}])", R"({"a": {"b": [true]}})",
-                  "[\n  1,\n  2\n]", R"(")" "\xC3\xA9" R"(")"},
-                 {"", "nul", "01", "1.", "[1,]", "{a: 1}", "\"\n\"", R"("\x")", R"("\ud800")", "[1"});
+  expect_matches(
+      "{}",
+      {"null", "-1.5e+10", R"("a\u00e9\n\"")", R"([1, [], {}])", R"({"a": {"b": [true]}})",
+       "[\n  1,\n  2\n]",
+       R"(")"
+       "\xC3\xA9"
+       R"(")"},
+      {"", "nul", "01", "1.", "[1,]", "{a: 1}", "\"\n\"", R"("\x")", R"("\ud800")", "[1"});
   expect_matches("true", {"1"}, {"x"});
 }
 
@@ -65,22 +69,28 @@ TEST(JsonSchema, OtherPropertiesHaveOtherNames) {
       R"({"type": "object", "properties": {"ab": {"type": "null"}, "a\"": {"type": "null"}},
           "additionalProperties": {"type": "integer"}})",
       {R"({"ab": null, "a\"": null, "abc": 1})", R"({"a": 1})", R"({"": 2, "b": 3})",
-       R"({"a\\": 1})", R"({")" "\xC3\xA9" R"(": 1})", R"({"a\n": 1})"},
-      {R"({"ab": 1})", R"({"a\"": 1})", R"({"a\u0062": 1})", R"({"x": null})", R"({"\u0061b": 1})"});
+       R"({"a\\": 1})",
+       R"({")"
+       "\xC3\xA9"
+       R"(": 1})",
+       R"({"a\n": 1})"},
+      {R"({"ab": 1})", R"({"a\"": 1})", R"({"a\u0062": 1})", R"({"x": null})",
+       R"({"\u0061b": 1})"});
   expect_matches(R"({"additionalProperties": {"type": "null"}, "propertyNames":
                      {"pattern": "^[a-z]+$"}})",
                  {R"({"abc": null})", "{}"}, {R"({"A": null})", R"({"abc": 1})"});
-  expect_matches(R"({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": false})",
-                 {R"({"x1": 3})", "{}"}, {R"({"y": 3})", R"({"x1": true})"});
+  expect_matches(
+      R"({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": false})",
+      {R"({"x1": 3})", "{}"}, {R"({"y": 3})", R"({"x1": true})"});
   expect_matches(R"({"properties": {"x1": {"maximum": 9}}, "patternProperties":
                      {"^x": {"type": "integer"}}})",
                  {R"({"x1": 3})"}, {R"({"x1": 3.5})", R"({"x1": 10})"});
 }
 
 TEST(JsonSchema, NumbersOfPropertiesAreBounded) {
-  expect_matches(R"({"properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2})",
-                 {R"({"a":1,"c":2})", R"({"b":1,"c":2})"},
-                 {"{}", R"({"a":1})", R"({"a":1,"b":2,"c":3})"});
+  expect_matches(
+      R"({"properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2})",
+      {R"({"a":1,"c":2})", R"({"b":1,"c":2})"}, {"{}", R"({"a":1})", R"({"a":1,"b":2,"c":3})"});
   expect_matches(R"({"additionalProperties": {"type": "integer"}, "minProperties": 1,
                      "maxProperties": 2})",
                  {R"({"a":1})", R"({"a":1,"c":2})"}, {"{}", R"({"a":1,"b":2,"c":3})"});
@@ -101,8 +111,14 @@ TEST(JsonSchema, Arrays) {
 }
 
 TEST(JsonSchema, ValuesAreThoseThatEverythingElseAllows) {
-  expect_matches(R"({"enum": ["a", 1, null, {"x": [1]}, ")" "\xC3\xA9" R"(\n"]})",
-                 {R"("a")", "1", "null", R"({"x":[1]})", R"(")" "\xC3\xA9" R"(\n")"}, {R"("b")", "2"});
+  expect_matches(R"({"enum": ["a", 1, null, {"x": [1]}, ")"
+                 "\xC3\xA9"
+                 R"(\n"]})",
+                 {R"("a")", "1", "null", R"({"x":[1]})",
+                  R"(")"
+                  "\xC3\xA9"
+                  R"(\n")"},
+                 {R"("b")", "2"});
   expect_matches(R"({"const": "yes"})", {R"("yes")"}, {R"("no")"});
   expect_matches(R"({"type": "string", "enum": ["a", 1, "abc"], "minLength": 2})", {R"("abc")"},
                  {R"("a")", "1"});
@@ -111,7 +127,11 @@ TEST(JsonSchema, ValuesAreThoseThatEverythingElseAllows) {
 
 TEST(JsonSchema, StringsHaveTheirLengthInCharacters) {
   expect_matches(R"({"type": "string", "minLength": 2, "maxLength": 3})",
-                 {R"("ab")", R"(")" "\xC3\xA9\xC3\xA9\xE2\x82\xAC" R"(")", R"("\n\u00e9")", R"("\ud83d\ude00x")"},
+                 {R"("ab")",
+                  R"(")"
+                  "\xC3\xA9\xC3\xA9\xE2\x82\xAC"
+                  R"(")",
+                  R"("\n\u00e9")", R"("\ud83d\ude00x")"},
                  {R"("a")", R"("abcd")", R"("\ud83d\ude00")"});
 }
 
@@ -123,8 +143,13 @@ TEST(JsonSchema, Patterns) {
 }
 
 TEST(JsonSchema, PatternsAndLengthsCountTogether) {
-  expect_matches(R"({"type": "string", "pattern": "^[a-z]+()" "\xC3\xA9" R"([a-z]*)?$", "minLength": 3, "maxLength": 4})",
-                 {R"("abc")", R"("ab)" "\xC3\xA9" R"(d")"}, {R"("ab")", R"("abcde")", R"("ab1")"});
+  expect_matches(R"({"type": "string", "pattern": "^[a-z]+()"
+                 "\xC3\xA9"
+                 R"([a-z]*)?$", "minLength": 3, "maxLength": 4})",
+                 {R"("abc")", R"("ab)"
+                              "\xC3\xA9"
+                              R"(d")"},
+                 {R"("ab")", R"("abcde")", R"("ab1")"});
   expect_matches(R"({"type": "string", "format": "email", "maxLength": 255})", {R"("a@b.c")"},
                  {R"("a.b")"});
 }
@@ -140,7 +165,8 @@ TEST(JsonSchema, WhatIsNoRegularLanguageIsRefused) {
 TEST(JsonSchema, Formats) {
   const auto format = [](const std::string& name) { return R"({"format": ")" + name + "\"}"; };
   expect_matches(format("date"), {R"("2024-02-28")"}, {R"("2024-02-30")", R"("2024-13-01")"});
-  expect_matches(format("date-time"), {R"("2024-12-31T23:59:59.5Z")", R"("2024-01-01T00:00:00+01:00")"},
+  expect_matches(format("date-time"),
+                 {R"("2024-12-31T23:59:59.5Z")", R"("2024-01-01T00:00:00+01:00")"},
                  {R"("2024-12-31")", R"("2024-12-31T25:00:00Z")"});
   expect_matches(format("uuid"), {R"("01234567-89ab-cdef-0123-456789abcdef")"}, {R"("0123")"});
   expect_matches(format("ipv4"), {R"("255.0.10.199")"}, {R"("256.0.0.1")", R"("01.0.0.1")"});
@@ -235,13 +261,15 @@ TEST(JsonSchema, References) {
                  {R"({"value":1,"next":null})", R"({"value":1,"next":{"value":2,"next":null}})"},
                  {R"({"value":1})", R"({"value":1,"next":{}})"});
   expect_matches(R"({"type": "array", "items": {"$ref": "#"}})", {"[]", "[[],[[]]]"}, {"[1]"});
-  expect_matches(R"({"properties": {"a/b~c": {"type": "null"}, "x": {"$ref": "#/properties/a~1b~0c"}}})",
-                 {R"({"x":null})"}, {R"({"x":1})"});
+  expect_matches(
+      R"({"properties": {"a/b~c": {"type": "null"}, "x": {"$ref": "#/properties/a~1b~0c"}}})",
+      {R"({"x":null})"}, {R"({"x":1})"});
   EXPECT_THAT(refusal(R"({"$ref": "#/$defs/none"})"), HasSubstr("there is no"));
   EXPECT_THAT(refusal(R"({"$ref": "https://example.com/a"})"), HasSubstr("not in this schema"));
   EXPECT_THAT(refusal(R"({"$ref": "#"})", ErrorCode::limit), HasSubstr("too many"));
-  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
-              HasSubstr("no finite text"));
+  EXPECT_THAT(
+      refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+      HasSubstr("no finite text"));
 }
 
 TEST(JsonSchema, WhatCannotBeEnforcedIsNamedWithItsPath) {
@@ -267,7 +295,8 @@ TEST(JsonSchema, HostileSchemasAreRefusedAtOnce) {
   EXPECT_THAT(refusal(all + "]}", ErrorCode::limit), HasSubstr("combinations"));
   std::string chain = R"({"$ref": "#/$defs/a0", "$defs": {)";
   for (int i = 0; i < 100; ++i)
-    chain += "\"a" + std::to_string(i) + R"(": {"$ref": "#/$defs/a)" + std::to_string(i + 1) + "\"},";
+    chain +=
+        "\"a" + std::to_string(i) + R"(": {"$ref": "#/$defs/a)" + std::to_string(i + 1) + "\"},";
   refusal(chain + R"("a100": {}}})", ErrorCode::limit);
   std::string doubling = R"({"$ref": "#/$defs/a0", "$defs": {)";
   for (int i = 0; i < 60; ++i) {

@@ -103,8 +103,7 @@ TEST(TokenGrammar, SpecialTokensAreReadOnlyWhereTheyAreAskedFor) {
   const auto loop = builder.start(root);
   builder.one_of(loop, grammar::complement({}), loop);
   builder.empty(builder.text(loop, "\xFF<b>"), builder.end(root));
-  const auto compiled =
-      std::make_shared<TokenGrammar>(builder.finish(root), vocabulary, "test");
+  const auto compiled = std::make_shared<TokenGrammar>(builder.finish(root), vocabulary, "test");
   TokenMatcher matcher(compiled);
   EXPECT_TRUE(matcher.allowed()->has(4));
   EXPECT_TRUE(matcher.accept(4));
@@ -127,7 +126,8 @@ TEST(TokenGrammar, MemoryIsBoundedHoweverManyStatesATextHas) {
 
 TEST(TokenGrammar, WhatIsTooAmbiguousIsRefusedWithinItsSteps) {
   // After n characters any pair of counters is possible.
-  const auto compiled = token_grammar(R"G(root ::= ((("a"{0,300} "a"*){0,300} "a"?){0,300}){0,300})G");
+  const auto compiled =
+      token_grammar(R"G(root ::= ((("a"{0,300} "a"*){0,300} "a"?){0,300}){0,300})G");
   try {
     TokenMatcher matcher(compiled);
     for (int i = 0; i < 3000; ++i)
@@ -144,8 +144,8 @@ TEST(TokenGrammar, RandomTextsOfRandomSchemasAreValid) {
     const OrderedJson schema = test::RandomSchema(random).make(3);
     grammar::GraphBuilder builder("schema");
     const auto root = add_json_schema(builder, schema);
-    const auto compiled = std::make_shared<TokenGrammar>(builder.finish(root),
-                                                         test::small_vocabulary(), "schema");
+    const auto compiled =
+        std::make_shared<TokenGrammar>(builder.finish(root), test::small_vocabulary(), "schema");
     for (int round = 0; round < 3; ++round) {
       const auto text = test::random_text(compiled, random, 4000);
       ASSERT_TRUE(text.complete) << schema << "\n" << text.text;
