@@ -79,6 +79,14 @@ EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows)
   return options;
 }
 
+void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
+                       std::string_view text, const std::vector<int32_t>& tokens) {
+  if (reference.tokenizer.encode(text, false) != tokens ||
+      reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
+    throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
+  }
+}
+
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool) {
   return open_source(path, recipe, pool);

@@ -54,6 +54,11 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view 
 // it before a text.
 EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows);
 
+// Two models are compared on the same tokens: throws usage naming the reference if its tokenizer
+// makes others of `text` than `tokens`, those of the model.
+void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
+                       std::string_view text, const std::vector<int32_t>& tokens);
+
 // Throws bad_input if the source has no tokenizer or one that is not understood.
 Tokenizer read_tokenizer(const WeightSource& source);
 

@@ -121,6 +121,29 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   return result;
 }
 
+Checkpoint Checkpoint::assemble(CheckpointParts parts) {
+  Checkpoint result;
+  result.folder_ = std::move(parts.path);
+  result.files_ = std::move(parts.files);
+  result.shards_ = std::move(parts.shards);
+  result.tensors_ = std::move(parts.tensors);
+  result.config_ = std::move(parts.config);
+  result.generation_config_ = std::move(parts.generation_config);
+  result.tokenizer_ = std::move(parts.tokenizer);
+  result.tokenizer_config_ = std::move(parts.tokenizer_config);
+  for (size_t i = 0; i < result.tensors_.size(); ++i) {
+    const TensorInfo& info = result.tensors_[i];
+    if (!result.by_name_.try_emplace(info.name, i).second)
+      refuse(info.file, "two of its tensors are " + printable(info.name));
+  }
+  return result;
+}
+
+std::string Checkpoint::config_place() const {
+  const bool is_gguf = !tensors_.empty() && tensors_.front().gguf;
+  return folder_ + (is_gguf ? ": config from its metadata" : "/config.json");
+}
+
 std::string Checkpoint::read(const std::string& path, uint64_t max_bytes) {
   files_.push_back(path);
   return read_text_file(path, max_bytes);

@@ -36,6 +36,8 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
     to.scales = embedding.arrays[next++].as();
     if (code.has_offset) to.offsets = embedding.arrays[next++].as();
     if (code.sub_group != 0) to.sub_scales = embedding.arrays[next++].as();
+    if (embedding.format->kind == CodeKind::trellis && !embedding.format->trellis.block_scales)
+      to.col_scales = embedding.arrays[next++].as();
     if (embedding.format->kind == CodeKind::product) to.codebook = embedding.arrays[next++].as();
   }
   return table;

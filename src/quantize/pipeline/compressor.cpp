@@ -132,7 +132,7 @@ void Compressor::add_all() {
 
 void Compressor::add(const std::string& name, const Format* wanted, int site, bool linear) {
   if (index_.contains(name)) return;
-  const Tensor source = source_.load(origin(name));
+  const Tensor source = source_.describe(origin(name));
   const Format& kept = kept_format(name, *source.format, site < 0);
   TensorPlan t;
   t.name = name;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "arch/plan.h"
+#include "import/gguf_checkpoint.h"
 #include "quantize/source/fold.h"
 #include "walsh/error.h"
 
@@ -18,8 +19,9 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint = Checkpoint::open(path);
-  const std::string where = path + "/config.json";
+  Checkpoint checkpoint =
+      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   const bool tied = plan.head.empty();
   const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
@@ -33,18 +35,19 @@ Checkpoint open_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts)
-    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))) {
+CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
+                                   GgufCodes codes)
+    : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))), codes_(codes) {
   for (const TensorPart& part : parts) {
     parts_[part.name] = part;
     split_[part.source].push_back(part.name);
   }
 }
 
-CheckpointSource CheckpointSource::open(const std::string& folder) {
+CheckpointSource CheckpointSource::open(const std::string& folder, GgufCodes codes) {
   Checkpoint checkpoint = open_checkpoint(folder);
-  const ModelConfig config = parse_config(checkpoint.config_json(), folder + "/config.json");
-  return CheckpointSource(std::move(checkpoint), config.parts);
+  const ModelConfig config = parse_config(checkpoint.config_json(), checkpoint.config_place());
+  return CheckpointSource(std::move(checkpoint), config.parts, codes);
 }
 
 bool CheckpointSource::contains(const std::string& name) const {
@@ -74,11 +77,24 @@ const TensorInfo& CheckpointSource::find(const std::string& name) const {
               "the checkpoint lacks this tensor");
 }
 
-const Format& CheckpointSource::format_of(const std::string& name) const {
-  return dense_format(find(name).dtype());
+const Format& CheckpointSource::format_of(const TensorInfo& info) const {
+  return info.gguf ? gguf_format(info, codes_) : dense_format(info.dtype());
 }
 
-Tensor CheckpointSource::whole(const TensorInfo& info) const {
+const Format& CheckpointSource::format_of(const std::string& name) const {
+  return format_of(find(name));
+}
+
+std::vector<std::string> CheckpointSource::notes() const {
+  std::vector<std::string> notes = checkpoint_->notes();
+  const std::string note = codes_ == GgufCodes::keep ? describe_gguf(*checkpoint_, codes_)
+                                                     : warn_of_quantized(*checkpoint_);
+  if (!note.empty()) notes.push_back(note);
+  return notes;
+}
+
+Tensor CheckpointSource::describe(const std::string& name) const {
+  const TensorInfo& info = find(name);
   const auto& shape = info.shape;
   if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
     throw Error(ErrorCode::bad_input, info.where(),
@@ -87,30 +103,31 @@ Tensor CheckpointSource::whole(const TensorInfo& info) const {
                     " elements, expected a vector or a matrix that is not empty");
   }
   Tensor tensor;
-  tensor.format = &dense_format(info.dtype());
+  tensor.format = &format_of(info);
   tensor.rows = shape.size() == 2 ? shape[0] : 1;
   tensor.cols = shape.back();
-  tensor.data = checkpoint_->data(info);
-  tensor.owner = checkpoint_;
-  return tensor;
-}
-
-Tensor CheckpointSource::load(const std::string& name) {
-  const TensorInfo& info = find(name);
-  Tensor tensor = whole(info);
-  const auto found = parts_.find(name);
-  if (found == parts_.end()) return tensor;
-  const TensorPart& part = found->second;
-  const TensorPart& last = parts_.at(split_.at(part.source).back());
+  const auto part = parts_.find(name);
+  if (part == parts_.end()) return tensor;
+  const TensorPart& last = parts_.at(split_.at(part->second.source).back());
   if (tensor.rows != last.first_row + last.rows) {
     throw Error(ErrorCode::bad_input, info.where(),
                 "found " + std::to_string(tensor.rows) + " rows, expected " +
                     std::to_string(last.first_row + last.rows));
   }
-  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(tensor.rows);
-  tensor.data = tensor.data.subspan(static_cast<size_t>(part.first_row) * row_bytes,
-                                    static_cast<size_t>(part.rows) * row_bytes);
-  tensor.rows = part.rows;
+  tensor.rows = part->second.rows;
+  return tensor;
+}
+
+Tensor CheckpointSource::load(const std::string& name) {
+  Tensor tensor = describe(name);
+  const TensorInfo& info = find(name);
+  const auto part = parts_.find(name);
+  const int64_t first = part == parts_.end() ? 0 : part->second.first_row;
+  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_, first, tensor.rows);
+  const uint64_t row_bytes = tensor_bytes(*tensor.format, 1, tensor.cols);
+  tensor.data = checkpoint_->data(info).subspan(static_cast<size_t>(first) * row_bytes,
+                                                static_cast<size_t>(tensor.rows) * row_bytes);
+  tensor.owner = checkpoint_;
   return tensor;
 }
 

@@ -299,6 +299,7 @@ TEST_F(GpuRows, EmbedDecodesEveryFormatWithTheBitsOfTheCpu) {
                               keep(stored.offsets),
                               keep(stored.sub_scales),
                               nullptr,
+                              keep(stored.col_scales),
                               rotation};
           if (format.kind == CodeKind::product) {
             table.pass[pass].codebook =

@@ -51,6 +51,7 @@ struct StoredTable {
     const void* offsets = nullptr;     // if has_offset
     const void* sub_scales = nullptr;  // if sub_group
     const void* codebook = nullptr;    // of product codes
+    const void* col_scales = nullptr;  // of trellis codes, unless scales are per row and block
     Rotation rotation;
   };
   const Format* format = nullptr;
