@@ -102,9 +102,9 @@ class AnswerReader {
   bool in_list_ = false;  // the call is one of a list
   bool wrapped_ = false;  // a function between <tool_call> and </tool_call>
   std::string function_;  // the tool that is called
-  bool any_parameter_ = false;
+  bool any_parameter_ = false, value_begun_ = false, quoted_ = false;
   JsonScanner object_, value_;  // of the call and of its arguments
-  std::string quoted_;          // arguments that are JSON inside a string
+  std::string quoted_text_;     // arguments that are JSON inside a string
   std::string channel_;
   bool to_tool_ = false;
 };

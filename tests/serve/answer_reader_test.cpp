@@ -82,7 +82,7 @@ TEST(AnswerReader, CallsAreStreamedBeforeTheyEnd) {
   AnswerDelta delta = reader.push("\"arguments\": {\"a\"");
   ASSERT_EQ(delta.calls.size(), 1u);
   EXPECT_EQ(delta.calls[0].name, "add");
-  EXPECT_EQ(delta.calls[0].arguments, " {\"a\"");
+  EXPECT_EQ(delta.calls[0].arguments, "{\"a\"");
   delta = reader.push(": 1");
   EXPECT_EQ(delta.calls[0].name, "");
   EXPECT_EQ(delta.calls[0].arguments, ": 1");
@@ -107,10 +107,10 @@ TEST(AnswerReader, CallsOfLlama) {
   const auto options = options_for(ToolSyntax::llama);
   expect_read(options, R"({"name": "add", "parameters": {"a": [1, "}"]}})",
               {"", "", {{"add", R"({"a":[1,"}"]})"}}});
-  expect_read(
-      options,
-      R"(<|python_tag|>{"type": "function", "name": "add", "parameters": {}}; {"name": "get_weather", "parameters": {"city": "B"}})",
-      {"", "", {{"add", "{}"}, {"get_weather", R"({"city":"B"})"}}});
+  expect_read(options,
+              R"(<|python_tag|>{"type": "function", "name": "add", "parameters": {}}; )"
+              R"({"name": "get_weather", "parameters": {"city": "B"}})",
+              {"", "", {{"add", "{}"}, {"get_weather", R"({"city":"B"})"}}});
   expect_read(options, R"({"name": "unknown", "parameters": {}})",
               {R"({"name": "unknown", "parameters": {}})", "", {}});
   expect_read(options, "  {\"a\": 1", {"{\"a\": 1", "", {}});
@@ -123,14 +123,14 @@ TEST(AnswerReader, CallsOfLlama) {
 
 TEST(AnswerReader, CallsOfMistral) {
   const auto options = options_for(ToolSyntax::mistral);
-  expect_read(
-      options,
-      R"([TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}, {"name": "get_weather", "arguments": {"city": "]"}, "id": "abcdefghi"}])",
-      {"", "", {{"add", R"( {"a": 1})"}, {"get_weather", R"( {"city": "]"})"}}});
-  expect_read(
-      options_for(ToolSyntax::mistral_named),
-      R"(Yes.[TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]get_weather[CALL_ID]123456789[ARGS]{"city": "C"})",
-      {"Yes.", "", {{"add", R"({"a": 1})"}, {"get_weather", R"({"city": "C"})"}}});
+  expect_read(options,
+              R"([TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}, )"
+              R"({"name": "get_weather", "arguments": {"city": "]"}, "id": "abcdefghi"}])",
+              {"", "", {{"add", R"({"a": 1})"}, {"get_weather", R"({"city": "]"})"}}});
+  expect_read(options_for(ToolSyntax::mistral_named),
+              R"(Yes.[TOOL_CALLS]add[ARGS]{"a": 1})"
+              R"([TOOL_CALLS]get_weather[CALL_ID]123456789[ARGS]{"city": "C"})",
+              {"Yes.", "", {{"add", R"({"a": 1})"}, {"get_weather", R"({"city": "C"})"}}});
 }
 
 TEST(AnswerReader, ChannelsOfHarmony) {
