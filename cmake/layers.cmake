@@ -130,7 +130,8 @@ function(walsh_finish)
   if(cli_sources)
     add_executable(walsh_command ${cli_sources})
     set_target_properties(walsh_command PROPERTIES OUTPUT_NAME walsh)
-    target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS})
+    # Flags and reports: the time to compile them is most of what they cost while developing.
+    target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS} $<$<CONFIG:RelWithDebInfo>:-O1>)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a false alarm of GCC 12 at -O3 inside fmt's headers
       target_compile_options(walsh_command PRIVATE -Wno-stringop-overflow)
     endif()

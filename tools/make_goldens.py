@@ -17,6 +17,8 @@ import shutil
 
 import torch
 import transformers
+from golden_dense import dense_configs
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -91,6 +93,7 @@ def tiny_configs():
 
     yield from gemma2_configs()
     yield from phi3_configs()
+    yield from dense_configs()
 
 
 def gemma2_configs():
@@ -166,9 +169,48 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(0.3 * noise)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
+            elif p.dim() == 1:
+                p.copy_(noise)
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
+
+
+def round_to_fp8(model, block):
+    """Rounds the matrices of the layers; their values and scales in FP8, by name."""
+    stored = {}
+    for name, p in model.named_parameters():
+        if ".layers." not in name or p.dim() != 2:
+            continue
+        down, across = block or p.shape
+        scales = torch.empty(-(-p.shape[0] // down), -(-p.shape[1] // across))
+        values = torch.empty(p.shape, dtype=torch.float8_e4m3fn)
+        for i in range(scales.shape[0]):
+            for j in range(scales.shape[1]):
+                part = slice(i * down, (i + 1) * down), slice(j * across, (j + 1) * across)
+                scales[i, j] = p[part].abs().max() / 448
+                values[part] = (p[part] / scales[i, j]).to(torch.float8_e4m3fn)
+                with torch.no_grad():
+                    p[part] = values[part].float() * scales[i, j]
+        stored[name] = values
+        stored[name + "_scale_inv"] = scales if block else scales[0, 0]
+        if not block:
+            stored[name.removesuffix("weight") + "activation_scale"] = torch.tensor(0.5)
+    return stored
+
+
+def save_fp8(folder, stored, block):
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), **stored}, path, metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = dict(
+        quant_method="fp8",
+        weight_block_size=block,
+        activation_scheme="dynamic" if block else "static",
+        modules_to_not_convert=["lm_head"],
+    )
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def evaluate(model, prompt, give_up=False):
@@ -220,20 +262,33 @@ def make_tiny(
     dtype=torch.bfloat16,
     shard="1GB",
     old_rope=None,
+    drop=(),
+    add=None,
+    context=0,
+    fp8=None,
     embedding=0.25,
     gain=1.0,
 ):
+    if old_rope:
+        drop, add = ["rope_parameters"], old_rope
     config._attn_implementation = "eager"
     folder = MODELS / name
+    vocab = config.get_text_config().vocab_size
+    several_parts = type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    kind = transformers.AutoModelForImageTextToText if several_parts else AutoModelForCausalLM
     for seed in range(1000):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = kind.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
         randomize(model, seed, embedding, gain)
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(p.to(dtype))
+        stored = round_to_fp8(model, fp8["block"]) if fp8 else {}
         generator = torch.Generator().manual_seed(seed + 1)
-        ids = torch.randint(3, config.vocab_size, (prompt,), generator=generator).tolist()
+        ids = torch.randint(3, vocab, (prompt,), generator=generator).tolist()
+        if context:  # the rope takes the frequencies of a text so long and keeps them
+            with torch.no_grad():
+                model(torch.zeros(1, context, dtype=torch.long))
         greedy, logits, decided = evaluate(model, ids, give_up=True)
         if decided and len(set(greedy)) > 8:
             break
@@ -242,11 +297,13 @@ def make_tiny(
     shutil.rmtree(folder, ignore_errors=True)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if old_rope:
+    if fp8:
+        save_fp8(folder, stored, fp8["block"])
+    if add:
         path = folder / "config.json"
         data = json.loads(path.read_text())
-        del data["rope_parameters"]
-        path.write_text(json.dumps({**data, **old_rope}, indent=2, sort_keys=True) + "\n")
+        data = {key: value for key, value in data.items() if key not in drop}
+        path.write_text(json.dumps({**data, **add}, indent=2, sort_keys=True) + "\n")
     write_golden(name, ids, greedy, logits)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: seed {seed}, {size} bytes, {len(set(greedy))} distinct greedy tokens")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "arch/composite.h"
 #include "arch/config_reader.h"
 #include "arch/family.h"
 
@@ -25,7 +26,7 @@ std::string supported_architectures() {
     list += list.empty() ? "" : ", ";
     list += family.architecture;
   }
-  return list;
+  return list + ", " + supported_composites();
 }
 
 const Family& choose_family(ConfigReader& reader) {
@@ -80,7 +81,7 @@ void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"hidden_act", "hidden_activation"})
     reader.only(key, "silu");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "attention_sinks",
-                          "quantization_config", "compression_config"})
+                          "compression_config"})
     reader.only(key, nullptr);
   for (const char* key :
        {"attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"})
@@ -97,7 +98,20 @@ void refuse_unsupported(ConfigReader& reader) {
   reader.only("sliding_window", nullptr);
 }
 
-void check_layer(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
+void check_rope(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
+  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
+  if (rotated < 2 || rotated % 2 != 0) {
+    throw Error(ErrorCode::bad_input, reader.where(),
+                fmt::format("rope of {} values of a head: expected an even number", rotated));
+  }
+  if (!rope.short_factor.empty() && static_cast<int64_t>(rope.short_factor.size()) != rotated / 2) {
+    throw Error(
+        ErrorCode::bad_input, reader.where(),
+        fmt::format("rope has {} factors, expected {}", rope.short_factor.size(), rotated / 2));
+  }
+}
+
+void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorCode::bad_input, reader.where(), reason);
   };
@@ -113,36 +127,59 @@ void check_layer(const LayerTraits& layer, const RopeConfig& rope, const ConfigR
     fail(fmt::format("{} heads of {} exceed the supported width {}", layer.heads, layer.head_dim,
                      kMaxWidth));
   }
-  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
-  if (rotated < 2 || rotated % 2 != 0)
-    fail(fmt::format("rope of {} values of a head: expected an even number", rotated));
-  if (!rope.short_factor.empty() && static_cast<int64_t>(rope.short_factor.size()) != rotated / 2) {
-    fail(fmt::format("rope has {} factors, expected {}", rope.short_factor.size(), rotated / 2));
+}
+
+// Layers with a window have the second rope, if there are two.
+void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const ConfigReader& reader) {
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.share == 1 || traits.partial_rope) continue;
+    throw Error(ErrorCode::bad_input, reader.where(),
+                "partial_rotary_factor: not supported for " + config.family);
   }
+  for (LayerTraits& layer : traits.layers) {
+    if (layer.rope < 0) continue;
+    if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
+    check_rope(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
+  }
+}
+
+ModelConfig read_text_model(const Json& object, const std::string& where) {
+  ConfigReader reader(object, where);
+  ModelConfig config;
+  const Family& family = choose_family(reader);
+  config.family = family.model_type;
+  DecoderTraits traits = read_shape(reader, config);
+  config.ropes = read_ropes(reader, family.rope);
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.kind != RopeKind::dynamic) continue;  // goes on behind the training's positions
+    config.max_positions =
+        std::min(kMaxPositions, static_cast<int64_t>(static_cast<double>(config.max_positions) *
+                                                     std::min(rope.factor, 1e6)));
+  }
+  family.read(reader, traits, config);
+  config.bos = reader.ids("bos_token_id");
+  config.eos = reader.ids("eos_token_id");
+  config.stored = read_stored_quantization(reader);
+  refuse_unsupported(reader);
+  reader.finish();
+  for (const LayerTraits& layer : traits.layers)
+    check_layer(layer, reader);
+  choose_ropes(traits, config, reader);
+  build_layers(traits, config);
+  return config;
 }
 
 }  // namespace
 
 ModelConfig parse_config(std::string_view json, std::string_view where) {
   const Json object = parse_json(json, where);
-  ConfigReader reader(object, std::string(where));
-  ModelConfig config;
-  const Family& family = choose_family(reader);
-  config.family = family.model_type;
-  DecoderTraits traits = read_shape(reader, config);
-  config.ropes = {read_rope(reader)};
-  family.read(reader, traits, config);
-  config.bos = reader.ids("bos_token_id");
-  config.eos = reader.ids("eos_token_id");
-  refuse_unsupported(reader);
-  reader.finish();
-  if (config.ropes.front().share != 1 && !traits.partial_rope) {
-    throw Error(ErrorCode::bad_input, reader.where(),
-                "partial_rotary_factor: not supported for " + config.family);
-  }
-  for (const LayerTraits& layer : traits.layers)
-    check_layer(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
-  build_layers(traits, config);
+  const Composite* composite = find_composite(object);
+  const std::string file(where);
+  if (composite == nullptr) return read_text_model(object, file);
+  ModelConfig config =
+      read_text_model(text_config(object, *composite, file), file + ": text_config");
+  config.whole = composite->architecture;
+  config.stored_names = text_names();
   return config;
 }
 

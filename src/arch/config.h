@@ -3,20 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "arch/layer.h"
 #include "arch/rope.h"
+#include "arch/stored_quantization.h"
+#include "io/checkpoint.h"
 
 namespace walsh {
 
-// A tensor of this description that a checkpoint stores as rows of a larger one: the rows
-// [first_row, first_row + rows) of `source`.
+// A tensor of this description that a checkpoint stores in another way: the rows (elements of a
+// vector) [first_row, first_row + rows) of `source`. Of every `head_dim` of them, the first
+// `turned` ones are stored as pairs (0, 1), (2, 3), ..., while this description has the first of
+// all pairs before the second ones; 0: they stand as they are.
 struct TensorPart {
   std::string name, source;
   int64_t first_row = 0, rows = 0;
+  int64_t turned = 0, head_dim = 0;
 };
 
 struct ModelConfig {
@@ -24,9 +30,9 @@ struct ModelConfig {
   int64_t hidden = 0;  // width of the residual stream
   int64_t vocab = 0;
   int64_t max_positions = 0;
-  std::vector<RopeConfig> ropes;
-  std::string embedding;      // tensor [vocab, hidden]
-  float embedding_scale = 1;  // of its rows when they enter the stream
+  std::vector<RopeConfig> ropes;  // layers refer to them
+  std::string embedding;          // tensor [vocab, hidden]
+  float embedding_scale = 1;      // of its rows when they enter the stream
   std::vector<LayerDesc> layers;
   ActivationDesc head_input;  // with the final norm
   MatrixDesc head;            // [vocab, hidden]; its weight is the embedding if they are tied
@@ -35,6 +41,11 @@ struct ModelConfig {
   float logit_scale = 1;  // logits = cap(scale * head)
   float logit_cap = 0;    // c: logits become c tanh(logit / c); 0: they stay
   std::vector<TensorPart> parts;
+  // Names in a checkpoint of several parts, of which this is the text part; `whole` names what it
+  // is a part of.
+  std::span<const NameRule> stored_names;
+  std::string whole;
+  StoredQuantization stored;  // how the checkpoint has matrices
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
   std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary

@@ -33,6 +33,7 @@ class LayerBuilder {
   }
 
   NormDesc norm(std::string_view name, int64_t width) const {
+    if (name.empty()) return {};
     return {weight(name), width, traits_.norm_eps, traits_.gain_offset};
   }
 
@@ -60,9 +61,18 @@ class LayerBuilder {
     int64_t first = 0;
     for (const int index : matrices) {
       const MatrixDesc& m = layer_.matrix(index);
-      config_.parts.push_back({m.weight, weight(name), first, m.rows});
+      config_.parts.push_back({m.weight, weight(name), first, m.rows, 0, 0});
       first += m.rows;
     }
+  }
+
+  // Says that the checkpoint has the rows that are rotated together side by side.
+  void pair_rows(const MatrixDesc& m) {
+    const RopeConfig& rope = config_.ropes[static_cast<size_t>(own_.rope)];
+    const auto turned = static_cast<int64_t>(static_cast<double>(own_.head_dim) * rope.share);
+    config_.parts.push_back({m.weight, m.weight, 0, m.rows, turned, own_.head_dim});
+    if (!m.bias.empty())
+      config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
   }
 
   // The feeder of an activation whose values come from the rows of a matrix.
@@ -81,8 +91,8 @@ class LayerBuilder {
     a.scale = own_.attention_scale != 0 ? own_.attention_scale
                                         : 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
     if (traits_.qk_norm) {
-      a.q_norm = norm(names_.q_norm, a.head_dim);
-      a.k_norm = norm(names_.k_norm, a.head_dim);
+      a.q_norm = norm(names_.q_norm, traits_.qk_norm_of_all ? a.query_width() : a.head_dim);
+      a.k_norm = norm(names_.k_norm, traits_.qk_norm_of_all ? a.kv_width() : a.head_dim);
     }
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
@@ -90,6 +100,10 @@ class LayerBuilder {
     a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
     a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, Basis::heads);
     stack(names_.qkv, {a.q, a.k, a.v});
+    if (traits_.paired_rope && a.rope >= 0) {
+      pair_rows(layer_.matrix(a.q));
+      pair_rows(layer_.matrix(a.k));
+    }
     const int attended = activation("o", a.query_width(), {}, Basis::heads,
                                     feeder(layer_.matrix(a.v), a.head_dim, a.heads / a.kv_heads));
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);

@@ -11,8 +11,8 @@
 namespace walsh {
 
 // Names of a family's tensors. Those of a layer follow `layers` + index + "."; a weight is
-// name + ".weight", its bias name + ".bias". The defaults are those of LlamaForCausalLM, which most
-// families took over.
+// name + ".weight", its bias name + ".bias". A norm without a name does not exist. The defaults are
+// those of LlamaForCausalLM, which most families took over.
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens.weight";
   std::string_view head = "lm_head.weight";
@@ -32,7 +32,7 @@ struct TensorNames {
 
 struct LayerTraits {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
-  int rope = 0;
+  int rope = 0;  // -1: none
   int64_t window = 0;
   float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
   float logit_cap = 0;
@@ -42,10 +42,12 @@ struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
   float norm_eps = 0;
-  float gain_offset = 0;  // of every norm
-  bool qk_norm = false;   // RMSNorm over head_dim of every query and key head
+  float gain_offset = 0;        // of every norm
+  bool qk_norm = false;         // RMSNorm of queries and keys, over head_dim of every head
+  bool qk_norm_of_all = false;  // or over all heads together
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool partial_rope = false;  // the family's code knows heads of which only a part is rotated
+  bool paired_rope = false;   // neighbours in a head are rotated together (TensorPart::turned)
   bool norms_after = false;   // norms of what attention and MLP add to the stream as well
   GateFunction gate_function = GateFunction::silu;
   float branch_scale = 1;

@@ -71,11 +71,13 @@ struct AttentionDesc {
   int64_t window = 0;    // positions that a query sees, itself included; 0: all
   float scale = 0;       // of the logits
   float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: they stay
-  NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head
+  NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head, or over all of them
   int q = -1, k = -1, v = -1, o = -1;
 
   int64_t query_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  // Whether the norms are over whole rows; both are, or neither.
+  bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
 // down(function(gate(x)) * up(x)).

@@ -96,6 +96,9 @@ ModelPlan make_plan(const ModelConfig& c) {
   plan.vectors.push_back(plan.final_norm);
   plan.residual = residual_plan(c);
   plan.parts = c.parts;
+  plan.stored_names = c.stored_names;
+  plan.whole = c.whole;
+  plan.stored = c.stored;
   return plan;
 }
 

@@ -51,7 +51,10 @@ struct ModelPlan {
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
-  std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor
+  std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor, or in another way
+  std::span<const NameRule> stored_names;  // as in ModelConfig
+  std::string whole;
+  StoredQuantization stored;
 };
 
 ModelPlan make_plan(const ModelConfig& config);

@@ -102,8 +102,15 @@ double level_rms(const Format& format, int) {
   return std::sqrt(sum / states);
 }
 
+// Codes whose weights are the bytes of a product; others would look every level up.
+bool on_gpu(const Format& format) {
+  const TrellisCode& code = format.trellis;
+  return code.rule == TrellisRule::bytes && code.state_bits == kMostStateBits &&
+         code.step_bits >= 4 && code.step_bits <= 8;
+}
+
 }  // namespace
 
-const Codec kTrellisCodec = {fields, decode_row, scales, level_rms, false, true};
+const Codec kTrellisCodec = {fields, decode_row, scales, level_rms, on_gpu, true};
 
 }  // namespace walsh

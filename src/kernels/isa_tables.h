@@ -67,7 +67,7 @@ detail::ScaleWeights scale_weights;
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
 detail::MatmulF32 matmul_f32;
 detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
@@ -85,7 +85,7 @@ detail::ScaleWeights scale_weights;
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 

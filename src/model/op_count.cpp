@@ -31,9 +31,13 @@ OpCount count_trellis(const TrellisCode& code, int64_t rows, int64_t padded, int
   const uint64_t weights = count(stored_rows * padded);
   const uint64_t scales = count(stored_rows * column_blocks(padded));
   OpCount ops;
-  ops.lookups = weights / count(code.values);
+  const uint64_t steps = weights / count(code.values);
+  ops.lookups = code.rule == TrellisRule::table       ? steps
+                : code.rule == TrellisRule::quantiles ? weights
+                                                      : 0;
   ops.multiplications = ops.additions = (weights + scales) * count(planes);
-  ops.multiplications += ops.lookups;
+  ops.multiplications += steps;
+  if (code.rule == TrellisRule::bytes) ops.additions += weights;
   if (!code.block_scales) ops.multiplications += count(stored_rows);
   return ops;
 }

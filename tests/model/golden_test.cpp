@@ -3,14 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
+#include "arch/family.h"
 #include "model/golden.h"
 
 namespace walsh {
 namespace {
 
 struct Case {
-  const char* model;
+  std::string model;
   const char* isa;
   int threads;
 };
@@ -40,10 +42,7 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const char* model :
-       {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny", "llama2-bias-tiny",
-        "qwen3-tiny", "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny", "phi3-tiny",
-        "phi3-partial-tiny", "phi3-long-tiny"}) {
+  for (const std::string& model : test::tiny_models()) {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
@@ -55,9 +54,17 @@ std::vector<Case> cases() {
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::string(info.param.model) + "_" + info.param.isa;
+  std::string name = info.param.model + "_" + info.param.isa;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+
+TEST(Goldens, EveryFamilyHasThree) {
+  std::map<std::string, int> found;
+  for (const std::string& model : test::tiny_models())
+    ++found[test::read_config(test::tiny_model(model)).family];
+  for (const Family& family : families())
+    EXPECT_GE(found[std::string(family.model_type)], 3) << family.model_type;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(cases()), case_name);

@@ -79,6 +79,7 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
     rope.table = rope_table(config, w.head_dim, positions);
     rope.cos = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
     rope.sin = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
+    if (config.query_beta != 0) rope.query = AlignedArray<float>(static_cast<size_t>(max_rows_));
   }
   int64_t scratch = std::max(model_.embedding_scratch(),
                              attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
@@ -171,8 +172,12 @@ void CpuExecutor::embed() {
   for_rows(m_, [&](int64_t row, float* scratch) {
     model_.embed(tokens_[static_cast<size_t>(row)], rows(Rows::stream).row(row), scratch);
     // Angles in float32, as the reference implementations have them.
-    const auto position = static_cast<float>(positions_[static_cast<size_t>(row)]);
-    for (Rope& rope : ropes_) {
+    const int64_t at_row = positions_[static_cast<size_t>(row)];
+    const auto position = static_cast<float>(at_row);
+    for (size_t r = 0; r < ropes_.size(); ++r) {
+      Rope& rope = ropes_[r];
+      if (!rope.query.empty())
+        rope.query[static_cast<size_t>(row)] = query_scale(model_.config.ropes[r], at_row);
       for (int64_t i = 0; i < rope.pairs(); ++i) {
         const float angle = position * rope.table.frequencies[static_cast<size_t>(i)];
         const auto at = static_cast<size_t>(row * rope.pairs() + i);
@@ -388,6 +393,13 @@ void CpuExecutor::rotate_back(const Matmul& product, int64_t m) {
   });
 }
 
+void CpuExecutor::raise_query(const Rope& rope, int64_t width, int64_t row) {
+  if (rope.query.empty()) return;
+  float* x = rows(Rows::query).row(row);
+  for (int64_t i = 0; i < width; ++i)
+    x[i] *= rope.query[static_cast<size_t>(row)];
+}
+
 // Norms and rotates queries and keys; keys and values go to the cache.
 void CpuExecutor::place_heads(int64_t index) {
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
@@ -395,8 +407,8 @@ void CpuExecutor::place_heads(int64_t index) {
   const int head_dim = static_cast<int>(a.head_dim);
   const auto place = [&](float* x, int64_t heads, const NormDesc& norm,
                          const std::vector<float>& gain, int64_t row) {
-    for (int64_t h = 0; h < heads && norm.present(); ++h)
-      ops_.rms_norm(x + h * head_dim, gain.data(), head_dim, norm.eps, x + h * head_dim);
+    for (int64_t i = 0; i < heads * head_dim && norm.present(); i += norm.width)
+      ops_.rms_norm(x + i, gain.data(), norm.width, norm.eps, x + i);
     if (a.rope < 0) return;
     const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
     const int64_t at = row * rope.pairs();
@@ -406,6 +418,7 @@ void CpuExecutor::place_heads(int64_t index) {
   RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
   for_rows(m_, [&](int64_t row, float*) {
     place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
+    if (a.rope >= 0) raise_query(ropes_[static_cast<size_t>(a.rope)], a.query_width(), row);
     place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
   });
   cache_->store(index, k.row(0), rows(Rows::value).row(0), k.stride);

@@ -64,6 +64,14 @@ class CpuExecutor : public Executor {
 
     float* row(int64_t index) { return values.data() + index * stride; }
   };
+  // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
+  struct Rope {
+    RopeTable table;
+    AlignedArray<float> cos, sin;  // [max_rows][frequencies]
+    AlignedArray<float> query;     // [max_rows] factors of queries; empty: all are 1
+
+    int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
+  };
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void embed();
@@ -83,6 +91,8 @@ class CpuExecutor : public Executor {
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Matmul& product, int64_t m);
   void place_heads(int64_t layer);
+  // Multiplies a row of queries by the factor of its position.
+  void raise_query(const Rope& rope, int64_t width, int64_t row);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
@@ -104,13 +114,6 @@ class CpuExecutor : public Executor {
   std::array<RowBuffer, 9> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
   std::vector<AlignedArray<float>> scratch_;  // per thread
-  // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
-  struct Rope {
-    RopeTable table;
-    AlignedArray<float> cos, sin;  // [max_rows][frequencies]
-
-    int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
-  };
   std::vector<Rope> ropes_;
 };
 

@@ -35,8 +35,8 @@ CudaMemory::Gains gains_of(const LayerDesc& layer, int64_t hidden) {
   CudaMemory::Gains gains;
   for (const ActivationDesc& activation : layer.activations)
     gains.inputs.push_back(gain_of(activation.norm, activation.width));
-  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.head_dim);
-  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.head_dim);
+  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.q_norm.width);
+  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.k_norm.width);
   gains.after_attention = gain_of(layer.after_attention, hidden);
   gains.after_mlp = gain_of(layer.after_mlp, hidden);
   return gains;
@@ -75,7 +75,8 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
     const auto pairs =
         static_cast<int64_t>(rope_table(config, w.head_dim, shape.capacity).frequencies.size());
     ropes.push_back({static_cast<int>(pairs), array({shape.capacity, pairs, kFloat}),
-                     array({shape.capacity, pairs, kFloat})});
+                     array({shape.capacity, pairs, kFloat}),
+                     array({config.query_beta != 0 ? shape.capacity : 0, kFloat})});
   }
   // In the order of Rows. Those of `gate` also take rows of the stream whose logits are wanted.
   const int64_t branch = needs_branch(c) ? c.hidden : 0;

@@ -40,6 +40,7 @@ struct CudaMemory {
   struct Rope {
     int pairs = 0;
     cuda::Buffer cos, sin;  // float [positions][pairs]
+    cuda::Buffer query;     // float [positions], factors of queries; empty: all are 1
   };
 
   int64_t max_rows, logit_rows;  // of a batch; of logits that are computed together

@@ -50,7 +50,7 @@ void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64
 }
 
 Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
-    : source_(std::move(checkpoint), plan.parts),
+    : source_(std::move(checkpoint), plan.parts, plan.stored),
       plan_(recipe.rotate == RotateAt::residual ? folded_plan(std::move(plan), source_.path())
                                                 : std::move(plan)),
       sites_(all_sites(plan_)),
@@ -132,7 +132,7 @@ void Compressor::add_all() {
 
 void Compressor::add(const std::string& name, const Format* wanted, int site, bool linear) {
   if (index_.contains(name)) return;
-  const Tensor source = source_.load(origin(name));
+  const Tensor source = source_.describe(origin(name));
   const Format& kept = kept_format(name, *source.format, site < 0);
   TensorPlan t;
   t.name = name;

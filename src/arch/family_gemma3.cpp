@@ -1,0 +1,30 @@
+// Gemma 3: Gemma 2 with norms of queries and keys instead of caps; all layers but every sixth one
+// have a window and a rope of their own.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultPattern = 6;
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_gemma(reader, traits, config);
+  read_gemma_blocks(reader, traits);
+  traits.qk_norm = true;
+  config.logit_cap = read_cap(reader, "final_logit_softcapping", 0);
+  const int64_t window = read_window(reader, kDefaultWindow);
+  const int64_t old = reader.integer_or("_sliding_window_pattern", kDefaultPattern, 1, 1024);
+  const auto pattern =
+      static_cast<size_t>(reader.integer_or("sliding_window_pattern", old, 1, 1024));
+  if (read_layer_types(reader, window, traits)) return;
+  for (size_t i = 0; i < traits.layers.size(); ++i)
+    traits.layers[i].window = (i + 1) % pattern != 0 ? window : 0;
+}
+
+}  // namespace
+
+const Family kGemma3 = {
+    "gemma3_text", "Gemma3ForCausalLM", read, {.theta = 1e6, .per_kind = true, .local_theta = 1e4}};
+
+}  // namespace walsh
