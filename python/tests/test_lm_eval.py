@@ -29,7 +29,7 @@ def requests(kind, arguments):
 
 @pytest.fixture(scope="module")
 def ours(tiny_model):
-    return WalshLM(path=str(tiny_model), activations="f32", context=128)
+    return WalshLM(path=str(tiny_model), device="cpu", activations="f32", context=128)
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,12 @@ def theirs(tiny_model):
 
 def test_scores_are_those_of_the_hf_backend(ours, theirs):
     asked = requests("loglikelihood", PAIRS)
+    # The engine's keys and values are fp16, which changes a token's score by some 1e-3.
     for own, other in zip(ours.loglikelihood(asked), theirs.loglikelihood(asked)):
-        assert own[0] == pytest.approx(other[0], rel=1e-4) and own[1] == other[1]
+        assert own[0] == pytest.approx(other[0], rel=1e-3) and own[1] == other[1]
     asked = requests("loglikelihood_rolling", [(TEXT,), ("Once.",)])
     assert ours.loglikelihood_rolling(asked) == pytest.approx(
-        theirs.loglikelihood_rolling(asked), rel=1e-4)
+        theirs.loglikelihood_rolling(asked), rel=1e-3)
 
 
 def test_texts_are_those_of_the_hf_backend_and_end_at_stops(ours, theirs):
@@ -64,8 +65,8 @@ def test_scores_are_those_of_a_server(ours, command, tiny_model):
     pytest.importorskip("tenacity", reason="lm-eval's API models are not installed")
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-    server = subprocess.Popen([command, "serve", str(tiny_model), "--port", "0", "--activations",
-                               "f32"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen([command, "serve", str(tiny_model), "--port", "0", "--device", "cpu",
+                               "--activations", "f32"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         for line in server.stderr:
             found = re.search(r"http://[\d.]+:\d+", line)
@@ -76,7 +77,6 @@ def test_scores_are_those_of_a_server(ours, command, tiny_model):
                                     tokenizer_backend="huggingface", max_length=128,
                                     tokenized_requests=True, batch_size=1)
         pairs = [p for p in PAIRS if p[0]]
-        asked = requests("loglikelihood", pairs)
         for context, continuation in pairs:  # the API model puts no BOS in front
             tokens = model.tok_encode(context + continuation)
             first = len(model.tok_encode(context.rstrip(" ")))
@@ -84,7 +84,6 @@ def test_scores_are_those_of_a_server(ours, command, tiny_model):
             other = model.loglikelihood(requests("loglikelihood", [(context, continuation)]),
                                         disable_tqdm=True)[0]
             assert own[0] == pytest.approx(other[0], rel=1e-4) and own[1] == other[1]
-        assert len(asked) == len(pairs)
     finally:
         server.terminate()
         server.wait()
