@@ -34,10 +34,11 @@ ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL
               "TABLE TBODY TD TH THEAD TR UL".split())
 HOSTILE = [
     "<script>pwned=1</script>", "<img src=x onerror='pwned=1'>",
-    "</script><script>pwned=1</script>",
-    "<svg onload=pwned=1>", "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "</script><script>pwned=1</script>", "<svg onload=pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
     "<a href='javascript:pwned=1'>a</a>", "[a](javascript:pwned=1)", "[a](JaVaScRiPt:pwned=1)",
-    "[a](data:text/html,<script>pwned=1</script>)", "[a](vbscript:pwned)", "[a]( javascript:pwned=1)",
+    "[a](data:text/html,<script>pwned=1</script>)", "[a](vbscript:pwned)",
+    "[a]( javascript:pwned=1)",
     "[a](java\nscript:pwned=1)", "![a](HERE/stolen?image)", "<img src='HERE/stolen?tag'>",
     "<link rel=stylesheet href='HERE/stolen?style'>", "<style>@import 'HERE/stolen?import'</style>",
     "<meta http-equiv=refresh content='0;url=HERE/stolen?refresh'>", "<base href='HERE/stolen/'>",
@@ -85,7 +86,8 @@ RENDERED = (
     "<table><thead><tr><th>a</th><th>b</th></tr></thead>"
     "<tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
     "<div class=\"code\"><div class=\"bar\"><span>python</span>"
-    "<button type=\"button\">Copy</button></div><pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
+    "<button type=\"button\">Copy</button></div>"
+    "<pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
     "<p>LINK(https://b.example/c)https://b.example/c</a>.</p>")
 
 
