@@ -27,6 +27,10 @@ struct GenerationOptions {
   int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
   std::optional<uint64_t> seed;  // [drawn]
   bool ignore_eos = false;       // go on after the end of the text
+  // What the prompt and the text before it have in common at their beginnings is not evaluated
+  // again: for conversations. Coded keys and values of it stay as they are, which can change what
+  // is generated.
+  bool keep_context = false;
 };
 
 enum class FinishReason : uint8_t {
@@ -40,6 +44,7 @@ struct GenerationResult {
   std::string text;
   FinishReason reason = FinishReason::max_tokens;
   int64_t prompt_tokens = 0, tokens = 0;          // that were read, that were generated
+  int64_t cached_tokens = 0;                      // of the prompt, not evaluated again
   double prompt_seconds = 0, decode_seconds = 0;  // without the callback
   int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
   uint64_t seed = 0;           // that was used

@@ -1,5 +1,7 @@
 #include "walsh/engine.h"
 
+#include <algorithm>
+
 #include "api/convert.h"
 #include "api/engine_access.h"
 #include "eval/evaluator.h"
@@ -42,6 +44,21 @@ struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
   std::unique_ptr<Session> session;
+  std::vector<int32_t> context;  // tokens that are known to be in the session
+
+  // Makes the session hold nothing but a beginning of `prompt`; returns its tokens, not all.
+  int64_t keep(std::span<const int32_t> prompt) {
+    const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
+    const auto [end, other] = std::mismatch(prompt.begin(), most, context.begin(), context.end());
+    const int64_t known = end - prompt.begin();
+    context.clear();
+    if (known == 0) {
+      session->reset();
+    } else {
+      session->truncate(known);
+    }
+    return known;
+  }
 };
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -54,7 +71,7 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   load.pool = pool.get();
   LoadedModel loaded = load_model(request.path, request.recipe, load, request.generation);
   auto impl =
-      std::unique_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
+      std::unique_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
   impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
   return Engine(std::move(impl));
 }
@@ -104,6 +121,7 @@ std::string Engine::decode(std::span<const int32_t> tokens, bool skip_special) c
 
 std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+  impl_->context.clear();
   impl_->session->reset();
   std::vector<float> result;
   impl_->session->forward(
@@ -139,13 +157,20 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
     result.text += piece;
     return wanted = !on_text || on_text(piece);
   };
-  impl_->session->reset();
+  if (!options.keep_context) impl_->context.clear();
+  generation.known = impl_->keep(prompt);
   const GenerateResult done =
       walsh::generate(*impl_->session, prompt, generation,
                       [&](int32_t token) { return emit(decoder.push(token)); });
+  if (options.keep_context && done.intact) {
+    impl_->context.assign(prompt.begin(), prompt.end());
+    impl_->context.insert(impl_->context.end(), done.tokens.begin(), done.tokens.end());
+    impl_->context.resize(static_cast<size_t>(impl_->session->position()));
+  }
   emit(decoder.finish());
   result.reason = public_reason(done.reason);
   result.prompt_tokens = done.prompt_tokens;
+  result.cached_tokens = generation.known;
   result.tokens = static_cast<int64_t>(done.tokens.size());
   result.prompt_seconds = done.prompt_seconds;
   result.decode_seconds = done.decode_seconds;

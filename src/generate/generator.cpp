@@ -19,7 +19,8 @@ double seconds_since(Clock::time_point start) {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  virtual int32_t first(std::span<const int32_t> prompt) = 0;
+  // `known` tokens of the prompt are evaluated.
+  virtual int32_t first(std::span<const int32_t> prompt, size_t known) = 0;
   // Whether the context has room for the token that came last.
   virtual bool can_continue() const = 0;
   // The token after `token`, which came last.
@@ -32,10 +33,10 @@ class HostTokens : public TokenSource {
   HostTokens(Session& session, const SamplerOptions& options)
       : session_(session), sampler_(options) {}
 
-  int32_t first(std::span<const int32_t> prompt) override {
+  int32_t first(std::span<const int32_t> prompt, size_t known) override {
     for (const int32_t token : prompt)
       sampler_.read(token);
-    return evaluate(prompt);
+    return evaluate(prompt.subspan(known));
   }
   bool can_continue() const override { return session_.position() < session_.capacity(); }
   int32_t next(int32_t token) override {
@@ -75,9 +76,9 @@ class DeviceTokens : public TokenSource {
     }
   }
 
-  int32_t first(std::span<const int32_t> prompt) override {
+  int32_t first(std::span<const int32_t> prompt, size_t known) override {
     session_.start_sampling(options_, prompt);
-    session_.submit(prompt);
+    session_.submit(prompt.subspan(known));
     return take();
   }
   bool can_continue() const override { return ahead_; }
@@ -114,12 +115,13 @@ std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOption
 
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback) {
-  if (prompt.empty()) throw Error(ErrorCode::usage, "prompt", "has no tokens");
+  if (options.known < 0 || options.known >= static_cast<int64_t>(prompt.size()))
+    throw Error(ErrorCode::usage, "prompt", "has no tokens");
   const std::unique_ptr<TokenSource> source = token_source(session, options);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   auto start = Clock::now();
-  int32_t token = source->first(prompt);
+  int32_t token = source->first(prompt, static_cast<size_t>(options.known));
   result.prompt_seconds = seconds_since(start);
   if (options.max_tokens == 0) return result;
   for (;;) {
@@ -144,6 +146,7 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
     } catch (const Error& e) {
       if (e.code() != ErrorCode::interrupted) throw;
       result.reason = StopReason::callback;
+      result.intact = false;
       return result;
     }
     result.decode_seconds += seconds_since(start);

@@ -15,6 +15,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  int64_t known = 0;  // tokens of the prompt that are in the session already, not all of them
 };
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
@@ -22,6 +23,7 @@ enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback
 struct GenerateResult {
   std::vector<int32_t> tokens;
   StopReason reason = StopReason::max_tokens;
+  bool intact = true;  // false: the session has to be reset before it is used again
   int64_t prompt_tokens = 0;
   double prompt_seconds = 0;
   int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
@@ -39,10 +41,10 @@ struct GenerateResult {
 // Called with each token; false ends the generation after it.
 using TokenCallback = std::function<bool(int32_t token)>;
 
-// Evaluates `prompt` after what is in the session and continues it. Throws usage if the prompt is
-// empty or does not fit into the context. A request to stop (walsh/stop.h) throws interrupted while
-// the prompt is evaluated and ends the text as the callback does later; the session then has to be
-// reset.
+// Evaluates `prompt` but for its `known` tokens after what is in the session and continues it.
+// Throws usage if nothing is left to evaluate or does not fit into the context. A request to stop
+// (walsh/stop.h) throws interrupted while the prompt is evaluated and ends the text as the callback
+// does later; the session then has to be reset.
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback = {});
 
