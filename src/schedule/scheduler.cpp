@@ -152,24 +152,35 @@ bool Scheduler::step() {
 }
 
 void Scheduler::admit() {
-  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.running) {
+  while (!crowded_ && !waiting_.empty() &&
+         static_cast<int64_t>(running_.size()) < options_.running) {
     Active& active = *waiting_.front();
-    give_sequence(active);
-    // After a preemption it has come in before.
-    if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
-    const TextRequest& request = active.request;
-    active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                       request.sampler.on_devices() && request.biases.empty();
-    if (active.on_device) {
-      session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
-                              active.sequence);
-    } else if (!active.sampler) {
-      active.sampler.emplace(request.sampler, request.biases);
-      for (const int32_t token : active.tokens)
-        active.sampler->read(token);
+    try {
+      give_sequence(active);
+      start_choosing(active);
+    } catch (const Error& e) {  // of a device
+      active.error = e;
+      remove_ended();
+      continue;
     }
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
+  }
+}
+
+void Scheduler::start_choosing(Active& active) {
+  // After a preemption it has come in before.
+  if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
+  const TextRequest& request = active.request;
+  active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
+                     request.sampler.on_devices() && request.biases.empty();
+  if (active.on_device) {
+    session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
+                            active.sequence);
+  } else if (!active.sampler) {
+    active.sampler.emplace(request.sampler, request.biases);
+    for (const int32_t token : active.tokens)
+      active.sampler->read(token);
   }
 }
 
@@ -229,6 +240,7 @@ void Scheduler::remove_ended() {
 // The sequence of a request that needs it no longer is kept for others or closed.
 void Scheduler::release(Active& active) {
   if (active.sequence < 0) return;
+  crowded_ = false;
   const int64_t sequence = active.sequence;
   active.sequence = -1;
   if (!options_.share_prefixes || options_.kept == 0 || active.error ||

@@ -106,6 +106,7 @@ class Scheduler {
   // scheduler.cpp: requests come, get a sequence, and end.
   void take_requests();
   void admit();
+  void start_choosing(Active& active);
   Known known_prefix(const Active& active) const;
   void give_sequence(Active& active);
   void remove_ended();
@@ -129,7 +130,9 @@ class Scheduler {
   PrefixCache prefixes_;
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::unique_ptr<Active>> running_;  // in the order of their admission
-  SchedulerCounts totals_;                        // of the thread that runs the steps
+  // A text gave up its pages; none is admitted until another one ends and its pages are free.
+  bool crowded_ = false;
+  SchedulerCounts totals_;  // of the thread that runs the steps
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

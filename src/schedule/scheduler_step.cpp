@@ -1,5 +1,6 @@
 // What a step of the scheduler evaluates, and what comes of it.
 #include <algorithm>
+#include <new>
 
 #include "schedule/logprobs.h"
 #include "schedule/scheduler.h"
@@ -62,6 +63,7 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
 
 void Scheduler::preempt_last() {
   ++totals_.preempted;
+  crowded_ = true;
   Active& active = *running_.back();
   session_.close(active.sequence);
   active.sequence = -1;
@@ -83,6 +85,9 @@ void Scheduler::evaluate(std::vector<Piece>& pieces) {
     } catch (const Error& e) {
       for (const Piece& piece : part)
         piece.active->error = e;
+    } catch (const std::bad_alloc&) {
+      for (const Piece& piece : part)
+        piece.active->error = Error(ErrorCode::limit, "memory", "there is none left for this text");
     }
   };
   for (const Piece& piece : pieces)

@@ -163,6 +163,7 @@ TEST_F(SchedulerTest, TextsThatWereMovedOutGoOnAsTheyWouldHave) {
   }
   finish(scheduler);
   EXPECT_GT(scheduler.counts().preempted, 0u);
+  EXPECT_LE(scheduler.counts().preempted, 15u) << "three others may try whenever one has ended";
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
 }
