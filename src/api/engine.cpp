@@ -70,8 +70,8 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   LoadOptions load = request.load;
   load.pool = pool.get();
   LoadedModel loaded = load_model(request.path, request.recipe, load, request.generation);
-  auto impl =
-      std::unique_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
+  auto impl = std::unique_ptr<Engine::Impl>(
+      new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
   impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
   return Engine(std::move(impl));
 }
@@ -144,6 +144,10 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   const GenerationConfig& config = impl_->loaded.generation;
   GenerateOptions generation;
   generation.sampler = config.sampler(options);
+  generation.breakers =
+      make_breakers(generation.sampler, impl_->loaded.tokenizer,
+                    options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
+  generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
   // The decoder has to know what stands before the first new token.
@@ -175,6 +179,8 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   result.prompt_seconds = done.prompt_seconds;
   result.decode_seconds = done.decode_seconds;
   result.decoded_tokens = done.decoded_tokens;
+  result.drafted = done.drafted;
+  result.drafted_right = done.drafted_right;
   result.seed = generation.sampler.seed;
   return result;
 }

@@ -48,12 +48,14 @@ double rate(int64_t tokens, double seconds) {
 
 void print_footer(const GenerationResult& r, double load_seconds) {
   const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
+  const std::string drafts =
+      r.drafted == 0 ? "" : fmt::format(" ({} of {} drafted)", r.drafted_right, r.drafted);
   const std::string known = r.cached_tokens == 0 ? "" : fmt::format(" ({} known)", r.cached_tokens);
   message(
-      "\nload {:.2f} s | prompt {} tokens{}, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
+      "\nload {:.2f} s | prompt {} tokens{}, {:.2f} s, {:.1f} tokens/s | generated {} tokens{},"
       " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
       load_seconds, r.prompt_tokens, known, r.prompt_seconds,
-      rate(r.prompt_tokens - r.cached_tokens, r.prompt_seconds), r.tokens, r.decode_seconds,
+      rate(r.prompt_tokens - r.cached_tokens, r.prompt_seconds), r.tokens, drafts, r.decode_seconds,
       rate(r.decoded_tokens, r.decode_seconds), reasons[static_cast<size_t>(r.reason)], r.seed);
 }
 
@@ -196,6 +198,12 @@ Action add_run(CLI::App& command) {
                    "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
   command.add_flag("-q,--quiet", options->quiet, "No timing footer");
+  command
+      .add_option_function<std::string>(
+          "--spec",
+          [options](const std::string& how) { options->generation.lookup = how != "none"; },
+          "ngram: several tokens at once where the text repeats itself [none]")
+      ->check(CLI::IsMember({"none", "ngram"}));
   options->conversation_option =
       command.add_flag("--cnv,--conversation,!--no-cnv,!--no-conversation", options->conversation,
                        "Hold a conversation (default without a prompt if the model has a chat "

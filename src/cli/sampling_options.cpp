@@ -24,6 +24,24 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   add("--presence-penalty", options.presence_penalty,
       "Taken from the logits of tokens that were generated");
   add("--frequency-penalty", options.frequency_penalty, "The same for each time");
+  add("--typical", options.typical_p,
+      "Only the tokens with this probability whose surprise is usual; 1: all [else 1]");
+  add("--top-nsigma", options.top_n_sigma,
+      "Only tokens within so many standard deviations of the best logit; -1: all");
+  add("--xtc-probability", options.xtc_probability,
+      "How often all tokens above the threshold but the last of them are dropped");
+  add("--xtc-threshold", options.xtc_threshold, "Least probability of those");
+  add("--dry-multiplier", options.dry_multiplier,
+      "Penalty for going on with a sequence that was there before; 0: none");
+  add("--dry-base", options.dry_base, "Its growth with each token of the sequence");
+  add("--dry-allowed-length", options.dry_allowed_length, "Sequences up to it may repeat");
+  add("--dry-penalty-last-n", options.dry_penalty_last_n,
+      "Latest tokens that it looks at; 0: none, -1: all");
+  add("--dry-sequence-breaker", options.dry_sequence_breakers,
+      "Text over which no sequence goes, instead of line feed, colon, quote and asterisk; several "
+      "times; none: no text does");
+  add("--samplers", options.samplers,
+      "Steps and their order [penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]");
   add("--repeat-last-n", options.repeat_last_n,
       "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
   add("-s,--seed", options.seed, "Seed [drawn]");
@@ -35,11 +53,12 @@ void set_generation_option(GenerationOptions& options, const std::string& name,
   CLI::App flags("settings");
   flags.set_help_flag();
   add_generation_options(flags, changed);
+  const std::string flag = (name.size() == 1 ? "-" : "--") + name;
   const CLI::Option* known =
-      name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw("--" + name);
+      name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw(flag);
   if (known == nullptr) throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
   try {
-    flags.parse(std::vector<std::string>{"--" + name + "=" + value});
+    flags.parse(std::vector<std::string>{value, flag});  // the last one first
   } catch (const CLI::ParseError& e) {
     throw Error(ErrorCode::usage, "/set", e.what());
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,11 @@ struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
+  // Several tokens are evaluated at once where the text repeats itself (generate/ngram.h). The text
+  // is the same on the CPU; on a GPU logits are rounded differently, and tokens are chosen on the
+  // host. Has no effect with coded keys and values, of which no token can be taken back.
+  bool lookup = false;
   int64_t known = 0;  // tokens of the prompt that are in the session already, not all of them
 };
 
@@ -26,8 +32,9 @@ struct GenerateResult {
   bool intact = true;  // false: the session has to be reset before it is used again
   int64_t prompt_tokens = 0;
   double prompt_seconds = 0;
-  int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
-  double decode_seconds = 0;   // without the callback
+  int64_t decoded_tokens = 0;              // evaluated one by one; the first comes with the prompt
+  double decode_seconds = 0;               // without the callback
+  int64_t drafted = 0, drafted_right = 0;  // by the look-up
 
   double prompt_tokens_per_second() const { return rate(prompt_tokens, prompt_seconds); }
   double decode_tokens_per_second() const { return rate(decoded_tokens, decode_seconds); }

@@ -178,9 +178,14 @@ void Scheduler::start_choosing(Active& active) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.sampler) {
-    active.sampler.emplace(request.sampler, request.biases);
+    active.sampler.emplace(request.sampler, request.biases, request.breakers);
     for (const int32_t token : active.tokens)
       active.sampler->read(token);
+  }
+  if (options_.lookup && !active.on_device && !active.lookup && !model().cache.coded()) {
+    active.lookup.emplace();
+    for (const int32_t token : active.tokens)
+      active.lookup->add(token);
   }
 }
 

@@ -74,6 +74,8 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
+  // The stop string that ended it.
+  const std::optional<std::string>& stop() const { return stopped_.stop(); }
   // It was never given to the scheduler.
   void drop() { owner_.reset(); }
 
@@ -209,6 +211,7 @@ Json Completion::chunk(const Choice& choice, const std::string& text, const Scor
   Json one = {{"index", choice.index},
               {"finish_reason", last ? Json(choice.reason) : Json()},
               {"logprobs", nullptr}};
+  if (last && choice.stop()) one["stop_reason"] = *choice.stop();
   const bool scored = token != nullptr && request_.text.logprobs >= 0;
   if (request_.chat) {
     one["delta"] = last && text.empty() ? Json::object() : Json{{"content", text}};
@@ -255,6 +258,7 @@ Json Completion::answer() const {
   result["choices"] = Json::array();
   for (const auto& choice : choices_) {
     Json one = {{"index", choice->index}, {"finish_reason", choice->reason}, {"logprobs", nullptr}};
+    if (choice->stop()) one["stop_reason"] = *choice->stop();
     if (request_.chat) {
       one["message"] = {{"role", "assistant"}, {"content", choice->text}, {"refusal", nullptr}};
       if (request_.text.logprobs >= 0) one["logprobs"]["content"] = Json::array();
