@@ -19,7 +19,8 @@ struct TextRequest {
   SamplerOptions sampler;   // checked
   int64_t max_tokens = -1;  // -1: until the context is full
   std::vector<TokenBias> biases;
-  std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
+  std::vector<int32_t> stop_ids;                     // end the text and are not part of it
   // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
   // and of so many best ones; -1: none.
   int logprobs = -1;

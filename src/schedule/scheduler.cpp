@@ -179,10 +179,16 @@ void Scheduler::start_choosing(Active& active) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.sampler) {
-    active.sampler.emplace(request.sampler, request.biases);
+    active.sampler.emplace(request.sampler, request.biases, request.breakers);
     if (request.grammar) active.constraint.emplace(request.grammar, request.stop_ids);
     for (const int32_t token : active.tokens)
       active.sampler->read(token);
+  }
+  const bool rewinds = !model().cache.coded() && !is_recurrent(model().config);
+  if (options_.lookup && !active.on_device && !active.lookup && rewinds) {
+    active.lookup.emplace();
+    for (const int32_t token : active.tokens)
+      active.lookup->add(token);
   }
 }
 

@@ -90,6 +90,8 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
+  // The stop string that ended it.
+  const std::optional<std::string>& stop() const { return stopped_.stop(); }
   // It was never given to the scheduler.
   void drop() { owner_.reset(); }
 
@@ -277,6 +279,7 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   Json one = {{"index", choice.index},
               {"finish_reason", last ? Json(choice.reason) : Json()},
               {"logprobs", nullptr}};
+  if (last && choice.stop()) one["stop_reason"] = *choice.stop();
   const bool scored = token != nullptr && request_.text.logprobs >= 0;
   if (request_.chat) {
     one["delta"] = chat_delta(choice, delta);
@@ -324,6 +327,7 @@ Json Completion::answer() const {
   result["choices"] = Json::array();
   for (const auto& choice : choices_) {
     Json one = {{"index", choice->index}, {"finish_reason", choice->reason}, {"logprobs", nullptr}};
+    if (choice->stop()) one["stop_reason"] = *choice->stop();
     if (request_.chat) {
       one["message"] = chat_message(*choice);
       if (request_.text.logprobs >= 0) one["logprobs"]["content"] = Json::array();

@@ -36,6 +36,23 @@ GenerationOptions generation_options(const Fields& fields) {
   };
   options.presence_penalty = penalty("presence_penalty");
   options.frequency_penalty = penalty("frequency_penalty");
+  options.typical_p = as_float(fields.number("typical_p", 0, 1));
+  const auto set = [&](const char* key, double least, double most, float& value) {
+    value = as_float(fields.number(key, least, most)).value_or(value);
+  };
+  set("top_n_sigma", -1, 1000, options.top_n_sigma);
+  set("xtc_probability", 0, 1, options.xtc_probability);
+  set("xtc_threshold", 0, 1, options.xtc_threshold);
+  set("dry_multiplier", 0, 1000, options.dry_multiplier);
+  set("dry_base", 1, 1000, options.dry_base);
+  options.dry_allowed_length =
+      static_cast<int>(fields.integer("dry_allowed_length", 1, 1 << 30).value_or(2));
+  options.dry_penalty_last_n =
+      static_cast<int>(fields.integer("dry_penalty_last_n", -1, 1 << 30).value_or(-1));
+  if (fields.find("dry_sequence_breakers") != nullptr)
+    options.dry_sequence_breakers = fields.texts("dry_sequence_breakers", kMostStops);
+  for (const std::string& name : fields.texts("samplers", kSamplerSteps))
+    options.samplers += (options.samplers.empty() ? "" : ";") + name;
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0)
     options.seed = static_cast<uint64_t>(*seed);
   options.ignore_eos = fields.flag("ignore_eos").value_or(false);
@@ -74,6 +91,9 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model)
   const GenerationOptions options = generation_options(fields);
   try {
     request.text.sampler = model.generation.sampler(options);
+    request.text.breakers =
+        make_breakers(request.text.sampler, model.tokenizer,
+                      options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
     if (!options.ignore_eos) request.text.stop_ids = model.generation.stop_ids();
   } catch (const Error& e) {
     throw api_error(e);

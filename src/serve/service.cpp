@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/completion.h"
+#include "serve/messages_api.h"
 
 namespace walsh {
 namespace {
@@ -61,6 +62,14 @@ class CountedReply : public HttpReply {
   HttpResponse origin_;
 };
 
+// Anthropic's clients look for another form.
+HttpResponse error_for(const HttpRequest& request, const ApiError& error) {
+  HttpResponse response = error.response();
+  if (request.path.starts_with("/v1/messages"))
+    response.body = format_json(messages_error(parse_json(response.body, "error")), -1);
+  return response;
+}
+
 }  // namespace
 
 Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options,
@@ -79,6 +88,10 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
       {"GET", "/props", &Service::props, false},
+      {"GET", "/openapi.json", &Service::openapi, true},
+      {"POST", "/v1/responses", &Service::responses, false},
+      {"POST", "/v1/messages", &Service::messages, false},
+      {"POST", "/v1/messages/count_tokens", &Service::count_tokens, false},
       {"POST", "/v1/completions", &Service::completions, false},
       {"POST", "/v1/chat/completions", &Service::chat, false},
       {"POST", "/tokenize", &Service::tokenize, false},
@@ -177,9 +190,9 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
     if (!route.open) check_key(request);
     (this->*route.handler)(request, reply);
   } catch (const ApiError& e) {
-    reply->send(e.response());
+    reply->send(error_for(request, e));
   } catch (const Error& e) {
-    reply->send(api_error(e).response());
+    reply->send(error_for(request, api_error(e)));
   }
 }
 

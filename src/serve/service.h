@@ -62,6 +62,10 @@ class Service {
   void model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void openapi(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);

@@ -39,13 +39,16 @@ std::string StoppedText::finish() {
 }
 
 std::string StoppedText::release(std::string more, bool all) {
-  if (stopped_) return {};
+  if (stop_) return {};
   held_ += more;
   size_t end = std::string::npos;
-  for (const std::string& stop : stops_)
-    end = std::min(end, held_.find(stop));
-  if (end != std::string::npos) {
-    stopped_ = true;
+  for (const std::string& stop : stops_) {
+    const size_t found = held_.find(stop);
+    if (found >= end) continue;
+    end = found;
+    stop_ = stop;
+  }
+  if (stop_) {
     return std::exchange(held_, {}).substr(0, end);
   }
   size_t kept = 0;

@@ -1,6 +1,7 @@
 // The text of chosen tokens, up to the first of some strings that end it.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ class StoppedText {
   // The rest, when no more tokens come.
   std::string finish();
   // Whether a stop string was found; nothing comes after it.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return stop_.has_value(); }
+  const std::optional<std::string>& stop() const { return stop_; }  // the one that was found
 
  private:
   std::string release(std::string more, bool all);
@@ -33,7 +35,7 @@ class StoppedText {
   std::vector<int32_t> shown_;
   std::vector<std::string> stops_;
   std::string held_;  // may be the beginning of a stop string
-  bool stopped_ = false;
+  std::optional<std::string> stop_;
 };
 
 }  // namespace walsh

@@ -374,5 +374,36 @@ TEST_F(SchedulerTest, RunsOnAThreadOfItsOwnUntilItIsStopped) {
   EXPECT_THROW(scheduler.add(request({1}, 1), sinks[0]), Error);
 }
 
+TEST_F(SchedulerTest, LookedUpTokensChangeNoText) {
+  SchedulerOptions options = small();
+  options.lookup = true;
+  options.cache_positions = 700;  // pages run out now and then
+  Scheduler scheduler(model_, options);
+  std::vector<TextRequest> requests;
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 12; ++i) {
+    std::vector<int32_t> prompt;
+    const auto part = random_prompt(i / 2, 7);
+    for (int k = 0; k < 6; ++k)
+      prompt.insert(prompt.end(), part.begin(), part.end());
+    requests.push_back(request(prompt, 120, i % 3 == 0 ? 0.0f : 0.4f, i));
+    requests.back().sampler.top_k = 2;
+    if (i % 4 == 1) requests.back().stop_ids = {alone(model_, requests.back())[60]};
+    if (i % 4 == 2) requests.back().logprobs = 1;
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(requests.back(), sinks.back());
+    scheduler.step();
+  }
+  finish(scheduler);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->end) << i;
+    EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
+  }
+  const SchedulerCounts counts = scheduler.counts();
+  EXPECT_GT(counts.drafted_right, 0u);
+  EXPECT_LT(counts.drafted_right, counts.drafted_tokens);
+  EXPECT_LT(counts.steps, counts.generated_tokens);
+}
+
 }  // namespace
 }  // namespace walsh
