@@ -12,6 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob += ["*/walsh/torch.py"]
+if importlib.util.find_spec("lm_eval") is None:
+    collect_ignore_glob += ["*/walsh/lm_eval.py"]
 if importlib.util.find_spec("transformers") is None:
     collect_ignore_glob += ["*/walsh/transformers.py"]
 

@@ -27,6 +27,9 @@ struct GenerationOptions {
   int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
   std::optional<uint64_t> seed;  // [drawn]
   bool ignore_eos = false;       // go on after the end of the text
+  // What the text has to match, one of them or none: a grammar in GBNF (llama.cpp's language), a
+  // JSON schema (docs/structured_output.md).
+  std::string grammar, json_schema;
 };
 
 enum class FinishReason : uint8_t {

@@ -40,6 +40,15 @@ FinishReason public_reason(StopReason reason) {
   return FinishReason::stopped;
 }
 
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
+                                                        const GenerationOptions& options) {
+  if (!options.grammar.empty() && !options.json_schema.empty())
+    throw Error(ErrorCode::usage, "grammar, json_schema", "only one of them can be enforced");
+  if (!options.grammar.empty()) return model.gbnf(options.grammar, "grammar");
+  if (options.json_schema.empty()) return nullptr;
+  return model.schema(parse_ordered_json(options.json_schema, "json_schema"), "json_schema");
+}
+
 WindowOptions halves(int64_t ctx, int64_t chunks) {
   WindowOptions windows;
   windows.ctx = ctx;
@@ -196,6 +205,7 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   generation.sampler = config.sampler(options);
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
+  generation.grammar = grammar_of(impl_->loaded, options);
   // The decoder has to know what stands before the first new token.
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
   for (const int32_t token : prompt)

@@ -145,10 +145,15 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
   }
 }
 
-ModelConfig read_text_model(const Json& object, const std::string& where) {
+ModelConfig read_text_model(Json object, const std::string& where) {
+  ConfigReader type(object, where);
+  const Family& family = choose_family(type);
+  if (!family.defaults.empty()) {
+    for (const auto& [key, value] : Json::parse(family.defaults).items())
+      if (!object.contains(key)) object[key] = value;
+  }
   ConfigReader reader(object, where);
   ModelConfig config;
-  const Family& family = choose_family(reader);
   config.family = family.model_type;
   DecoderTraits traits = read_shape(reader, config);
   config.ropes = read_ropes(reader, family.rope);

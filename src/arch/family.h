@@ -16,6 +16,8 @@ struct Family {
   // `traits` has it, and config.ropes has the ropes; of two, layers with a window get the second.
   void (*read)(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
   RopeDefaults rope = {};
+  // JSON object of the shape that absent keys mean, where published files leave them out.
+  std::string_view defaults = {};
 };
 
 std::span<const Family> families();

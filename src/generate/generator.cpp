@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 
+#include "generate/constraint.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -15,11 +17,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Instead of a token: the text can only end.
+constexpr int32_t kNoToken = -1;
+
 // Where the next tokens come from.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual int32_t first(std::span<const int32_t> prompt) = 0;
+  // Whether the text has to end behind the token that came last.
+  virtual bool ended() const { return false; }
   // Whether the context has room for the token that came last.
   virtual bool can_continue() const = 0;
   // The token after `token`, which came last.
@@ -29,14 +36,17 @@ class TokenSource {
 // Logits come to the host, which samples.
 class HostTokens : public TokenSource {
  public:
-  HostTokens(Session& session, const SamplerOptions& options)
-      : session_(session), sampler_(options) {}
+  HostTokens(Session& session, const GenerateOptions& options)
+      : session_(session), sampler_(options.sampler) {
+    if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
+  }
 
   int32_t first(std::span<const int32_t> prompt) override {
     for (const int32_t token : prompt)
       sampler_.read(token);
     return evaluate(prompt);
   }
+  bool ended() const override { return constraint_ && constraint_->ended(); }
   bool can_continue() const override { return session_.position() < session_.capacity(); }
   int32_t next(int32_t token) override {
     sampler_.accept(token);
@@ -48,13 +58,21 @@ class HostTokens : public TokenSource {
     int32_t chosen = 0;
     const int64_t last = static_cast<int64_t>(tokens.size()) - 1;
     session_.forward(
-        tokens, [&](int64_t, std::span<const float> logits) { chosen = sampler_.sample(logits); },
-        last);
+        tokens, [&](int64_t, std::span<const float> logits) { chosen = choose(logits); }, last);
     return chosen;
+  }
+  int32_t choose(std::span<const float> logits) {
+    if (!constraint_) return sampler_.sample(logits);
+    const auto allowed = constraint_->allowed(logits);
+    if (allowed.empty()) return kNoToken;
+    const int32_t token = sampler_.sample(allowed);
+    constraint_->accept(token);
+    return token;
   }
 
   Session& session_;
   Sampler sampler_;
+  std::optional<Constraint> constraint_;
 };
 
 // The device samples, and goes on with its own token while the host looks at it.
@@ -105,9 +123,9 @@ class DeviceTokens : public TokenSource {
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
-  if (session.can_sample() && options.sampler.on_devices())
+  if (session.can_sample() && options.sampler.on_devices() && !options.grammar)
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
-  return std::make_unique<HostTokens>(session, options.sampler);
+  return std::make_unique<HostTokens>(session, options);
 }
 
 }  // namespace
@@ -124,13 +142,17 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
   if (options.max_tokens == 0) return result;
   for (;;) {
     const auto& stops = options.stop_ids;
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    if (token == kNoToken || std::find(stops.begin(), stops.end(), token) != stops.end()) {
       result.reason = StopReason::stop_token;
       return result;
     }
     result.tokens.push_back(token);
     if (callback && !callback(token)) {
       result.reason = StopReason::callback;
+      return result;
+    }
+    if (source->ended()) {
+      result.reason = StopReason::stop_token;
       return result;
     }
     if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) return result;

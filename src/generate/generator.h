@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "generate/sampler.h"
+#include "grammar/token_grammar.h"
 #include "model/session.h"
 
 namespace walsh {
@@ -15,6 +17,8 @@ struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  // What the text has to match; null: anything. Tokens are then chosen on the host.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
 };
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };

@@ -174,12 +174,13 @@ void Scheduler::start_choosing(Active& active) {
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                     request.sampler.on_devices() && request.biases.empty();
+                     request.sampler.on_devices() && request.biases.empty() && !request.grammar;
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.sampler) {
     active.sampler.emplace(request.sampler, request.biases);
+    if (request.grammar) active.constraint.emplace(request.grammar, request.stop_ids);
     for (const int32_t token : active.tokens)
       active.sampler->read(token);
   }

@@ -19,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "generate/constraint.h"
 #include "generate/sampler.h"
 #include "model/session.h"
 #include "schedule/prefix_cache.h"
@@ -83,7 +84,8 @@ class Scheduler {
     int64_t generated = 0;
     int64_t evaluated = 0, cached = 0;  // tokens of the sequence; of the prompt, not evaluated
     std::optional<Sampler> sampler;     // on the host
-    bool on_device = false;             // chosen by the device
+    std::optional<Constraint> constraint;
+    bool on_device = false;  // chosen by the device
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // is removed after the step
     std::optional<Error> error;

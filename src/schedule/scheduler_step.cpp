@@ -155,8 +155,15 @@ void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
   try {
-    const int32_t token = active.sampler->sample(logits);
+    std::span<const float> allowed = logits;
+    if (active.constraint) allowed = active.constraint->allowed(logits);
+    if (allowed.empty()) {
+      active.ended = StopReason::stop_token;
+      return;
+    }
+    const int32_t token = active.sampler->sample(allowed);
     active.sampler->accept(token);
+    if (active.constraint) active.constraint->accept(token);
     accept(active, active.request.logprobs < 0
                        ? ScoredToken{token, 0, {}}
                        : score_token(logits, token, active.request.logprobs));
@@ -184,6 +191,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   ++totals_.generated_tokens;
   if (!active.sink->chosen(token)) {
     active.ended = StopReason::callback;
+  } else if (active.constraint && active.constraint->ended()) {
+    active.ended = StopReason::stop_token;
   } else if (active.generated == request.max_tokens) {
     active.ended = StopReason::max_tokens;
   } else if (positions == session_.capacity()) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "quantize/pipeline/compressor.h"
 #include "quantize/source/checkpoint_source.h"
@@ -70,6 +73,62 @@ TEST_F(ExpertTensors, OfUnequalShapesAreRefusedWithBoth) {
 TEST_F(ExpertTensors, StoredOneByOneAreTheCheckpointsOwn) {
   CheckpointSource from = source({{"up", "not_there", 0, 160, 0, 0, {1, 160, 96}, 96, 0, 96, 1}});
   EXPECT_EQ(values_of(from.load("up")), tiny_.values("up"));
+}
+
+// Two experts of four outputs, which alternate between gate and up, and 32 inputs in MXFP4.
+class CodedExperts : public testing::Test {
+ protected:
+  CodedExperts() {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "config.json") << R"({"model_type": "tiny"})";
+  }
+  ~CodedExperts() override { std::filesystem::remove_all(folder_); }
+
+  // Row r of expert e has the scale 2^(4 e + r) and the values 0.5 and 1 in turn.
+  void write(const std::vector<int>& blocks, const std::vector<int>& scales) const {
+    const std::string data = std::string(2 * 4 * 16, '\x21') + "\x7f\x80\x81\x82\x83\x84\x85\x86";
+    const nlohmann::json header = {
+        {"all_blocks", {{"dtype", "U8"}, {"shape", blocks}, {"data_offsets", {0, 128}}}},
+        {"all_scales", {{"dtype", "U8"}, {"shape", scales}, {"data_offsets", {128, 136}}}}};
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    std::ofstream out(folder_ / "model.safetensors", std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), 8);
+    out << text << data;
+  }
+  CheckpointSource source(int64_t inputs = 32) const {
+    StoredQuantization stored;
+    stored.kind = StoredQuantization::Kind::mxfp4;
+    const TensorPart up = {"up", "all", 0, 2, 0, 0, {2, inputs, 4}, inputs, 4 * inputs + 1, 2, 4};
+    return CheckpointSource(Checkpoint::open(folder_), {up}, stored);
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("walsh_coded_experts_" + std::to_string(getpid()));
+};
+
+TEST_F(CodedExperts, AreEverySecondRowOfTheirExpert) {
+  write({2, 4, 1, 16}, {2, 4, 1});
+  CheckpointSource from = source();
+  EXPECT_THAT(from.names(), testing::ElementsAre("up"));
+  const Tensor tensor = from.load("up");
+  EXPECT_EQ(tensor.rows, 2);
+  ASSERT_EQ(tensor.cols, 32);
+  const std::vector<float> values = values_of(tensor);
+  for (size_t r = 0; r < 2; ++r) {
+    const float scale = std::ldexp(1.0f, static_cast<int>(4 + 2 * r + 1));
+    EXPECT_EQ(values[r * 32], 0.5f * scale);
+    EXPECT_EQ(values[r * 32 + 31], scale);
+  }
+}
+
+TEST_F(CodedExperts, OfOtherShapesAreRefused) {
+  write({2, 2, 2, 16}, {2, 2, 2});
+  EXPECT_THROW(source().load("up"), Error);
+  write({2, 4, 1, 16}, {2, 2, 2});
+  EXPECT_THROW(source().load("up"), Error);
+  write({2, 4, 1, 16}, {2, 4, 1});
+  EXPECT_THROW(source(40).load("up"), Error) << "no multiple of a block";
 }
 
 // A checkpoint in which one router reads what gate and up read.

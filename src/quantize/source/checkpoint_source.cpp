@@ -312,7 +312,8 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
   std::vector<int64_t> expected = part.shape;
   if (stored.scales != nullptr) {
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
-    if (!turned || info.gguf || stored_.kind != StoredQuantization::Kind::mxfp4) {
+    if (!turned || expected[1] % kMxGroup != 0 || info.gguf ||
+        stored_.kind != StoredQuantization::Kind::mxfp4) {
       throw Error(ErrorCode::bad_input, info.where(),
                   "scales beside a tensor of several matrices are not supported");
     }
