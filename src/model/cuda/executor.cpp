@@ -261,7 +261,10 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
     case ForwardOp::Kind::route:
     case ForwardOp::Kind::experts:
     case ForwardOp::Kind::add_experts:
-      throw Error(ErrorCode::internal, "experts", "a model that model/support refuses");
+    case ForwardOp::Kind::convolve:
+    case ForwardOp::Kind::delta_rule:
+    case ForwardOp::Kind::gate_mixed:
+      throw Error(ErrorCode::internal, "layer", "of a model that model/support refuses");
   }
 }
 
@@ -281,6 +284,9 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::route:
     case ForwardOp::Kind::experts:
     case ForwardOp::Kind::add_experts:
+    case ForwardOp::Kind::convolve:
+    case ForwardOp::Kind::delta_rule:
+    case ForwardOp::Kind::gate_mixed:
       return false;
   }
   return false;
