@@ -10,16 +10,25 @@ preset="${1:-dev}"
 jobs="$(nproc)"
 install_packages "${WALSH_BUILD_PACKAGES[@]}" "${WALSH_TEST_PACKAGES[@]}"
 
-# Python's gguf package reads our files in one test, which is skipped where it cannot be had.
+# Python's gguf package reads our files in one test, nanobind and pytest build and test the Python
+# package; what cannot be had is skipped.
 python="$PWD/build/python/bin/python3"
+package=OFF
 if [ -z "${WALSH_PYTHON:-}" ]; then
-  if ! { [ -x "$python" ] && "$python" -c 'import gguf'; } 2> /dev/null; then
+  if ! { [ -x "$python" ] && "$python" -c 'import gguf, nanobind, pytest'; } 2> /dev/null; then
     { python3 -m venv build/python &&
-      "$python" -m pip install --quiet --retries 2 --timeout 20 'gguf==0.19.0'; } ||
-      echo "note: no Python package gguf; the test that needs it is skipped"
+      "$python" -m pip install --quiet --retries 2 --timeout 20 'gguf==0.19.0' nanobind pytest; } ||
+      echo "note: no Python packages gguf, nanobind, pytest; the tests that need them are skipped"
   fi
   [ -x "$python" ] && export WALSH_PYTHON="$python"
 fi
+# Instrumented code does not run in a plain interpreter.
+case "$preset" in
+  dev | release)
+    if "${WALSH_PYTHON:-python3}" -c 'import nanobind, numpy, pytest' 2> /dev/null; then
+      package=ON
+    fi ;;
+esac
 
 # Other compilers than the one that walsh is developed with may know other warnings.
 werror=OFF
@@ -34,6 +43,7 @@ fi
 # A compiler cache cannot use precompiled headers well; without one they save minutes.
 pch=ON
 if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then pch=OFF; fi
-cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_PCH="$pch" -DWALSH_WERROR="$werror" "${cuda[@]}"
+cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_PCH="$pch" -DWALSH_WERROR="$werror" "${cuda[@]}" \
+  -DWALSH_PYTHON="$package" -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" -j "$jobs" --output-on-failure

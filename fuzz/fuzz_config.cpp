@@ -18,6 +18,7 @@ void check(const walsh::ModelConfig& config) {
     for (const walsh::MatrixDesc& m : layer.matrices)
       if (layer.input_of(m).width != m.cols) std::abort();
     activations += layer.activations.size();
+    if (a.rope < 0) continue;
     const auto& rope = config.ropes[static_cast<size_t>(a.rope)];
     const walsh::RopeTable table = walsh::rope_table(rope, a.head_dim, config.max_positions);
     if (2 * static_cast<int64_t>(table.frequencies.size()) > a.head_dim) std::abort();

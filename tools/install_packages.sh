@@ -14,7 +14,7 @@ else
   WALSH_BUILD_PACKAGES+=(libboost-dev)
 fi
 # shellcheck disable=SC2034
-WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-venv)
+WALSH_TEST_PACKAGES=(libgtest-dev libgmock-dev python3 python3-dev python3-venv)
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then

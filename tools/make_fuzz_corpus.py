@@ -60,7 +60,7 @@ def gguf_seeds() -> list[bytes]:
     pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
     pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
     pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
-    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3.5:L16"]
+    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3:h"]
     table = [
         text("walsh.tensor.format")
         + struct.pack("<IIQ", 9, 8, len(formats))
@@ -94,6 +94,8 @@ CODED = {
     "tc6:L10:blocks": [("codes", 384, 2), ("scales", 2, 32)],
     "tc2.5": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc3.5:L16": [("codes", 224, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc2.5:h:blocks": [("codes", 160, 2), ("scales", 2, 32)],
+    "tc4:hq:L14": [("codes", 256, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "pq3": [("codes", 12, 32), ("scales", 2, 32)],
     "pq3:layer": [("codes", 12, 32), ("scales", 2, 32), ("codebook", 1024, 1)],
 }  # fmt: skip
@@ -146,6 +148,48 @@ def walsh_file_seeds() -> list[bytes]:
     kinds = list(CODED)
     files = [walsh_file([kind], 3) for kind in kinds]
     return files + [walsh_file(kinds[:-1]), walsh_file(kinds[:-1], 3)]
+
+
+# Types of weights in GGUF files of other programs: id, weights and bytes of a block.
+GGML_TYPES = [
+    (0, 1, 4), (1, 1, 2), (2, 32, 18), (3, 32, 20), (6, 32, 22), (7, 32, 24), (8, 32, 34),
+    (10, 256, 84), (11, 256, 110), (12, 256, 144), (13, 256, 176), (14, 256, 210), (16, 256, 66),
+    (17, 256, 74), (18, 256, 98), (19, 256, 50), (20, 32, 18), (21, 256, 110), (22, 256, 82),
+    (23, 256, 136), (29, 256, 56), (30, 1, 2), (34, 256, 54), (35, 256, 66), (39, 32, 17),
+]  # fmt: skip
+
+
+def gguf_model(architecture: str, kind: int, block: int, size: int, tokenizer: str) -> bytes:
+    """The embedding, a permuted matrix and a norm of a model of another program."""
+    width = max(32, block)
+    row = width // block * size
+    integers = {"block_count": 1, "context_length": 64, "embedding_length": width,
+                "feed_forward_length": 32, "attention.head_count": 2, "attention.key_length": 16,
+                "attention.sliding_window": 8}  # fmt: skip
+    table = [("general.architecture", struct.pack("<I", 8) + text(architecture))]
+    table += [(f"{architecture}.{k}", struct.pack("<II", 4, v)) for k, v in integers.items()]
+    table += [
+        (f"{architecture}.attention.layer_norm_rms_epsilon", struct.pack("<If", 6, 1e-5)),
+        ("tokenizer.ggml.model", struct.pack("<I", 8) + text(tokenizer)),
+        ("tokenizer.ggml.pre", struct.pack("<I", 8) + text("llama-bpe")),
+        ("tokenizer.ggml.tokens", texts(["a", "b", "ab", "<s>"])),
+        ("tokenizer.ggml.token_type", numbers(5, "i", [1, 1, 1, 3])),
+        ("tokenizer.ggml.scores", numbers(6, "f", [-3, -2, -1, 0])),
+        ("tokenizer.ggml.merges", texts(["a b"])),
+        ("tokenizer.ggml.bos_token_id", struct.pack("<II", 4, 3)),
+    ]
+    rows = [("token_embd.weight", 4), ("blk.0.attn_q.weight", 4)]
+    tensors, offset = [], 0
+    for name, count in rows:
+        tensors.append((name, [width, count], kind, offset, count * row))
+        offset += -(-count * row // 32) * 32
+    tensors.append(("output_norm.weight", [width], 0, offset, 4 * width))
+    return gguf(3, [text(key) + value for key, value in table], tensors, 32)
+
+
+def gguf_model_seeds() -> list[bytes]:
+    seeds = [gguf_model("llama", *kind, "gpt2") for kind in GGML_TYPES]
+    return seeds + [gguf_model(a, 8, 32, 34, "llama") for a in ("gemma2", "phi3", "qwen2", "qwen3")]
 
 
 def journal_seeds() -> list[bytes]:
@@ -340,6 +384,39 @@ def tokenizer_seeds() -> list[bytes]:
     return [json.dumps(t).encode() for t in (byte_level, sentencepiece)]
 
 
+def tiny_configs() -> list[bytes]:
+    """Those of all families."""
+    folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "models"
+    return [path.read_bytes() for path in sorted(folder.glob("*/config.json"))]
+
+
+def scaled_values_seeds() -> list[bytes]:
+    """As the target reads them: a kind, rows and columns of blocks less one; two arrays, each a
+    type, rank, sizes and bytes."""
+    fp8 = bytes([0, 1, 1]) + bytes([0, 2, 2, 3]) + bytes(range(6))
+    fp8 += bytes([3, 2, 2, 2]) + struct.pack("<4f", 1, 2, 3, 4)
+    mxfp4 = bytes([1, 0]) + bytes([1, 4, 2, 1, 1, 16]) + bytes(range(32))
+    mxfp4 += bytes([1, 3, 2, 1, 1]) + bytes([127, 130])
+    return [fp8, mxfp4]
+
+
+def grammar_seeds() -> list[bytes]:
+    """Grammars and schemas that use every construct."""
+    return [
+        b'root ::= "a" [^b-c\\n]* ("x" | y){1,3} # c\ny ::= "\\x41\\u00e9"? .+ | "" \n | root',
+        b'root ::= "[" (root ("," root)*)? "]" | [0-9]{2,}',
+        b'{"type": "object", "properties": {"a": {"type": "integer", "minimum": -3, "maximum": 12,'
+        b' "multipleOf": 3}, "b": {"type": "string", "pattern": "^(a|[b-d]+)\\\\d{2,3}$",'
+        b' "maxLength": 9}}, "required": ["a"], "additionalProperties": {"type": "null"},'
+        b' "maxProperties": 4}',
+        b'{"anyOf": [{"$ref": "#/$defs/n"}, {"enum": [1, "x", null]}], "$defs": {"n": {"type":'
+        b' "array", "prefixItems": [{"format": "date"}], "items": {"$ref": "#"}, "maxItems": 3}}}',
+        b'{"allOf": [{"type": "number", "exclusiveMinimum": 0.5}, {"maximum": 10}]}',
+        b'{"oneOf": [{"type": "string", "minLength": 2}, {"type": ["null", "boolean"]}]}',
+        b'{"patternProperties": {"^x": {"const": {"k": [1]}}}, "additionalProperties": false}',
+    ]
+
+
 def chat_template_seeds() -> list[bytes]:
     folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "chat_templates"
     cases = json.loads((folder / "constructs.json").read_text(encoding="utf-8"))["cases"]
@@ -354,15 +431,18 @@ def main() -> None:
         "safetensors": safetensors_seeds(),
         "gguf": gguf_seeds(),
         "walsh_file": walsh_file_seeds(),
+        "gguf_model": gguf_model_seeds(),
         "resume": journal_seeds(),
         "recipe": recipe_seeds(),
         "recipe_pattern": recipe_pattern_seeds(),
         "sensitivity": sensitivity_seeds(),
-        "config": config_seeds(),
+        "config": config_seeds() + tiny_configs(),
+        "scaled_values": scaled_values_seeds(),
         "generation_config": generation_config_seeds(),
         "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),
         "chat_template": chat_template_seeds(),
+        "grammar": grammar_seeds(),
     }
     for name, contents in seeds.items():
         folder = Path(sys.argv[1]) / name

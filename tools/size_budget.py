@@ -12,7 +12,7 @@ GENERATED = ("tests/data/", "src/text/unicode_table", "src/formats/codebook_tabl
 
 
 def files(root):
-    for top in ("src", "include", "tests", "tools", "fuzz", "bench", "cmake"):
+    for top in ("src", "include", "tests", "tools", "fuzz", "bench", "cmake", "python"):
         for path in sorted((root / top).rglob("*")) if (root / top).is_dir() else []:
             name = path.relative_to(root).as_posix()
             if path.suffix in CODE and path.is_file() and not name.startswith(GENERATED):

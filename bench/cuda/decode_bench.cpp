@@ -106,7 +106,8 @@ struct Bench {
   Matrix matrix(const Format& format, Shape shape) const {
     Buffer zeros(static_cast<uint64_t>(shape.rows * shape.cols), true);
     Matrix m = pack_matrix(format, 0, shape.rows, shape.cols,
-                           {zeros.as(), zeros.as(), zeros.as(), zeros.as(), zeros.as()}, nullptr);
+                           {zeros.as(), zeros.as(), zeros.as(), zeros.as(), zeros.as(), zeros.as()},
+                           nullptr);
     fill(m);
     return m;
   }
@@ -115,6 +116,7 @@ struct Bench {
     fill_from(m.codes, words);
     fill_from(m.scales, halves);
     if (!m.offsets.empty()) fill_from(m.offsets, halves);
+    if (!m.row_factors.empty()) fill_from(m.row_factors, halves);
   }
 
   // The same shape with memory of its own.

@@ -39,6 +39,9 @@ struct GenerationOptions {
   std::string samplers;  // the steps in their order, "penalties;top_k;..."; empty: llama.cpp's
   std::optional<uint64_t> seed;  // [drawn]
   bool ignore_eos = false;       // go on after the end of the text
+  // What the text has to match, one of them or none: a grammar in GBNF (llama.cpp's language), a
+  // JSON schema (docs/structured_output.md).
+  std::string grammar, json_schema;
   // What the prompt and the text before it have in common at their beginnings is not evaluated
   // again: for conversations. Coded keys and values of it stay as they are, which can change what
   // is generated.
@@ -86,6 +89,20 @@ struct PerplexityResult {
   int64_t tokens = 0;  // scored
 };
 
+// How a model's predictions differ from a reference's, as `walsh eval --reference` measures it.
+struct DivergenceResult {
+  double mean = 0, standard_error = 0;  // KL(reference || model) per token, in nats
+  double same_top = 0;                  // share of tokens whose best one is the same
+  double perplexity = 0, reference_perplexity = 0;
+  int64_t tokens = 0;  // scored
+};
+
+// What a model says of a token behind those in front of it.
+struct TokenPrediction {
+  double logprob = 0;  // natural logarithm
+  bool best = false;   // no other token is more probable
+};
+
 // Not for use by several threads at once. What takes long ends early on request (walsh/stop.h).
 class Engine {
  public:
@@ -99,6 +116,8 @@ class Engine {
   int64_t vocab_size() const;
   int64_t context() const;
   double bits_per_weight() const;  // of the linear weights
+  std::string type() const;        // of most of those weights
+  std::string device() const;      // "cpu", "cuda:0"
   // What one should know of the model and what is no error; sentences that name the file.
   const std::vector<std::string>& notes() const;
 
@@ -107,8 +126,20 @@ class Engine {
   std::vector<int32_t> encode_prompt(std::string_view text) const;
   std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;
 
+  // The prompt for a conversation by the model's chat template: a JSON list of objects with "role"
+  // and "content". It begins with the special tokens that the template writes, so it is encoded
+  // with add_special = false. Throws usage if the model has no template, bad_input for a
+  // conversation that the template refuses.
+  std::string chat_prompt(std::string_view messages, bool add_generation_prompt = true) const;
+  bool has_chat_template() const;
+
   // Logits [vocab_size] after the last of `tokens`, which start a new sequence.
   std::vector<float> logits(std::span<const int32_t> tokens);
+  // The same after each token from index `first` on, [tokens - first][vocab_size].
+  std::vector<float> all_logits(std::span<const int32_t> tokens, int64_t first = 0);
+  // The log-probabilities of tokens `first`, first + 1, ... behind those in front of them; the
+  // first token has none, so first is at least 1.
+  std::vector<TokenPrediction> logprobs(std::span<const int32_t> tokens, int64_t first = 1);
 
   // Continues `prompt` until a stop token, max_tokens or the end of the context. `on_text` receives
   // the new text piece by piece as complete UTF-8; false stops, and nothing comes after it. Throws
@@ -122,6 +153,9 @@ class Engine {
   // Perplexity of a text in windows of `ctx` tokens, the second half of each scored; chunks = 0:
   // all. BOS stands for the first token of a window if the tokenizer puts it before a text.
   PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
+  // The divergence from `reference` on the same windows. Throws usage if its tokenizer differs.
+  DivergenceResult kl_divergence(const Engine& reference, std::string_view text, int64_t ctx = 512,
+                                 int64_t chunks = 0);
 
  private:
   friend struct EngineAccess;  // for the command and servers

@@ -59,4 +59,26 @@ struct FormatSummary {
 // All weight formats.
 std::vector<FormatSummary> formats();
 
+struct TensorSummary {
+  std::string name, type;
+  std::string source_type;     // in the checkpoint: "bf16"
+  int64_t rows = 0, cols = 0;  // a vector has one row
+  uint64_t bytes = 0;
+  double nmse = 0;      // of a coded tensor, in the basis that was encoded
+  bool linear = false;  // counts for the bits per weight
+  std::string checksum;
+};
+
+struct FileSummary {
+  uint64_t bytes = 0;          // of the file
+  std::string producer;        // the version of walsh that wrote it
+  std::string recipe;          // JSON: all that decides the bytes
+  double bits_per_weight = 0;  // of the linear weights, scales included
+  std::vector<TensorSummary> tensors;
+};
+
+// What is in a walsh file. With `check` every tensor is read and its checksum verified. Throws
+// bad_input for a file that is damaged or no walsh file.
+FileSummary inspect(const std::string& path, bool check = false);
+
 }  // namespace walsh

@@ -7,6 +7,7 @@
 #include "arch/plan.h"
 #include "calibrate/layer_statistics.h"
 #include "calibrate/text_windows.h"
+#include "import/gguf_checkpoint.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
 #include "quantize/pipeline/open.h"
@@ -45,7 +46,9 @@ std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe re
                                             const CalibrationRequest& request, ThreadPool& pool) {
   // Of something that is no checkpoint open_compressor knows best what to say.
   std::error_code unreadable;
-  if (request.text.empty() || !std::filesystem::is_directory(folder, unreadable)) {
+  const bool is_model =
+      std::filesystem::is_directory(folder, unreadable) || is_foreign_gguf(folder);
+  if (request.text.empty() || !is_model) {
     auto compressor = open_compressor(folder, recipe, pool);
     check_texts(*compressor);
     return compressor;

@@ -5,7 +5,9 @@
 #include "api/convert.h"
 #include "api/engine_access.h"
 #include "eval/evaluator.h"
+#include "eval/token_score.h"
 #include "generate/generator.h"
+#include "io/json.h"
 #include "model/session.h"
 #include "walsh/error.h"
 
@@ -38,6 +40,32 @@ FinishReason public_reason(StopReason reason) {
   return FinishReason::stopped;
 }
 
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
+                                                        const GenerationOptions& options) {
+  if (!options.grammar.empty() && !options.json_schema.empty())
+    throw Error(ErrorCode::usage, "grammar, json_schema", "only one of them can be enforced");
+  if (!options.grammar.empty()) return model.gbnf(options.grammar, "grammar");
+  if (options.json_schema.empty()) return nullptr;
+  return model.schema(parse_ordered_json(options.json_schema, "json_schema"), "json_schema");
+}
+
+WindowOptions halves(int64_t ctx, int64_t chunks) {
+  WindowOptions windows;
+  windows.ctx = ctx;
+  windows.chunks = chunks;
+  return windows;
+}
+
+// The wanted part of a sequence has to begin in it.
+void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+  if (first >= least && first < count) return;
+  throw Error(ErrorCode::usage, "first",
+              std::to_string(first) + " of " + std::to_string(count) + " tokens, expected " +
+                  std::to_string(least) + " to " + std::to_string(count - 1));
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -50,7 +78,7 @@ struct Engine::Impl {
   int64_t keep(std::span<const int32_t> prompt) {
     const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
     const auto [end, other] = std::mismatch(prompt.begin(), most, context.begin(), context.end());
-    const int64_t known = end - prompt.begin();
+    const int64_t known = session->reachable(0, end - prompt.begin());
     context.clear();
     if (known == 0) {
       session->reset();
@@ -107,6 +135,12 @@ int64_t Engine::context() const {
 double Engine::bits_per_weight() const {
   return impl_->loaded.model.bits_per_weight();
 }
+std::string Engine::type() const {
+  return std::string(impl_->loaded.model.type_name());
+}
+std::string Engine::device() const {
+  return impl_->loaded.model.device.name();
+}
 const std::vector<std::string>& Engine::notes() const {
   return impl_->loaded.notes;
 }
@@ -119,14 +153,56 @@ std::string Engine::decode(std::span<const int32_t> tokens, bool skip_special) c
   return impl_->loaded.tokenizer.decode(tokens, skip_special);
 }
 
+bool Engine::has_chat_template() const {
+  return impl_->loaded.chat.has_value();
+}
+
+std::string Engine::chat_prompt(std::string_view messages, bool add_generation_prompt) const {
+  if (!impl_->loaded.chat) {
+    throw Error(ErrorCode::usage, impl_->loaded.path, "the model has no chat template");
+  }
+  ChatOptions options;
+  options.add_generation_prompt = add_generation_prompt;
+  return impl_->loaded.chat->apply(parse_ordered_json(messages, "messages"), options);
+}
+
 std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
-  if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
+  return all_logits(tokens, static_cast<int64_t>(tokens.size()) - 1);
+}
+
+std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t first) {
+  check_first(tokens, first, 0);
+  const auto rows = static_cast<int64_t>(tokens.size()) - first;
   impl_->context.clear();
   impl_->session->reset();
   std::vector<float> result;
+  result.reserve(static_cast<size_t>(rows * vocab_size()));
   impl_->session->forward(
-      tokens, [&](int64_t, std::span<const float> row) { result.assign(row.begin(), row.end()); },
-      static_cast<int64_t>(tokens.size()) - 1);
+      tokens,
+      [&](int64_t, std::span<const float> row) {
+        result.insert(result.end(), row.begin(), row.end());
+      },
+      first);
+  return result;
+}
+
+std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, int64_t first) {
+  check_first(tokens, first, 1);
+  impl_->context.clear();
+  impl_->session->reset();
+  std::vector<TokenPrediction> result;
+  const auto score = [&](int64_t index, std::span<const float> row) {
+    const int32_t target = tokens[static_cast<size_t>(index + 1)];
+    const float value = row[static_cast<size_t>(target)];
+    const bool best = std::ranges::none_of(row, [&](float other) { return other > value; });
+    result.push_back({-token_nll(row, target), best});
+  };
+  // The last token is only predicted; its id is checked all the same before work is spent.
+  const int32_t last = tokens.back();
+  if (last < 0 || last >= vocab_size()) {
+    throw Error(ErrorCode::usage, "token " + std::to_string(last), "is not in the vocabulary");
+  }
+  impl_->session->forward(tokens.first(tokens.size() - 1), score, first - 1);
   return result;
 }
 
@@ -150,6 +226,7 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
+  generation.grammar = grammar_of(impl_->loaded, options);
   // The decoder has to know what stands before the first new token.
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
   for (const int32_t token : prompt)
@@ -186,13 +263,27 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
 }
 
 PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t chunks) {
-  WindowOptions windows;
-  windows.ctx = ctx;
-  windows.chunks = chunks;
   const Evaluation result = evaluate(impl_->loaded.model, nullptr, encode(text, false),
-                                     eval_options(impl_->loaded, windows));
+                                     eval_options(impl_->loaded, halves(ctx, chunks)));
   const Estimate perplexity = result.perplexity.perplexity();
   return {perplexity.value, perplexity.error, result.perplexity.count()};
+}
+
+DivergenceResult Engine::kl_divergence(const Engine& reference, std::string_view text, int64_t ctx,
+                                       int64_t chunks) {
+  const std::vector<int32_t> tokens = encode(text, false);
+  const LoadedModel& other = reference.impl_->loaded;
+  check_same_tokens(impl_->loaded, other, text, tokens);
+  const Evaluation result = evaluate(impl_->loaded.model, &other.model, tokens,
+                                     eval_options(impl_->loaded, halves(ctx, chunks)));
+  const DivergenceMeter& meter = *result.divergence;
+  const Estimate kld = meter.kld();
+  return {kld.value,
+          kld.error,
+          meter.same_top().value,
+          meter.perplexity().value,
+          meter.reference_perplexity().value,
+          meter.count()};
 }
 
 }  // namespace walsh

@@ -62,7 +62,8 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
           std::move(tokenizer),
           std::move(generation),
           std::move(chat),
-          std::move(notes)};
+          std::move(notes),
+          std::make_shared<grammar::GrammarCache>()};
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
@@ -76,6 +77,14 @@ EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows)
   options.windows = windows;
   if (windows.rule != WindowRule::strided) options.bos = model.tokenizer.added_bos().value_or(-1);
   return options;
+}
+
+void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
+                       std::string_view text, const std::vector<int32_t>& tokens) {
+  if (reference.tokenizer.encode(text, false) != tokens ||
+      reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
+    throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
+  }
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 
+#include "import/gguf_checkpoint.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint.h"
 #include "walsh/error.h"
@@ -24,8 +25,9 @@ std::string place_of(const std::string& path) {
 void check_outputs(const std::vector<std::string>& outputs, const std::string& folder,
                    std::vector<std::string> inputs) {
   std::error_code unreadable;
-  if (fs::is_directory(folder, unreadable)) {
-    const Checkpoint checkpoint = Checkpoint::open(folder);
+  const bool is_gguf = is_foreign_gguf(folder);
+  if (is_gguf || fs::is_directory(folder, unreadable)) {
+    const Checkpoint checkpoint = is_gguf ? open_gguf_checkpoint(folder) : Checkpoint::open(folder);
     inputs.insert(inputs.end(), checkpoint.files().begin(), checkpoint.files().end());
   }
   std::set<std::string> places;

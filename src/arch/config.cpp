@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "arch/composite.h"
 #include "arch/config_reader.h"
 #include "arch/family.h"
 
@@ -25,7 +26,7 @@ std::string supported_architectures() {
     list += list.empty() ? "" : ", ";
     list += family.architecture;
   }
-  return list;
+  return list + ", " + supported_composites();
 }
 
 const Family& choose_family(ConfigReader& reader) {
@@ -65,7 +66,7 @@ DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
   traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
   LayerTraits layer;
-  layer.intermediate = reader.integer("intermediate_size", 1, kMaxWidth);
+  layer.intermediate = reader.integer_or("intermediate_size", 0, 1, kMaxWidth);
   layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
   layer.kv_heads = reader.integer_or("num_key_value_heads", layer.heads, 1, kMaxHeads);
   layer.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
@@ -80,7 +81,7 @@ void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"hidden_act", "hidden_activation"})
     reader.only(key, "silu");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "attention_sinks",
-                          "quantization_config", "compression_config"})
+                          "compression_config"})
     reader.only(key, nullptr);
   for (const char* key :
        {"attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"})
@@ -97,10 +98,25 @@ void refuse_unsupported(ConfigReader& reader) {
   reader.only("sliding_window", nullptr);
 }
 
-void check_layer(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
+void check_rope(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
+  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
+  if (rotated < 2 || rotated % 2 != 0) {
+    throw Error(ErrorCode::bad_input, reader.where(),
+                fmt::format("rope of {} values of a head: expected an even number", rotated));
+  }
+  if (!rope.short_factor.empty() && static_cast<int64_t>(rope.short_factor.size()) != rotated / 2) {
+    throw Error(
+        ErrorCode::bad_input, reader.where(),
+        fmt::format("rope has {} factors, expected {}", rope.short_factor.size(), rotated / 2));
+  }
+}
+
+void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorCode::bad_input, reader.where(), reason);
   };
+  if (layer.intermediate == 0 && !layer.experts)
+    reader.refuse("intermediate_size", "expected the width of the MLP");
   if (layer.head_dim == 0)
     reader.refuse("hidden_size", "not a multiple of num_attention_heads, and no head_dim");
   if (layer.heads % layer.kv_heads != 0) {
@@ -113,37 +129,70 @@ void check_layer(const LayerTraits& layer, const RopeConfig& rope, const ConfigR
     fail(fmt::format("{} heads of {} exceed the supported width {}", layer.heads, layer.head_dim,
                      kMaxWidth));
   }
-  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
-  if (rotated < 2 || rotated % 2 != 0)
-    fail(fmt::format("rope of {} values of a head: expected an even number", rotated));
-  if (!rope.short_factor.empty() && static_cast<int64_t>(rope.short_factor.size()) != rotated / 2) {
-    fail(fmt::format("rope has {} factors, expected {}", rope.short_factor.size(), rotated / 2));
+}
+
+// Layers with a window have the second rope, if there are two.
+void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const ConfigReader& reader) {
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.share == 1 || traits.partial_rope) continue;
+    throw Error(ErrorCode::bad_input, reader.where(),
+                "partial_rotary_factor: not supported for " + config.family);
   }
+  for (LayerTraits& layer : traits.layers) {
+    if (layer.rope < 0) continue;
+    if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
+    check_rope(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
+  }
+}
+
+ModelConfig read_text_model(Json object, const std::string& where) {
+  ConfigReader type(object, where);
+  const Family& family = choose_family(type);
+  if (!family.defaults.empty()) {
+    for (const auto& [key, value] : Json::parse(family.defaults).items())
+      if (!object.contains(key)) object[key] = value;
+  }
+  ConfigReader reader(object, where);
+  ModelConfig config;
+  config.family = family.model_type;
+  DecoderTraits traits = read_shape(reader, config);
+  config.ropes = read_ropes(reader, family.rope);
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.kind != RopeKind::dynamic) continue;  // goes on behind the training's positions
+    config.max_positions =
+        std::min(kMaxPositions, static_cast<int64_t>(static_cast<double>(config.max_positions) *
+                                                     std::min(rope.factor, 1e6)));
+  }
+  family.read(reader, traits, config);
+  config.bos = reader.ids("bos_token_id");
+  config.eos = reader.ids("eos_token_id");
+  config.stored = read_stored_quantization(reader);
+  refuse_unsupported(reader);
+  reader.finish();
+  for (const LayerTraits& layer : traits.layers)
+    check_layer(layer, reader);
+  choose_ropes(traits, config, reader);
+  build_layers(traits, config);
+  return config;
 }
 
 }  // namespace
 
 ModelConfig parse_config(std::string_view json, std::string_view where) {
   const Json object = parse_json(json, where);
-  ConfigReader reader(object, std::string(where));
-  ModelConfig config;
-  const Family& family = choose_family(reader);
-  config.family = family.model_type;
-  DecoderTraits traits = read_shape(reader, config);
-  config.ropes = {read_rope(reader)};
-  family.read(reader, traits, config);
-  config.bos = reader.ids("bos_token_id");
-  config.eos = reader.ids("eos_token_id");
-  refuse_unsupported(reader);
-  reader.finish();
-  if (config.ropes.front().share != 1 && !traits.partial_rope) {
-    throw Error(ErrorCode::bad_input, reader.where(),
-                "partial_rotary_factor: not supported for " + config.family);
-  }
-  for (const LayerTraits& layer : traits.layers)
-    check_layer(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
-  build_layers(traits, config);
+  const Composite* composite = find_composite(object);
+  const std::string file(where);
+  if (composite == nullptr) return read_text_model(object, file);
+  ModelConfig config =
+      read_text_model(text_config(object, *composite, file), file + ": text_config");
+  config.whole = composite->architecture;
+  config.stored_names = text_names();
   return config;
+}
+
+bool is_recurrent(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerDesc& layer) { return layer.delta_net.present(); });
 }
 
 std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
@@ -155,6 +204,7 @@ std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
     add(activation.norm);
   add(layer.attention.q_norm);
   add(layer.attention.k_norm);
+  add(layer.delta_net.norm);
   add(layer.after_attention);
   add(layer.after_mlp);
   return norms;
@@ -170,6 +220,15 @@ std::vector<TensorShape> model_tensors(const ModelConfig& c) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
     }
+    if (const DeltaNetDesc& d = layer.delta_net; d.present()) {
+      list.push_back({d.convolution, d.channels(), d.taps});
+      list.push_back({d.rate, 1, d.value_heads});
+      list.push_back({d.bias, 1, d.value_heads});
+    }
+    const AttentionDesc& attention = layer.attention;
+    if (!attention.sinks.empty()) list.push_back({attention.sinks, 1, attention.heads});
+    const ExpertsDesc& experts = layer.experts;
+    if (!experts.routing.bias.empty()) list.push_back({experts.routing.bias, 1, experts.count});
   }
   list.push_back({c.head_input.norm.weight, 1, c.hidden});
   if (!c.tied_head) list.push_back({c.head.weight, c.head.rows, c.head.cols});
@@ -186,6 +245,14 @@ LayerWidths widest(const ModelConfig& config) {
     w.head_dim = std::max(w.head_dim, a.head_dim);
     w.heads = std::max(w.heads, a.heads);
     w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+    const DeltaNetDesc& d = layer.delta_net;
+    w.query_rows = std::max(w.query_rows, a.query_rows());
+    w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});
+    w.channels = std::max(w.channels, d.channels());
+    w.value_heads = std::max(w.value_heads, d.value_heads);
+    w.experts = std::max(w.experts, layer.experts.count);
+    w.chosen = std::max(w.chosen, layer.experts.chosen);
+    w.expert = std::max(w.expert, layer.experts.width);
   }
   return w;
 }

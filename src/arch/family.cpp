@@ -5,7 +5,11 @@
 namespace walsh {
 
 std::span<const Family> families() {
-  static const std::array<Family, 6> table = {kGemma2, kLlama, kMistral, kPhi3, kQwen2, kQwen3};
+  static const auto table = std::to_array<Family>(
+      {kGemma,    kGemma2,     kGemma3,    kGlm,       kGlm4,       kGlm4Moe,  kGptOss,
+       kGranite,  kGraniteMoe, kLlama,     kMinistral, kMinistral3, kMistral,  kMixtral,
+       kOlmo2,    kOlmo3,      kOlmoe,     kPhi3,      kQwen2,      kQwen2Moe, kQwen3,
+       kQwen3Moe, kQwen35,     kQwen35Moe, kQwen3Next, kSmolLm3});
   return table;
 }
 
@@ -14,6 +18,11 @@ const Family* find_family(std::string_view model_type) {
     if (family.model_type == model_type) return &family;
   }
   return nullptr;
+}
+
+int64_t read_window(ConfigReader& reader, int64_t fallback) {
+  const int64_t absent = reader.has("sliding_window") ? 0 : fallback;
+  return reader.integer_or("sliding_window", absent, 1, int64_t{1} << 31);
 }
 
 bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits) {

@@ -1,4 +1,5 @@
-// Mistral: Llama with one sliding window for all layers.
+// Mistral: Llama with one sliding window for all layers. Ministral has one in the layers that
+// `layer_types` lists; Ministral 3 raises queries behind the positions of its training.
 #include "arch/family.h"
 
 namespace walsh {
@@ -8,15 +9,32 @@ namespace {
 // that there is no window.
 constexpr int64_t kDefaultWindow = 4096;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
-  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
-  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+void set_windows(int64_t window, DecoderTraits& traits) {
   for (LayerTraits& layer : traits.layers)
     layer.window = window;
 }
 
+void read_mistral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  set_windows(read_window(reader, kDefaultWindow), traits);
+}
+
+void read_ministral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  const int64_t window = read_window(reader, kDefaultWindow);
+  if (!read_layer_types(reader, window, traits)) set_windows(window, traits);
+}
+
+void read_ministral3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  // What transformers takes without them is longer than a default should be.
+  if (!reader.has("rope_parameters") && !reader.has("rope_scaling"))
+    reader.refuse("rope_parameters", "expected parameters");
+  set_windows(read_window(reader, 0), traits);
+}
+
 }  // namespace
 
-const Family kMistral = {"mistral", "MistralForCausalLM", read};
+const Family kMistral = {"mistral", "MistralForCausalLM", read_mistral};
+const Family kMinistral = {"ministral", "MinistralForCausalLM", read_ministral};
+const Family kMinistral3 = {
+    "ministral3", "Ministral3ForCausalLM", read_ministral3, {.query_growth = true}};
 
 }  // namespace walsh

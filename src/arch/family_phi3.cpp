@@ -9,7 +9,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.names.qkv = "self_attn.qkv_proj";
   traits.partial_rope = true;
   traits.names.gate_up = "mlp.gate_up_proj";
-  const int64_t window = reader.integer_or("sliding_window", 0, 1, int64_t{1} << 31);
+  const int64_t window = read_window(reader, 0);
   for (LayerTraits& layer : traits.layers)
     layer.window = window;
 }

@@ -16,8 +16,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits) {
   const bool enabled = reader.boolean_or("use_sliding_window", false);
-  int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
-  int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  int64_t window = read_window(reader, kDefaultWindow);
   if (!enabled) window = 0;
   const int64_t first =
       reader.integer_or("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);

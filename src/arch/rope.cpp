@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
-#include <numbers>
 
 #include "arch/config_reader.h"
 
@@ -13,11 +13,15 @@ namespace {
 constexpr double kMaxFactor = 1e9;
 constexpr double kMaxTheta = 1e15;
 constexpr size_t kMaxFactors = 1024;
+constexpr int64_t kMaxPositions = int64_t{1} << 31;
+// The kinds of layers that have sets of their own, in the order of the result.
+constexpr auto kKinds = std::to_array<const char*>({"full_attention", "sliding_attention"});
 
 // What the config says outside of the parameters of a set, for those that the set leaves out.
-struct RopeDefaults {
+struct Outside {
   double theta = 10000, share = 1;
   int64_t original_max_positions = 0, max_positions = 0;
+  bool query_growth = false;
 };
 
 std::vector<float> read_factors(ConfigReader& reader, const char* key) {
@@ -34,134 +38,200 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
 }
 
 // Phi-3's way to longer contexts (LongRoPE, Ding et al. 2024).
-void read_longrope(ConfigReader& reader, const RopeDefaults& defaults, RopeConfig& rope) {
+void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::longrope;
   rope.short_factor = read_factors(reader, "short_factor");
   rope.long_factor = read_factors(reader, "long_factor");
   if (rope.short_factor.size() != rope.long_factor.size())
     reader.refuse("long_factor", "expected as many factors as short_factor has");
-  rope.original_max_positions = reader.integer_or(
-      "original_max_position_embeddings", defaults.original_max_positions, 2, int64_t{1} << 31);
+  rope.original_max_positions = reader.integer_or("original_max_position_embeddings",
+                                                  outside.original_max_positions, 2, kMaxPositions);
   if (rope.original_max_positions == 0)
     reader.refuse("original_max_position_embeddings", "expected a number of positions");
-  const double longer = static_cast<double>(defaults.max_positions) /
-                        static_cast<double>(rope.original_max_positions);
+  const double longer =
+      static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
   const double factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
   const double original = static_cast<double>(rope.original_max_positions);
   const double own = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
   rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
 }
 
+// How much YaRN raises the logits of attention for positions `factor` times as many.
+double yarn_magnitude(double factor, double scale) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
+  rope.kind = RopeKind::yarn;
+  if (rope.theta <= 1) reader.refuse("rope_theta", "expected more than 1");
+  const int64_t fallback =
+      outside.original_max_positions != 0 ? outside.original_max_positions : outside.max_positions;
+  rope.original_max_positions =
+      reader.integer_or("original_max_position_embeddings", fallback, 1, kMaxPositions);
+  const double longer =
+      static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
+  rope.factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
+  // Zero means the default, as in transformers.
+  const auto positive = [&](const char* key, double absent) {
+    const double value = reader.number_or(key, 0, 0, kMaxFactor);
+    return value > 0 ? value : absent;
+  };
+  rope.beta_fast = positive("beta_fast", rope.beta_fast);
+  rope.beta_slow = positive("beta_slow", rope.beta_slow);
+  rope.truncate = reader.boolean_or("truncate", true);
+  const double scale = reader.number_or("mscale", 0, 0, kMaxFactor);
+  const double all = reader.number_or("mscale_all_dim", 0, 0, kMaxFactor);
+  const double own = scale > 0 && all > 0
+                         ? yarn_magnitude(rope.factor, scale) / yarn_magnitude(rope.factor, all)
+                         : yarn_magnitude(rope.factor, 1);
+  rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
+}
+
+void read_llama3(ConfigReader& reader, RopeConfig& rope) {
+  rope.kind = RopeKind::llama3;
+  rope.factor = reader.number("factor", 1, kMaxFactor);
+  rope.low_freq_factor = reader.number("low_freq_factor", 1e-6, kMaxFactor);
+  rope.high_freq_factor = reader.number("high_freq_factor", 1e-6, kMaxFactor);
+  if (rope.high_freq_factor <= rope.low_freq_factor)
+    reader.refuse("high_freq_factor", "expected more than low_freq_factor");
+  rope.original_max_positions =
+      reader.integer("original_max_position_embeddings", 1, kMaxPositions);
+}
+
+// The axes of multimodal models: a text has the same position on all of them, so that the sections
+// of a head turn as one.
+void read_sections(ConfigReader& reader) {
+  const Json* sections = reader.value("mrope_section");
+  reader.boolean_or("mrope_interleaved", false);
+  if (sections == nullptr) return;
+  if (!sections->is_array()) reader.refuse("mrope_section", "expected a list of numbers");
+  for (const Json& section : *sections)
+    if (!section.is_number_unsigned()) reader.refuse("mrope_section", "expected a list of numbers");
+}
+
+void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
+               const Outside& outside, RopeConfig& rope) {
+  if (kind == "default" || kind == "mrope") {
+    read_sections(reader);
+  } else if (kind == "linear") {
+    rope.kind = RopeKind::linear;
+    rope.factor = reader.number("factor", 1, kMaxFactor);
+  } else if (kind == "dynamic") {
+    rope.kind = RopeKind::dynamic;
+    rope.factor = reader.number("factor", 1, kMaxFactor);
+    rope.original_max_positions = outside.max_positions;
+  } else if (kind == "llama3") {
+    read_llama3(reader, rope);
+  } else if (kind == "yarn") {
+    read_yarn(reader, outside, rope);
+  } else if (kind == "longrope" || kind == "su") {  // "su" is what early Phi-3 files call it
+    read_longrope(reader, outside, rope);
+  } else {
+    reader.refuse(key,
+                  "rope type not supported, expected default, linear, dynamic, llama3, yarn, "
+                  "longrope or mrope");
+  }
+}
+
+void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
+  rope.query_beta = reader.number_or("llama_4_scaling_beta", 0, 0, kMaxFactor);
+  reader.value("max_position_embeddings");  // a copy of the one outside
+  if (rope.original_max_positions == 0) {
+    rope.original_max_positions =
+        reader.integer_or("original_max_position_embeddings", 0, 1, kMaxPositions);
+  }
+  if (rope.query_beta != 0 && rope.original_max_positions == 0)
+    reader.refuse("original_max_position_embeddings", "expected a number of positions");
+}
+
 // One set of parameters. Keys that a kind does not use are refused like unknown keys, except those
 // that transformers writes for every kind.
-RopeConfig read_parameters(const Json& object, const std::string& where,
-                           const RopeDefaults& defaults) {
+RopeConfig read_parameters(const Json& object, const std::string& where, const Outside& outside) {
   ConfigReader reader(object, where);
   RopeConfig rope;
-  rope.theta = reader.number_or("rope_theta", defaults.theta, 1, kMaxTheta);
-  rope.share = reader.number_or("partial_rotary_factor", defaults.share, 1e-3, 1);
+  rope.theta = reader.number_or("rope_theta", outside.theta, 1, kMaxTheta);
+  rope.share = reader.number_or("partial_rotary_factor", outside.share, 1e-3, 1);
   const auto new_name = reader.text("rope_type");
   const auto old_name = reader.text("type");
   if (new_name && old_name && *new_name != *old_name) {
     reader.refuse("type", fmt::format("expected the same as 'rope_type', '{}'", *new_name));
   }
-  const char* key = new_name ? "rope_type" : "type";
   const std::string kind = new_name ? *new_name : old_name.value_or("default");
-  if (kind == "linear") {
-    rope.kind = RopeKind::linear;
-    rope.factor = reader.number("factor", 1, kMaxFactor);
-  } else if (kind == "llama3") {
-    rope.kind = RopeKind::llama3;
-    rope.factor = reader.number("factor", 1, kMaxFactor);
-    rope.low_freq_factor = reader.number("low_freq_factor", 1e-6, kMaxFactor);
-    rope.high_freq_factor = reader.number("high_freq_factor", 1e-6, kMaxFactor);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
-      reader.refuse("high_freq_factor", "expected more than low_freq_factor");
-    }
-    rope.original_max_positions =
-        reader.integer("original_max_position_embeddings", 1, int64_t{1} << 31);
-  } else if (kind == "longrope" || kind == "su") {  // "su" is what early Phi-3 files call it
-    read_longrope(reader, defaults, rope);
-  } else if (kind != "default") {
-    reader.refuse(key, "rope type not supported, expected default, linear, llama3 or longrope");
-  }
+  read_kind(reader, new_name ? "rope_type" : "type", kind, outside, rope);
+  if (outside.query_growth) read_query_growth(reader, rope);
   reader.finish();
   return rope;
 }
 
-// One set per kind of layer is supported when all sets are the same.
-RopeConfig read_new_style(const Json& object, const std::string& where,
-                          const RopeDefaults& defaults) {
-  if (!object.is_object() || object.empty() || !object.begin()->is_object()) {
-    return read_parameters(object, where, defaults);
-  }
-  const RopeConfig first = read_parameters(*object.begin(), where, defaults);
-  for (const auto& item : object.items()) {
-    if (!(read_parameters(item.value(), where, defaults) == first)) {
-      throw Error(ErrorCode::bad_input, where,
-                  "different parameters per kind of layer are not supported");
-    }
-  }
-  return first;
+bool is_nested(const Json& object) {
+  return object.is_object() && !object.empty() && object.begin()->is_object();
 }
 
-// Llama 3.1: long wavelengths are divided by `factor`, short ones kept, those between blended.
-double scale_llama3(const RopeConfig& rope, double frequency) {
-  const double wavelength = 2 * std::numbers::pi / frequency;
-  const double original = static_cast<double>(rope.original_max_positions);
-  if (wavelength < original / rope.high_freq_factor) return frequency;
-  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
-  const double blend = (original / wavelength - rope.low_freq_factor) /
-                       (rope.high_freq_factor - rope.low_freq_factor);
-  return (1 - blend) * frequency / rope.factor + blend * frequency;
+// One set per kind of layer. Of a family without such kinds, all must be the same.
+std::vector<RopeConfig> read_nested(const Json& object, const std::string& where,
+                                    std::array<Outside, 2> outside, bool per_kind) {
+  std::vector<RopeConfig> sets;
+  if (!per_kind) {
+    for (const auto& item : object.items()) {
+      sets.push_back(read_parameters(item.value(), where, outside[0]));
+      if (!(sets.back() == sets.front())) {
+        throw Error(ErrorCode::bad_input, where,
+                    "different parameters per kind of layer are not supported");
+      }
+    }
+    return {sets.front()};
+  }
+  ConfigReader reader(object, where);
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    const Json* set = reader.value(kKinds[i]);
+    sets.push_back(read_parameters(set != nullptr ? *set : Json::object(), where + ": " + kKinds[i],
+                                   outside[i]));
+  }
+  reader.finish();
+  return sets;
 }
 
 }  // namespace
 
-RopeConfig read_rope(ConfigReader& reader) {
-  RopeDefaults defaults;
-  defaults.theta = reader.number_or("rope_theta", RopeConfig{}.theta, 1, kMaxTheta);
-  defaults.share = reader.number_or("partial_rotary_factor", 1, 1e-3, 1);
-  defaults.original_max_positions =
-      reader.integer_or("original_max_position_embeddings", 0, 2, int64_t{1} << 31);
-  defaults.max_positions = reader.integer("max_position_embeddings", 1, int64_t{1} << 31);
+std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& defaults) {
+  std::array<Outside, 2> outside;  // of layers that see all positions, and of those with a window
+  Outside& whole = outside[0];
+  whole.theta = reader.number_or("rope_theta", defaults.theta, 1, kMaxTheta);
+  whole.share = reader.number_or("partial_rotary_factor", defaults.share, 1e-3, 1);
+  whole.original_max_positions =
+      reader.integer_or("original_max_position_embeddings", 0, 2, kMaxPositions);
+  whole.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
+  whole.query_growth = defaults.query_growth;
   const bool has_theta = reader.value("rope_theta") != nullptr;
+  outside[1] = whole;
+  if (defaults.local_theta != 0)
+    outside[1].theta = reader.number_or("rope_local_base_freq", defaults.local_theta, 1, kMaxTheta);
   const Json* scaling = reader.value("rope_scaling");
   const Json* parameters = reader.value("rope_parameters");
-  RopeConfig old_style;
-  old_style.theta = defaults.theta;
-  old_style.share = defaults.share;
+  std::vector<RopeConfig> old_style(defaults.per_kind ? 2 : 1);
+  for (size_t i = 0; i < old_style.size(); ++i) {
+    old_style[i].theta = outside[i].theta;
+    old_style[i].share = outside[i].share;
+  }
   if (scaling != nullptr) {
-    old_style = read_parameters(*scaling, reader.where() + ": rope_scaling", defaults);
+    old_style[0] = read_parameters(*scaling, reader.where() + ": rope_scaling", whole);
     // Versions of transformers differ in which of the two they take.
-    if (has_theta && old_style.theta != defaults.theta)
+    if (has_theta && old_style[0].theta != whole.theta)
       reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
   }
   if (parameters == nullptr) return old_style;
-  const RopeConfig rope =
-      read_new_style(*parameters, reader.where() + ": rope_parameters", defaults);
-  if ((has_theta && rope.theta != defaults.theta) || (scaling != nullptr && !(old_style == rope))) {
+  const std::string where = reader.where() + ": rope_parameters";
+  std::vector<RopeConfig> ropes;
+  if (is_nested(*parameters)) {
+    ropes = read_nested(*parameters, where, outside, defaults.per_kind);
+  } else if (defaults.per_kind) {
+    reader.refuse("rope_parameters", "expected one set per kind of layer");
+  } else {
+    ropes = {read_parameters(*parameters, where, whole)};
+  }
+  if ((has_theta && ropes[0].theta != whole.theta) || (scaling != nullptr && old_style != ropes))
     reader.refuse("rope_parameters", "contradicts rope_theta or rope_scaling");
-  }
-  return rope;
-}
-
-RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
-  RopeTable table;
-  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * rope.share);
-  const std::vector<float>& factors =
-      positions > rope.original_max_positions ? rope.long_factor : rope.short_factor;
-  for (int64_t i = 0; i < rotated / 2; ++i) {
-    const double exponent = 2 * static_cast<double>(i) / static_cast<double>(rotated);
-    double frequency = std::pow(rope.theta, -exponent);
-    if (rope.kind == RopeKind::linear) frequency /= rope.factor;
-    if (rope.kind == RopeKind::llama3) frequency = scale_llama3(rope, frequency);
-    if (rope.kind == RopeKind::longrope)
-      frequency /= static_cast<double>(factors[static_cast<size_t>(i)]);
-    table.frequencies.push_back(static_cast<float>(frequency));
-  }
-  table.magnitude = static_cast<float>(rope.attention_factor);
-  return table;
+  return ropes;
 }
 
 }  // namespace walsh

@@ -51,15 +51,6 @@ std::string rule_text(const WindowOptions& windows) {
   return "";
 }
 
-// Both models have to see the same tokens.
-void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
-                       const std::string& text, const std::vector<int32_t>& tokens) {
-  if (reference.tokenizer.encode(text, false) != tokens ||
-      reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
-    throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
-  }
-}
-
 EvalSubject describe(const Options& options, const LoadedModel& model,
                      const std::optional<LoadedModel>& reference) {
   EvalSubject subject;

@@ -10,11 +10,13 @@
 #include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/inspect_gguf.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
+#include "import/gguf_checkpoint.h"
 #include "io/json.h"
 #include "io/printable.h"
 #include "quantize/encode/bounds.h"
@@ -174,6 +176,17 @@ int inspect(const Options& options) {
   }
   const InterruptGuard interrupt;
   ProgressBar bar(is_terminal(STDERR_FILENO));
+  if (is_foreign_gguf(options.file)) {
+    if (!options.source.empty())
+      throw Error(ErrorCode::usage, "--source", "has a meaning for files of walsh quantize only");
+    inspect_gguf(options.file, options.check, options.json,
+                 [&](size_t done, size_t count, const std::string& name) {
+                   InterruptGuard::check();
+                   bar.update(done, count, name);
+                   if (done + 1 == count) bar.clear();
+                 });
+    return 0;
+  }
   const auto file = WalshFile::open(options.file);
   print_notes(file->notes());
   if (!options.source.empty()) check_measurable(*file);
@@ -196,7 +209,9 @@ int inspect(const Options& options) {
 
 Action add_inspect(CLI::App& command) {
   const auto options = std::make_shared<Options>();
-  command.add_option("FILE", options->file, "A file written by walsh quantize")->required();
+  command
+      .add_option("FILE", options->file, "A file written by walsh quantize, or another GGUF model")
+      ->required();
   command.add_flag("--check", options->check, "Verify checksums and errors");
   command.add_option("--source", options->source,
                      "The checkpoint it was made from: with --check, measure every error again");

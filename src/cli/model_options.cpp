@@ -68,7 +68,8 @@ void ModelOptions::add_to(CLI::App& command) {
 }
 
 void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
-  command.add_option("MODEL", path, "A walsh file or a Hugging Face folder")
+  command
+      .add_option("MODEL", path, "A walsh file, a Hugging Face folder or a GGUF file of llama.cpp")
       ->required(model_required);
   command
       .add_option("--activations", activations,

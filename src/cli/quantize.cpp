@@ -200,7 +200,10 @@ int quantize(const Options& options) {
 Action add_quantize(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   command.footer(type_list());
-  command.add_option("IN", options->input, "Hugging Face folder with safetensors")->required();
+  command
+      .add_option("IN", options->input,
+                  "Hugging Face folder with safetensors, or a GGUF file of llama.cpp")
+      ->required();
   command.add_option("OUT", options->output, "File to write (GGUF container)")->required();
   options->recipe.add_to(command, "--type");
   command.add_option("--save-recipe", options->save_recipe, "Write what was chosen; for --recipe")

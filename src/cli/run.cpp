@@ -25,6 +25,7 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxGrammarBytes = uint64_t{1} << 20;
 
 struct Options {
   ModelOptions model;
@@ -35,6 +36,7 @@ struct Options {
   bool conversation = false, single_turn = false;
   const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
+  std::string grammar_file, schema_file;
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
 
@@ -166,11 +168,15 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   return chat(engine, std::move(settings));
 }
 
-int run(const Options& options) {
+int run(Options options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
+  if (!options.grammar_file.empty())
+    options.generation.grammar = read_text_input(options.grammar_file, kMaxGrammarBytes);
+  if (!options.schema_file.empty())
+    options.generation.json_schema = read_text_input(options.schema_file, kMaxGrammarBytes);
   const Stopwatch watch;
   Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
   if (wants_conversation(options, EngineAccess::model(engine)))
@@ -198,6 +204,15 @@ Action add_run(CLI::App& command) {
                    "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
   command.add_flag("-q,--quiet", options->quiet, "No timing footer");
+  command
+      .add_option("--grammar", options->grammar_file,
+                  "File with a grammar in GBNF that the text has to match")
+      ->type_name("FILE");
+  command
+      .add_option("--json-schema", options->schema_file,
+                  "File with a JSON schema that the text has to match")
+      ->type_name("FILE")
+      ->excludes("--grammar");
   command
       .add_option_function<std::string>(
           "--spec",

@@ -43,7 +43,7 @@ const Codec& codec_of(const Format& format) {
 }
 
 std::string why_not(const Device& device, const Format& format) {
-  if (!device.cuda || format.dense || codec_of(format).gpu) return {};
+  if (!device.cuda || format.dense || codec_of(format).on_gpu(format)) return {};
   return fmt::format("there are no GPU kernels for {}: use --device cpu", format.name);
 }
 

@@ -23,7 +23,7 @@ struct Codec {
   int (*scales)(const Tensor& tensor, int pass, int64_t row, int64_t col, uint16_t (&halves)[2]);
   // Root mean square of the levels of a pass, all codes being equally frequent.
   double (*level_rms)(const Format& format, int pass);
-  bool gpu;             // whether GPU kernels decode it
+  bool (*on_gpu)(const Format& format);  // whether GPU kernels decode it
   bool slow_to_encode;  // minutes for a model on many cores, where others take seconds
 };
 

@@ -126,6 +126,23 @@ constexpr TrellisCode pairs(int bits, uint32_t multiplier, const PairTable& tabl
   return code;
 }
 
+// One product per step of two weights (docs/formats/tc.md). Units are such that the root mean
+// square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of the weights at 2
+// to 4 bits.
+constexpr TrellisCode hashed(TrellisRule rule, int bits, uint32_t multiplier, float unit) {
+  const bool quantiles = rule == TrellisRule::quantiles;
+  TrellisCode code;
+  code.rule = rule;
+  code.step_bits = bits;
+  code.state_bits = 16;
+  code.values = 2;
+  code.multiplier = multiplier;
+  code.table_bits = quantiles ? 7 : 0;
+  code.table = quantiles ? detail::kNormalQuantiles7I8 : nullptr;
+  code.unit = unit;
+  return code;
+}
+
 constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, double bound,
                          std::string_view note) {
   Format format;
@@ -138,6 +155,16 @@ constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, d
   format.bound = bound;
   format.note = note;
   return format;
+}
+
+constexpr Format bytes_trellis(FormatId id, std::string_view name, int bits, uint32_t half,
+                               float unit, double bound, std::string_view note) {
+  return trellis(id, name, hashed(TrellisRule::bytes, bits, half * 0x10001u, unit), bound, note);
+}
+
+constexpr Format quantile_trellis(FormatId id, std::string_view name, int bits, uint32_t multiplier,
+                                  float unit, double bound, std::string_view note) {
+  return trellis(id, name, hashed(TrellisRule::quantiles, bits, multiplier, unit), bound, note);
 }
 
 constexpr Format tc6() {
@@ -235,6 +262,26 @@ constexpr Format kFormats[] = {
     trellis(FormatId::tc3_5, "tc3.5",
             pairs(7, 0xaa13446du, kPairs<detail::kPairs7Bit>, detail::kPairs7BitUnit), 0.00985,
             "trellis of pairs of weights, 7 bits per pair"),
+    bytes_trellis(FormatId::tc2_h, "tc2:h", 4, 0x61f7u, 0.02094743f, 0.0727,
+                  "trellis of bytes of a product, 4 bits per pair: the fastest to decode"),
+    bytes_trellis(FormatId::tc2_5_h, "tc2.5:h", 5, 0x569fu, 0.02147361f, 0.0376,
+                  "trellis of bytes of a product, 5 bits per pair"),
+    bytes_trellis(FormatId::tc3_h, "tc3:h", 6, 0x5ab1u, 0.02211055f, 0.0195,
+                  "trellis of bytes of a product, 6 bits per pair"),
+    bytes_trellis(FormatId::tc3_5_h, "tc3.5:h", 7, 0x5ab1u, 0.02329505f, 0.0104,
+                  "trellis of bytes of a product, 7 bits per pair"),
+    bytes_trellis(FormatId::tc4_h, "tc4:h", 8, 0x6797u, 0.02465602f, 0.0056,
+                  "trellis of bytes of a product, 8 bits per pair"),
+    quantile_trellis(FormatId::tc2_hq, "tc2:hq", 4, 0x10987a47u, 0.02230551f, 0.0700,
+                     "the same with quantiles in place of sums: the least error"),
+    quantile_trellis(FormatId::tc2_5_hq, "tc2.5:hq", 5, 0x3558d10du, 0.02293676f, 0.0362,
+                     "quantiles, 5 bits per pair"),
+    quantile_trellis(FormatId::tc3_hq, "tc3:hq", 6, 0x1363f25du, 0.02356749f, 0.0182,
+                     "quantiles, 6 bits per pair"),
+    quantile_trellis(FormatId::tc3_5_hq, "tc3.5:hq", 7, 0x8d39f163u, 0.02483017f, 0.0099,
+                     "quantiles, 7 bits per pair"),
+    quantile_trellis(FormatId::tc4_hq, "tc4:hq", 8, 0xdb3d8fc5u, 0.02630276f, 0.0050,
+                     "quantiles, 8 bits per pair"),
 };
 
 constexpr int kStateBits[] = {8, 10, 12, 14, 16};

@@ -35,7 +35,17 @@ enum class FormatId : uint8_t {
   tc3_5,
   tc3_v2,
   tc5,
-  tc6
+  tc6,
+  tc2_h,
+  tc2_5_h,
+  tc3_h,
+  tc3_5_h,
+  tc4_h,
+  tc2_hq,
+  tc2_5_hq,
+  tc3_hq,
+  tc3_5_hq,
+  tc4_hq
 };
 
 enum class CodeKind : uint8_t {
@@ -66,17 +76,27 @@ struct ScalarCode {
   float start = 1;  // scale of the levels that suits N(0,1): the search starts at start * rms
 };
 
+// What the product P = state * multiplier mod 2^32 of a trellis says about the weights of a step.
+enum class TrellisRule : uint8_t {
+  table,     // its upper bits are the index of an entry
+  bytes,     // two weights: the sum of seven bits of a byte of either half, no table
+  quantiles  // two weights: seven bits of a byte of the upper half are the index of a level
+};
+
 // A bit-shift trellis code (formats/trellis.h): each step appends `step_bits` bits to a state of
-// `state_bits` bits, and the state gives `values` consecutive weights of a tile:
-//   level v of state s = unit * table[index * values + v],
-//   index = (s * multiplier mod 2^32) >> (32 - table_bits)
+// `state_bits` bits, and the state gives `values` consecutive weights of a tile. With bytes b0
+// (lowest) to b3 of the product, the level v of the state is unit times
+//   table      table[(P >> (32 - table_bits)) * values + v]
+//   bytes      (b_v mod 128) + (b_(2 + v) mod 128) - 127; both halves of the multiplier are equal
+//   quantiles  table[b_(2 + v) mod 128]
 struct TrellisCode {
+  TrellisRule rule = TrellisRule::table;
   int step_bits = 0;   // k
   int state_bits = 0;  // L
   int values = 1;      // V; 256 / V steps make a tile
   int table_bits = 0;  // log2 of the table's entries
   uint32_t multiplier = 0;
-  const int8_t* table = nullptr;  // [2^table_bits][values]
+  const int8_t* table = nullptr;  // [2^table_bits][values]; [128] of quantiles
   float unit = 1;
   float prescale = 1;         // the encoder's targets are x / (prescale * scale)
   bool block_scales = false;  // an fp16 scale per row and column block, not per row and per block

@@ -79,6 +79,7 @@ double level_rms(const Format& format, int) {
 
 }  // namespace
 
-const Codec kProductCodec = {fields, decode_row, scales, level_rms, true, true};
+const Codec kProductCodec = {
+    fields, decode_row, scales, level_rms, [](const Format&) { return true; }, true};
 
 }  // namespace walsh

@@ -79,6 +79,7 @@ double level_rms(const Format& format, int pass) {
 
 }  // namespace
 
-const Codec kScalarCodec = {fields, decode_row, scales, level_rms, true, false};
+const Codec kScalarCodec = {
+    fields, decode_row, scales, level_rms, [](const Format&) { return true; }, false};
 
 }  // namespace walsh

@@ -11,6 +11,9 @@
 //   value = (scale of the row * scale of its column block) * level of the state
 // Column blocks are 256 columns, the rest of a row in descending powers of two down to 32.
 //
+// Codes of one product per step (TrellisRule::bytes, quantiles) make two weights without a look-up,
+// or with one in 128 bytes: bytes of the product are the operands of integer dot products.
+//
 // Source: bit-shift trellises with computed codes are QTIP's (Tseng et al. 2024); tiles that carry
 // the sequence are EXL3's (turboderp, 2025).
 #pragma once
@@ -48,7 +51,20 @@ constexpr int tile_position(int row, int col) {
 constexpr int64_t column_blocks(int64_t padded) {
   return padded / kColumnBlock + std::popcount(static_cast<uint64_t>(padded % kColumnBlock));
 }
-int64_t column_block(int64_t col, int64_t padded);
+// Tail blocks shrink by descending powers of two, one for every bit of the tail's length.
+constexpr int64_t column_block(int64_t col, int64_t padded) {
+  const int64_t tail = padded % kColumnBlock;
+  int64_t block = col / kColumnBlock;
+  if (block < padded / kColumnBlock) return block;
+  int64_t left = col % kColumnBlock;
+  for (int64_t size = kColumnBlock / 2; size > 0; size /= 2) {
+    if ((tail & size) == 0) continue;
+    if (left < size) break;
+    left -= size;
+    ++block;
+  }
+  return block;
+}
 
 // The state of step `step` of a tile.
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step);
@@ -56,7 +72,11 @@ uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step)
 void pack_tile(const TrellisCode& code, const uint16_t* states, std::byte* tile);
 
 constexpr int trellis_level_i8(const TrellisCode& code, uint32_t state, int value) {
-  const uint32_t index = (state * code.multiplier) >> (32 - code.table_bits);
+  const uint32_t product = state * code.multiplier;
+  const uint32_t low = product >> (8 * value) & 127u, high = product >> (16 + 8 * value) & 127u;
+  if (code.rule == TrellisRule::bytes) return static_cast<int>(low + high) - 127;
+  if (code.rule == TrellisRule::quantiles) return code.table[high];
+  const uint32_t index = product >> (32 - code.table_bits);
   return code.table[index * static_cast<uint32_t>(code.values) + static_cast<uint32_t>(value)];
 }
 constexpr float trellis_level(const TrellisCode& code, uint32_t state, int value) {

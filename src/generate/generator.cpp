@@ -4,7 +4,9 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 
+#include "generate/constraint.h"
 #include "generate/ngram.h"
 #include "walsh/error.h"
 
@@ -17,12 +19,17 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Instead of a token: the text can only end.
+constexpr int32_t kNoToken = -1;
+
 // Where the next tokens come from.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   // `known` tokens of the prompt are evaluated.
   virtual int32_t first(std::span<const int32_t> prompt, size_t known) = 0;
+  // Whether the text has to end behind the token that came last.
+  virtual bool ended() const { return false; }
   // Whether the context has room for the token that came last.
   virtual bool can_continue() const = 0;
   // The token after `token`, which came last.
@@ -34,7 +41,9 @@ class TokenSource {
 class HostTokens : public TokenSource {
  public:
   HostTokens(Session& session, const GenerateOptions& options)
-      : session_(session), sampler_(options.sampler, {}, options.breakers) {}
+      : session_(session), sampler_(options.sampler, {}, options.breakers) {
+    if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
+  }
 
   int32_t first(std::span<const int32_t> prompt, size_t known) override {
     for (const int32_t token : prompt)
@@ -42,23 +51,32 @@ class HostTokens : public TokenSource {
     int32_t chosen = 0;
     const std::span<const int32_t> rest = prompt.subspan(known);
     session_.forward(
-        rest, [&](int64_t, std::span<const float> logits) { chosen = sampler_.sample(logits); },
+        rest, [&](int64_t, std::span<const float> logits) { chosen = choose(logits); },
         static_cast<int64_t>(rest.size()) - 1);
     return chosen;
   }
+  bool ended() const override { return constraint_ && constraint_->ended(); }
   bool can_continue() const override { return session_.position() < session_.capacity(); }
   int32_t next(int32_t token) override {
     sampler_.accept(token);
     int32_t chosen = 0;
-    session_.forward({&token, 1}, [&](int64_t, std::span<const float> logits) {
-      chosen = sampler_.sample(logits);
-    });
+    session_.forward({&token, 1},
+                     [&](int64_t, std::span<const float> logits) { chosen = choose(logits); });
     return chosen;
+  }
+  int32_t choose(std::span<const float> logits) {
+    if (!constraint_) return sampler_.sample(logits);
+    const auto allowed = constraint_->allowed(logits);
+    if (allowed.empty()) return kNoToken;
+    const int32_t token = sampler_.sample(allowed);
+    constraint_->accept(token);
+    return token;
   }
 
  protected:
   Session& session_;
   Sampler sampler_;
+  std::optional<Constraint> constraint_;
 };
 
 // The same with drafts: what is chosen behind each token of a draft is what would be chosen without
@@ -185,9 +203,10 @@ class DeviceTokens : public TokenSource {
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
-  if (options.lookup && !session.model().cache.coded())
+  const bool rewinds = !session.model().cache.coded() && !is_recurrent(session.model().config);
+  if (options.lookup && rewinds && !options.grammar)
     return std::make_unique<LookedUpTokens>(session, options);
-  if (session.can_sample() && options.sampler.on_devices())
+  if (session.can_sample() && options.sampler.on_devices() && !options.grammar)
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
   return std::make_unique<HostTokens>(session, options);
 }
@@ -202,13 +221,17 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
   if (options.max_tokens == 0) return;
   for (;;) {
     const auto& stops = options.stop_ids;
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    if (token == kNoToken || std::find(stops.begin(), stops.end(), token) != stops.end()) {
       result.reason = StopReason::stop_token;
       return;
     }
     result.tokens.push_back(token);
     if (callback && !callback(token)) {
       result.reason = StopReason::callback;
+      return;
+    }
+    if (source.ended()) {
+      result.reason = StopReason::stop_token;
       return;
     }
     if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) return;

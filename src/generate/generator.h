@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generate/sampler.h"
+#include "grammar/token_grammar.h"
 #include "model/session.h"
 
 namespace walsh {
@@ -16,6 +17,8 @@ struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  // What the text has to match; null: anything. Tokens are then chosen on the host.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
   std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
   // Several tokens are evaluated at once where the text repeats itself (generate/ngram.h). The text
   // is the same on the CPU; on a GPU logits are rounded differently, and tokens are chosen on the

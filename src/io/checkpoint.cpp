@@ -94,7 +94,7 @@ int64_t TensorInfo::elements() const {
 }
 
 std::string TensorInfo::where() const {
-  return file + ": tensor " + printable(name);
+  return file + ": tensor " + printable(stored_name.empty() ? name : stored_name);
 }
 
 Checkpoint Checkpoint::open(const std::string& folder) {
@@ -121,6 +121,29 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   return result;
 }
 
+Checkpoint Checkpoint::assemble(CheckpointParts parts) {
+  Checkpoint result;
+  result.folder_ = std::move(parts.path);
+  result.files_ = std::move(parts.files);
+  result.shards_ = std::move(parts.shards);
+  result.tensors_ = std::move(parts.tensors);
+  result.config_ = std::move(parts.config);
+  result.generation_config_ = std::move(parts.generation_config);
+  result.tokenizer_ = std::move(parts.tokenizer);
+  result.tokenizer_config_ = std::move(parts.tokenizer_config);
+  for (size_t i = 0; i < result.tensors_.size(); ++i) {
+    const TensorInfo& info = result.tensors_[i];
+    if (!result.by_name_.try_emplace(info.name, i).second)
+      refuse(info.file, "two of its tensors are " + printable(info.name));
+  }
+  return result;
+}
+
+std::string Checkpoint::config_place() const {
+  const bool is_gguf = !tensors_.empty() && tensors_.front().gguf;
+  return folder_ + (is_gguf ? ": config from its metadata" : "/config.json");
+}
+
 std::string Checkpoint::read(const std::string& path, uint64_t max_bytes) {
   files_.push_back(path);
   return read_text_file(path, max_bytes);
@@ -140,8 +163,14 @@ void Checkpoint::open_shard(const std::string& file_name) {
       refuse(shard.path(),
              "tensor " + printable(entry.name) + " is also in " + tensors_[place->second].file);
     }
-    tensors_.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape),
-                        shard.path(), shards_.size() - 1, entry.offset, entry.bytes});
+    tensors_.push_back({std::move(entry.name),
+                        std::move(entry.dtype),
+                        std::move(entry.shape),
+                        shard.path(),
+                        shards_.size() - 1,
+                        entry.offset,
+                        entry.bytes,
+                        {}});
   }
 }
 
@@ -177,6 +206,27 @@ void Checkpoint::open_indexed(const std::string& index_path) {
 void Checkpoint::correct_config(std::string config, std::string note) {
   config_ = std::move(config);
   notes_.push_back(std::move(note));
+}
+
+size_t Checkpoint::rename(std::span<const NameRule> rules) {
+  const size_t before = tensors_.size();
+  std::vector<TensorInfo> kept;
+  by_name_.clear();
+  for (TensorInfo& info : tensors_) {
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&](const NameRule& candidate) {
+      return info.name.starts_with(candidate.prefix);
+    });
+    if (rule != rules.end()) {
+      if (rule->left_out) continue;
+      info.stored_name = info.name;
+      info.name = std::string(rule->replacement) + info.name.substr(rule->prefix.size());
+    }
+    const auto [place, inserted] = by_name_.try_emplace(info.name, kept.size());
+    if (!inserted) refuse(info.where(), "is the same as " + kept[place->second].where());
+    kept.push_back(std::move(info));
+  }
+  tensors_ = std::move(kept);
+  return before - tensors_.size();
 }
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {

@@ -1,8 +1,10 @@
-// A Hugging Face model folder: its JSON files and its tensors, mapped from safetensors shards.
+// A model as Hugging Face's libraries see it: JSON files and tensors, mapped from the safetensors
+// shards of a folder, or from GGUF files that are presented in the same way (import/).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,20 +16,47 @@
 
 namespace walsh {
 
+// Tensors whose names begin with `prefix` are called `replacement` + the rest; or, left out, they
+// are not seen at all.
+struct NameRule {
+  std::string_view prefix, replacement = {};
+  bool left_out = false;
+};
+
+// What a GGUF file does to a tensor besides its element type.
+struct GgufForm {
+  uint32_t type = 0;  // ggml's id
+  // Of so many heads of rows: rows i and i + n/2 of the n of a head stand next to each other. 0:
+  // the rows are in their order.
+  int64_t paired_heads = 0;
+  float offset = 0;  // what was added to the values
+};
+
 struct TensorInfo {
   std::string name;
-  std::string dtype_text;      // safetensors' name: "BF16", "I64", ...
+  std::string dtype_text;      // safetensors' name: "BF16", "I64", ...; ggml's: "Q4_K"
   std::vector<int64_t> shape;  // outermost dimension first
   std::string file;            // path of the shard
   size_t shard = 0;            // its index in the checkpoint
   uint64_t offset = 0;         // in the shard
   uint64_t bytes = 0;
+  std::string stored_name = {};       // in the file, if it is another one
+  std::optional<GgufForm> gguf = {};  // of a tensor in a GGUF file
 
   // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.
   DType dtype() const;
   int64_t elements() const;
   // "FILE: tensor NAME", for errors.
   std::string where() const;
+};
+
+// What Checkpoint::assemble takes.
+struct CheckpointParts {
+  std::string path;                // of the model, for messages
+  std::vector<std::string> files;  // all that were read
+  std::vector<MappedFile> shards;
+  std::vector<TensorInfo> tensors;  // names are distinct; ranges lie in their shards
+  std::string config, generation_config, tokenizer, tokenizer_config;
 };
 
 class Checkpoint {
@@ -37,8 +66,13 @@ class Checkpoint {
   // missing, a shard is missing or malformed, the index names a path instead of a file name, a
   // tensor that its shard lacks, or a tensor is in two shards.
   static Checkpoint open(const std::string& folder);
+  // Of something else that was read and checked.
+  static Checkpoint assemble(CheckpointParts parts);
 
+  // The folder, or what else it was opened from.
   const std::string& folder() const { return folder_; }
+  // Where config_json() stands, for messages.
+  std::string config_place() const;
   // Paths of all files that were read or mapped.
   const std::vector<std::string>& files() const { return files_; }
   // In the order of the shards' names, then of the data.
@@ -60,7 +94,11 @@ class Checkpoint {
 
   // Takes another text for config.json, which the tensors contradict; `note` says how.
   void correct_config(std::string config, std::string note);
-  // What was corrected, one sentence each.
+  // Applies to every tensor the first rule that fits. Returns the number of tensors left out.
+  // Throws bad_input if two tensors get one name.
+  size_t rename(std::span<const NameRule> rules);
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
+  // What was corrected or left out, one sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

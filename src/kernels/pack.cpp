@@ -84,11 +84,24 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
+// Whether a code of one product per step is of the kind that formats/format.h describes.
+bool known_hash(const TrellisCode& code) {
+  if (code.rule == TrellisRule::bytes) return code.multiplier >> 16 == (code.multiplier & 0xffffu);
+  for (int i = 0; i < 64; ++i) {
+    if (code.table[i] != -code.table[127 - i]) return false;
+  }
+  return true;
+}
+
 // The decoders of the kernels know levels and pairs that are symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
   const bool shape =
       code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});
-  if (shape && (code.values == 1 ? symmetric_levels(code) : pairs_of_magnitudes(code))) return;
+  if (shape && (code.rule != TrellisRule::table ? known_hash(code)
+                : code.values == 1              ? symmetric_levels(code)
+                                                : pairs_of_magnitudes(code))) {
+    return;
+  }
   throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
 }
 

@@ -50,24 +50,47 @@ constexpr int trellis_row(int lane) {
 }
 
 // The steps of a trellis, what kernels are compiled for: weights and bits of each.
-template <int Values, int Bits>
+template <int Values, int Bits, TrellisRule Rule = TrellisRule::table>
 struct TrellisSteps {
+  static constexpr TrellisRule kRule = Rule;
   static constexpr int kValues = Values, kBits = Bits;
   static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;  // of two tiles
 };
 
-// Calls body(TrellisSteps<...>{}) with the steps of a code. False if no kernel knows them.
-template <typename Body>
-bool with_trellis_steps(const TrellisCode& code, const Body& body) {
+// Calls body(Steps{}) with the one of `Steps` that a code has. False if it has none of them.
+template <typename... Steps, typename Body>
+bool with_steps_among(const TrellisCode& code, const Body& body) {
   const auto offer = [&](auto steps) {
-    if (code.values != steps.kValues || code.step_bits != steps.kBits) return false;
+    if (code.rule != steps.kRule || code.values != steps.kValues || code.step_bits != steps.kBits)
+      return false;
     body(steps);
     return true;
   };
-  return offer(TrellisSteps<1, 2>{}) || offer(TrellisSteps<1, 3>{}) ||
-         offer(TrellisSteps<1, 4>{}) || offer(TrellisSteps<1, 5>{}) ||
-         offer(TrellisSteps<1, 6>{}) || offer(TrellisSteps<2, 5>{}) ||
-         offer(TrellisSteps<2, 6>{}) || offer(TrellisSteps<2, 7>{});
+  return (offer(Steps{}) || ...);
+}
+
+// The steps of codes with a table of entries, of those of one product per step, and of all that
+// kernels know.
+template <typename Body>
+bool with_table_steps(const TrellisCode& code, const Body& body) {
+  return with_steps_among<TrellisSteps<1, 2>, TrellisSteps<1, 3>, TrellisSteps<1, 4>,
+                          TrellisSteps<1, 5>, TrellisSteps<1, 6>, TrellisSteps<2, 5>,
+                          TrellisSteps<2, 6>, TrellisSteps<2, 7>>(code, body);
+}
+template <typename Body>
+bool with_hash_steps(const TrellisCode& code, const Body& body) {
+  constexpr auto kBytes = TrellisRule::bytes, kQuantiles = TrellisRule::quantiles;
+  return with_steps_among<TrellisSteps<2, 4, kBytes>, TrellisSteps<2, 5, kBytes>,
+                          TrellisSteps<2, 6, kBytes>, TrellisSteps<2, 7, kBytes>,
+                          TrellisSteps<2, 8, kBytes>, TrellisSteps<2, 4, kQuantiles>,
+                          TrellisSteps<2, 5, kQuantiles>, TrellisSteps<2, 6, kQuantiles>,
+                          TrellisSteps<2, 7, kQuantiles>, TrellisSteps<2, 8, kQuantiles>>(code,
+                                                                                          body);
+}
+template <typename Body>
+bool with_trellis_steps(const TrellisCode& code, const Body& body) {
+  return code.rule == TrellisRule::table ? with_table_steps(code, body)
+                                         : with_hash_steps(code, body);
 }
 
 inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_t col) {

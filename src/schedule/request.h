@@ -8,6 +8,7 @@
 
 #include "generate/generator.h"
 #include "generate/sampler.h"
+#include "grammar/token_grammar.h"
 #include "kernels/sampler_options.h"
 #include "walsh/error.h"
 
@@ -23,6 +24,8 @@ struct TextRequest {
   // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
   // and of so many best ones; -1: none.
   int logprobs = -1;
+  // What the text has to match; null: anything.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
 };
 

@@ -19,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "generate/constraint.h"
 #include "generate/ngram.h"
 #include "generate/sampler.h"
 #include "model/session.h"
@@ -89,6 +90,7 @@ class Scheduler {
     int64_t generated = 0;
     int64_t evaluated = 0, cached = 0;  // tokens of the sequence; of the prompt, not evaluated
     std::optional<Sampler> sampler;     // on the host
+    std::optional<Constraint> constraint;
     std::optional<NgramDraft> lookup;
     std::vector<int32_t> drafted, attempt;  // the draft; the last token and the draft
     bool wrong = false;                     // the draft, from where its step is now
@@ -124,6 +126,7 @@ class Scheduler {
   void tell_end(const Active& active);
   void publish();
   // scheduler_step.cpp: what a step evaluates.
+  int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
   void draft(Active& active, int64_t most);
   std::vector<Piece> fitting_plan();

@@ -7,6 +7,18 @@
 
 namespace walsh {
 
+// After how many of the next rows the state of recurrent layers is kept for others: in front of the
+// last token of a prompt, where the same prompt goes on from, or else behind the last whole page of
+// a prompt, since others may begin alike.
+int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
+  const auto last = static_cast<int64_t>(active.request.prompt.size()) - 1;
+  const int64_t end = active.evaluated + rows;
+  if (active.evaluated >= last) return 0;
+  if (last <= end) return last - active.evaluated;
+  const int64_t page = session_.pages().shape().page_positions;
+  return std::max<int64_t>(0, end / page * page - active.evaluated);
+}
+
 // One token of every text that goes on; the rest of the budget is divided among prompts. Prompts
 // come first, so that the single tokens are neighbours. What then is left goes to drafts.
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
@@ -29,7 +41,8 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     const int64_t logits = active->request.prompt_logprobs && active->generated == 0 ? rows
                            : last                                                    ? 1
                                                                                      : 0;
-    pieces.push_back({active, {active->sequence, tokens, logits}, last});
+    const SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
+    pieces.push_back({active, piece, last});
   };
   auto to_come = static_cast<int64_t>(prompts.size());
   int64_t long_ones = session_.max_prompts();
@@ -190,8 +203,15 @@ void Scheduler::judge_draft(Active& active) {
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
   try {
-    const int32_t token = active.sampler->sample(logits);
+    std::span<const float> allowed = logits;
+    if (active.constraint) allowed = active.constraint->allowed(logits);
+    if (allowed.empty()) {
+      active.ended = StopReason::stop_token;
+      return;
+    }
+    const int32_t token = active.sampler->sample(allowed);
     active.sampler->accept(token);
+    if (active.constraint) active.constraint->accept(token);
     accept(active, active.request.logprobs < 0
                        ? ScoredToken{token, 0, {}}
                        : score_token(logits, token, active.request.logprobs));
@@ -219,6 +239,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   ++totals_.generated_tokens;
   if (!active.sink->chosen(token)) {
     active.ended = StopReason::callback;
+  } else if (active.constraint && active.constraint->ended()) {
+    active.ended = StopReason::stop_token;
   } else if (active.generated == request.max_tokens) {
     active.ended = StopReason::max_tokens;
   } else if (positions == session_.capacity()) {

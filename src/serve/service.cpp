@@ -209,20 +209,18 @@ void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>&
 }
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(parse_body(request.body), model_, scheduler_.positions()), reply);
+  start(parse_completion(parse_ordered_body(request.body), model_, scheduler_.positions()), reply);
 }
 
-std::string Service::chat_prompt(const HttpRequest& request) const {
+std::string Service::chat_prompt(const OrderedJson& body) const {
   if (!chat_)
     throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
-  const OrderedJson body = parse_ordered_json(request.body, "the request's body");
   return chat_(body);
 }
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  Fields(body, "");  // refuses what is not an object
-  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(request)), reply);
+  const OrderedJson body = parse_ordered_body(request.body);
+  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(body)), reply);
 }
 
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -260,9 +258,8 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  Fields(body, "");
-  reply->send(json_response({{"prompt", chat_prompt(request)}}));
+  const OrderedJson body = parse_ordered_body(request.body);
+  reply->send(json_response({{"prompt", chat_prompt(body)}}));
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

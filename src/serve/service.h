@@ -72,7 +72,7 @@ class Service {
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
-  std::string chat_prompt(const HttpRequest& request) const;
+  std::string chat_prompt(const OrderedJson& body) const;
 
   const LoadedModel& model_;
   Scheduler& scheduler_;

@@ -17,14 +17,21 @@ size_t open_end(const std::string& text, const std::string& stop) {
 
 StoppedText::StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
                          std::vector<std::string> stops)
-    : decoder_(tokenizer, true), stops_(std::move(stops)) {
+    : tokenizer_(tokenizer), decoder_(tokenizer, false), stops_(std::move(stops)) {
   std::erase(stops_, std::string());
   for (const int32_t token : before)
-    decoder_.push(token);
+    if (!tokenizer.is_special(token)) decoder_.push(token);
+}
+
+void StoppedText::show(const std::vector<std::string>& special_tokens) {
+  for (const std::string& text : special_tokens)
+    if (const auto token = tokenizer_.token_id(text)) shown_.push_back(*token);
 }
 
 std::string StoppedText::push(int32_t token) {
-  return release(decoder_.push(token), false);
+  const bool hidden = tokenizer_.is_special(token) &&
+                      std::find(shown_.begin(), shown_.end(), token) == shown_.end();
+  return release(hidden ? std::string() : decoder_.push(token), false);
 }
 
 std::string StoppedText::finish() {

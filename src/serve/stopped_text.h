@@ -16,6 +16,8 @@ class StoppedText {
   // ignored.
   StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
               std::vector<std::string> stops);
+  // Special tokens that are part of the text; others are left out.
+  void show(const std::vector<std::string>& special_tokens);
 
   // What can be shown now: complete UTF-8, without anything that may become a stop string.
   std::string push(int32_t token);
@@ -28,7 +30,9 @@ class StoppedText {
  private:
   std::string release(std::string more, bool all);
 
-  StreamDecoder decoder_;
+  const Tokenizer& tokenizer_;
+  StreamDecoder decoder_;  // with special tokens
+  std::vector<int32_t> shown_;
   std::vector<std::string> stops_;
   std::string held_;  // may be the beginning of a stop string
   std::optional<std::string> stop_;

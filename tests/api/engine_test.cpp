@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -179,6 +180,74 @@ TEST(Engine, LogitsAndPerplexityAreSane) {
   EXPECT_GE(result.tokens, 16);
 }
 
+TEST(Engine, LogprobsAreThoseOfTheLogitsOfAllPositions) {
+  EngineOptions cpu;
+  cpu.device = "cpu";  // where logits do not depend on how many are computed together
+  Engine engine = Engine::open(kModel, cpu);
+  const std::vector<int32_t> tokens = engine.encode(kText);
+  const auto vocab = static_cast<size_t>(engine.vocab_size());
+  const std::vector<float> all = engine.all_logits(tokens);
+  ASSERT_EQ(all.size(), tokens.size() * vocab);
+  const std::vector<float> tail =
+      engine.all_logits(tokens, static_cast<int64_t>(tokens.size()) - 2);
+  EXPECT_TRUE(std::equal(tail.begin(), tail.end(), all.end() - 2 * static_cast<long>(vocab)));
+  const std::vector<TokenPrediction> scores = engine.logprobs(tokens, 3);
+  ASSERT_EQ(scores.size(), tokens.size() - 3);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const std::span<const float> row(all.data() + (i + 2) * vocab, vocab);
+    double sum = 0;
+    for (const float x : row)
+      sum += std::exp(static_cast<double>(x));
+    const float own = row[static_cast<size_t>(tokens[i + 3])];
+    EXPECT_NEAR(scores[i].logprob, static_cast<double>(own) - std::log(sum), 1e-6);
+    EXPECT_EQ(scores[i].best, own == *std::ranges::max_element(row));
+  }
+  EXPECT_THROW(engine.logprobs(tokens, 0), Error);
+  EXPECT_THROW(engine.all_logits(tokens, static_cast<int64_t>(tokens.size())), Error);
+  std::vector<int32_t> wrong = tokens;
+  wrong.back() = static_cast<int32_t>(vocab);
+  EXPECT_THROW(engine.logprobs(wrong), Error);
+}
+
+TEST(Engine, DivergesFromItselfByNothingAndFromItsCompressionByLittle) {
+  Engine engine = Engine::open(kModel);
+  EngineOptions options;
+  options.compress.emplace();
+  options.compress->type = "tq4";
+  options.compress->fast = true;
+  Engine coded = Engine::open(kModel, options);
+  EXPECT_EQ(coded.type(), "tq4");
+  EXPECT_LT(engine.kl_divergence(engine, kText, 32).mean, 1e-9);
+  const DivergenceResult result = coded.kl_divergence(engine, kText, 32);
+  EXPECT_GT(result.mean, 0.001);
+  EXPECT_LT(result.mean, 0.5);
+  EXPECT_GT(result.same_top, 0.5);
+  EXPECT_DOUBLE_EQ(result.perplexity, coded.perplexity(kText, 32).perplexity);
+  EXPECT_DOUBLE_EQ(result.reference_perplexity, engine.perplexity(kText, 32).perplexity);
+}
+
+TEST(Engine, PutsConversationsIntoTheModelsTemplate) {
+  const Engine engine = Engine::open(kModel);
+  ASSERT_TRUE(engine.has_chat_template());
+  EXPECT_EQ(engine.chat_prompt(R"([{"role": "user", "content": "Hi"}])"),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(engine.chat_prompt(R"([{"role": "user", "content": "Hi"}])", false),
+            "<|im_start|>user\nHi<|im_end|>\n");
+  EXPECT_THROW(engine.chat_prompt("{"), Error);
+
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("walsh_engine_chat_" + std::to_string(getpid()));
+  std::filesystem::copy(kModel, folder, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder / "tokenizer_config.json");
+  try {
+    Engine::open(folder).chat_prompt("[]");
+    ADD_FAILURE() << "there is no template";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Engine, KeysAndValuesMayBeCoded) {
   EngineOptions options;
   options.device = "cpu";
@@ -190,6 +259,31 @@ TEST(Engine, KeysAndValuesMayBeCoded) {
   EXPECT_NEAR(coded / half, 1, 0.5);
   options.cache_keys = "tq9";
   EXPECT_THROW(Engine::open(kModel, options), Error);
+}
+
+TEST(Quantizer, ShowsWhatIsInAFile) {
+  CompressOptions compress;
+  compress.type = "tq3";
+  compress.fast = true;
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("walsh_inspect_" + std::to_string(getpid()) + ".gguf"))
+                               .string();
+  const CompressReport report = quantize(kModel, file, compress, 2);
+  const FileSummary summary = inspect(file, true);
+  EXPECT_EQ(summary.bytes, report.file_bytes);
+  EXPECT_DOUBLE_EQ(summary.bits_per_weight, report.bits_per_weight);
+  EXPECT_NE(summary.recipe.find("tq3"), std::string::npos);
+  const auto is_down = [](const TensorSummary& t) {
+    return t.name == "model.layers.0.mlp.down_proj.weight";
+  };
+  const auto down = std::ranges::find_if(summary.tensors, is_down);
+  ASSERT_NE(down, summary.tensors.end());
+  EXPECT_EQ(down->type, "tq3");
+  EXPECT_TRUE(down->linear);
+  EXPECT_GT(down->nmse, 0.02);
+  EXPECT_LT(down->nmse, 0.04);
+  std::remove(file.c_str());
+  EXPECT_THROW(inspect(kModel), Error);
 }
 
 TEST(Quantizer, TellsWhatIsWrong) {

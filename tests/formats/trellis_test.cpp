@@ -51,6 +51,8 @@ std::vector<TrellisCode> some_codes() {
     for (int bits : {12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
+  for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc3:h:L12"})
+    codes.push_back(get_format(name).trellis);
   return codes;
 }
 
@@ -103,6 +105,7 @@ TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
                                    {"tc3:blocks", "tc3:L10:blocks"},
                                    {"tc3:L14", "tc3:L14"},
                                    {"tc3.5", "tc3.5:L12"},
+                                   {"tc3:h", "tc3:h:L14"},
                                    {"tc3:v2:L12", "tc3:v2:L12"}}) {
     EXPECT_EQ(fast_trellis_profile(get_format(name)).name, fast);
   }
@@ -144,6 +147,42 @@ TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
       const double density = std::exp(-level * level / 2) / std::sqrt(2 * M_PI);
       const double rounding = 0.51 * static_cast<double>(code.unit) * density + 1e-4;
       EXPECT_NEAR(share, (index + 0.5) / 256, rounding) << name << ' ' << state;
+    }
+  }
+}
+
+TEST(TrellisLevels, ofProductsAreSumsOfBytesOrQuantiles) {
+  for (const auto& [name, deviations] : {std::pair{"tc2:h", 1.06},
+                                         {"tc2.5:h", 1.09},
+                                         {"tc3:h", 1.12},
+                                         {"tc3.5:h", 1.18},
+                                         {"tc4:h", 1.25}}) {
+    const TrellisCode& code = get_format(name).trellis;
+    EXPECT_EQ(code.state_bits, 16);
+    double sum = 0, square = 0;
+    for (uint32_t state = 0; state < 1u << 16; ++state) {
+      // The lower half of the product, and that plus the carries into the upper one.
+      const uint32_t half = code.multiplier & 0xffffu;
+      const uint32_t low = state * half & 0xffffu, high = (state * half >> 16) + low;
+      for (int v = 0; v < 2; ++v) {
+        const int level = static_cast<int>((low >> 8 * v & 127) + (high >> 8 * v & 127)) - 127;
+        ASSERT_EQ(trellis_level_i8(code, state, v), level) << name << ' ' << state;
+        sum += level;
+        square += level * level;
+      }
+    }
+    EXPECT_NEAR(sum / (1 << 17), 0, 1.5) << name;
+    EXPECT_NEAR(std::sqrt(square / (1 << 17)) * static_cast<double>(code.unit), deviations, 1e-5);
+  }
+  const TrellisCode& code = get_format("tc3:hq").trellis;
+  for (uint32_t state = 0; state < 1u << 16; state += 5) {
+    const auto product = static_cast<uint32_t>(uint64_t{state} * 0x1363f25du);
+    for (int v = 0; v < 2; ++v) {
+      const double share = ((product >> (16 + 8 * v) & 127) + 0.5) / 128;
+      const double level = trellis_level_i8(code, state, v) * 2.660067 / 127;
+      const double got = 0.5 * std::erfc(-level / std::sqrt(2.0));
+      const double density = std::exp(-level * level / 2) / std::sqrt(2 * M_PI);
+      EXPECT_NEAR(got, share, 0.51 * 2.660067 / 127 * density + 1e-4) << state;
     }
   }
 }
@@ -232,6 +271,8 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
   EXPECT_EQ(describe("tc4", 1, 33), "codes 1x512;scales 1x2;col_scales 1x2;");
   EXPECT_EQ(describe("tc5", 17, 1376), "codes 2x13760;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc6:blocks", 17, 1376), "codes 2x16512;scales 17x14;");
+  EXPECT_EQ(describe("tc3:h", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
+  EXPECT_EQ(describe("tc2.5:hq:blocks", 17, 1376), "codes 2x6880;scales 17x14;");
   EXPECT_EQ(describe("tc3.5", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
   EXPECT_NEAR(nominal_bits(get_format("tc3")), 3.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc5")), 5.0, 0.001);
@@ -242,8 +283,9 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
 }
 
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
-  for (const char* name : {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10",
-                           "tc6:L16", "tc2.5", "tc3:v2:blocks", "tc3.5"}) {
+  for (const char* name :
+       {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10", "tc6:L16", "tc2.5",
+        "tc3:v2:blocks", "tc3.5", "tc3:h", "tc3.5:hq:L14:blocks"}) {
     Tensor tensor;
     tensor.format = &get_format(name);
     tensor.rows = 21;

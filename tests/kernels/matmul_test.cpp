@@ -163,9 +163,10 @@ void for_coded_formats(const Body& body) {
       body(format, pass);
   }
   for (const char* name :
-       {"tc2:L16", "tc3:L8", "tc3:L14", "tc4:L16", "tc2:blocks", "tc4:L10:blocks", "tc5:L10",
-        "tc5:L16:blocks", "tc6:L10", "tc6:L14", "tc6:L16", "tc2.5:L10", "tc2.5:blocks",
-        "tc3:v2:L16", "tc3.5:L12:blocks", "tc3.5:L16"})
+       {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:blocks",
+        "tc4:L10:blocks", "tc5:L10",   "tc5:L16:blocks",   "tc6:L10",    "tc6:L14",
+        "tc6:L16",        "tc2.5:L10", "tc2.5:blocks",     "tc3:v2:L16", "tc3.5:L12:blocks",
+        "tc3.5:L16",      "tc3:h:L12", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
     body(get_format(name), 0);
 }
 
@@ -278,7 +279,8 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc5", "tc6", "tc3.5"}) {
+  for (const char* name :
+       {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc5", "tc6", "tc3.5", "tc3:h", "tc4:hq"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -372,6 +374,9 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   expect_refused();
   format = get_format("tc3");
   format.trellis.step_bits = 7;
+  expect_refused();
+  format = get_format("tc3:h");
+  format.trellis.multiplier += 1u << 16;  // its halves differ
   expect_refused();
   format = get_format("tc3.5");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);

@@ -139,7 +139,9 @@ TEST_P(FoldedModel, RotatesOneActivationPerLayerInsteadOfFour) {
 
 INSTANTIATE_TEST_SUITE_P(Models, FoldedModel,
                          testing::Values("llama2-bias-tiny", "llama31-tiny", "mistral-tiny",
-                                         "qwen2-tiny", "qwen2-window-tiny", "qwen3-tiny"),
+                                         "qwen2-tiny", "qwen2-window-tiny", "qwen3-tiny",
+                                         "gemma-tiny", "glm-tiny", "granite-tiny",
+                                         "ministral3-tiny", "smollm3-bias-tiny"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

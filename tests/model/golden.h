@@ -23,6 +23,16 @@ struct Golden {
   std::vector<double> max_abs, logsumexp;
 };
 
+// The tiny checkpoints, by name.
+inline std::vector<std::string> tiny_models() {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(WALSH_TEST_DATA) + "/models"))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 inline Golden read_golden(const std::string& name) {
   const auto json =
       nlohmann::json::parse(read_file(std::string(WALSH_TEST_DATA) + "/goldens/" + name + ".json"));

@@ -3,14 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
+#include "arch/family.h"
 #include "model/golden.h"
 
 namespace walsh {
 namespace {
 
 struct Case {
-  const char* model;
+  std::string model;
   const char* isa;
   int threads;
 };
@@ -32,7 +34,8 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
   ThreadPool pool(param.threads);
   const Model model = test::load_folder(folder, pool);
   const test::Golden golden = test::read_golden(param.model);
-  Session session(model, {256});
+  const auto positions = static_cast<int64_t>(golden.tokens.size() + golden.greedy.size());
+  Session session(model, {std::max<int64_t>(256, positions)});
   const auto rows = test::all_logits(session, golden.tokens);
   test::expect_logits(golden, rows);
   EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
@@ -40,14 +43,13 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const char* model :
-       {"qwen2-tiny", "qwen2-window-tiny", "mistral-tiny", "llama31-tiny", "llama2-bias-tiny",
-        "qwen3-tiny", "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny", "phi3-tiny",
-        "phi3-partial-tiny", "phi3-long-tiny"}) {
+  for (const std::string& model : test::tiny_models()) {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
-  for (const char* model : {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"}) {
+  for (const char* model :
+       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m",
+        "walsh-qwen35-17m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 2});
   }
@@ -55,9 +57,17 @@ std::vector<Case> cases() {
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  std::string name = std::string(info.param.model) + "_" + info.param.isa;
+  std::string name = info.param.model + "_" + info.param.isa;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+
+TEST(Goldens, EveryFamilyHasThree) {
+  std::map<std::string, int> found;
+  for (const std::string& model : test::tiny_models())
+    ++found[test::read_config(test::tiny_model(model)).family];
+  for (const Family& family : families())
+    EXPECT_GE(found[std::string(family.model_type)], 3) << family.model_type;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(cases()), case_name);

@@ -43,6 +43,10 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+inline ModelConfig read_config(const std::string& folder) {
+  return parse_config(read_file(folder + "/config.json"), folder + "/config.json");
+}
+
 inline Model load_folder(const std::string& folder, ThreadPool& pool) {
   CheckpointSource source = CheckpointSource::open(folder);
   const ModelConfig config = parse_config(source.config_json(), folder + "/config.json");

@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "formats/golden.h"
+#include "formats/trellis.h"
 #include "quantize/encode/encode_tensor.h"
 
 namespace walsh {
@@ -36,6 +37,8 @@ TEST(GoldenFormats, encoderReproducesThem) {
   for (Isa isa : supported_isas()) {
     force_isa(isa_name(isa));
     for (const Format* format : golden_formats()) {
+      // A second each; TrellisForward compares the sets with fewer states.
+      if (isa == Isa::ref && format->trellis.state_bits == kMostStateBits) continue;
       const auto expected = golden.at(std::string(format->name)).at("arrays");
       EXPECT_EQ(nlohmann::json(arrays_as_hex(encode_golden(*format))), expected)
           << format->name << ' ' << isa_name(isa);

@@ -53,8 +53,9 @@ TrellisCode pair_code(int step_bits) {
 
 std::vector<TrellisCode> small_codes() {
   std::vector<TrellisCode> codes = {pair_code(5), pair_code(7)};
-  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10", "tc5:L10",
-                           "tc6:L10", "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12"})
+  for (const char* name :
+       {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10", "tc5:L10", "tc6:L10",
+        "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12", "tc3:h:L12", "tc4:hq:L12"})
     codes.push_back(get_format(name).trellis);
   return codes;
 }
@@ -113,6 +114,22 @@ TEST(TrellisForward, findsTheLeastCostOfEveryClass) {
       const double want = plain_viterbi(code, x.data(), steps, 5, p);
       const double got = best[static_cast<size_t>(steps * classes + p)];
       EXPECT_NEAR(got, want, 1e-5 * want) << code.step_bits << ' ' << p;
+    }
+  }
+}
+
+TEST_F(TrellisOnEachIsa, tilesTogetherHaveTheStatesOfEachAlone) {
+  for (const char* name : {"tc3:L8", "tc2.5:L10", "tc4:h:L12"}) {
+    const TrellisTable table(get_format(name).trellis);
+    const auto x = normals(6 * kTileWeights, 8);
+    std::vector<uint16_t> alone(x.size()), together(x.size());
+    for (const Isa isa : supported_isas()) {
+      force_isa(isa_name(isa));
+      TileSearch search(table, 32);
+      for (size_t tile = 0; tile < 6; ++tile)
+        search.encode(x.data() + tile * kTileWeights, alone.data() + tile * kTileWeights);
+      search.encode(x.data(), 6, together.data());
+      EXPECT_EQ(alone, together) << name << ' ' << isa_name(isa);
     }
   }
 }

@@ -98,6 +98,36 @@ class SchedulerTest : public testing::Test {
   Model model_;
 };
 
+// Its states can be gone back to in front of the last token of a prompt.
+TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
+  const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
+  const auto alone = [&](const TextRequest& wanted) {
+    Session session(model, {250});
+    GenerateOptions options;
+    options.max_tokens = wanted.max_tokens;
+    options.sampler = wanted.sampler;
+    return generate(session, wanted.prompt, options).tokens;
+  };
+  SchedulerOptions options = small();
+  options.positions = 250;
+  Scheduler scheduler(model, options);
+  const auto prompt = test::random_tokens(100, model.config.vocab, 1);
+  auto longer = prompt, other = prompt;
+  longer.insert(longer.end(), {5, 6, 7});
+  other[50] = (other[50] + 1) % 100 + 3;
+  const std::pair<std::vector<int32_t>, int64_t> expected[] = {
+      {prompt, 0}, {prompt, 99}, {longer, 99}, {other, 0}, {longer, 102}};
+  for (const auto& [text, cached] : expected) {
+    const TextRequest wanted = request(text, 12);
+    auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    ASSERT_TRUE(sink->end);
+    EXPECT_THAT(sink->tokens, ElementsAreArray(alone(wanted)));
+    EXPECT_EQ(sink->end->cached_tokens, cached);
+  }
+}
+
 TEST_F(SchedulerTest, TextsAreThoseThatEachRequestGetsAlone) {
   Scheduler scheduler(model_, small());
   Random random(3);

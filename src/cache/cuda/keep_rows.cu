@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
     Pairs v = load_pairs(q, pairs, lane);
     if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
     rotate(v, angles, turned, lane);
+    if (call.q_scale) multiply(v, call.q_scale[position]);
     Columns<Dim> columns(v, pairs, heads[warp], lane);
     columns.rotate(cache.keys.block, cache.keys.factors, lane);
     columns.store(q, lane, [](float x) { return x; });

@@ -13,6 +13,7 @@ namespace walsh::avx2 {
 struct TrellisWords {
   using Ints = __m256i;
   static constexpr int kLanes = 8;
+  static constexpr int kBias = 0;
 
   WALSH_INLINE static Ints words(uint64_t first, const uint8_t* p, int64_t stride) {
     const auto at = [&](int i) WALSH_INLINE {

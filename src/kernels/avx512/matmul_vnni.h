@@ -41,10 +41,16 @@ class MatmulVnni {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps.
+  // Decoder<steps> decodes trellis codes of these steps. Two, so that they are compiled apart.
   template <template <class> class Decoder>
-  static void run_trellis(const Call& call) {
-    with_trellis_steps(*call.w.trellis, [&](auto steps) {
+  static void run_table_trellis(const Call& call) {
+    with_table_steps(*call.w.trellis, [&](auto steps) {
+      run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
+    });
+  }
+  template <template <class> class Decoder>
+  static void run_hash_trellis(const Call& call) {
+    with_hash_steps(*call.w.trellis, [&](auto steps) {
       run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
     });
   }
@@ -89,7 +95,7 @@ class MatmulVnni {
       int32_t sums[Vectors];
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         sums[v] = call.x_sum(v0 + v, c, columns);
-        acc[v][0] = _mm512_set1_epi32(sums[v] * -128);
+        acc[v][0] = _mm512_set1_epi32(sums[v] * -Weights::kBias);
         unroll<kChains - 1>([&](auto i) WALSH_INLINE { acc[v][i + 1] = _mm512_setzero_si512(); });
       });
       for (int64_t u = c; u < c + columns; u += kUnitColumns) {
@@ -206,7 +212,7 @@ class MatmulVnni {
       for (int v = 0; v < Vectors; ++v) {
         const int32_t x_sum = call.x_sum(v0 + v, c, columns);
         const float x_scale = call.x_scale(v0 + v, c);
-        const __m512i bias = _mm512_set1_epi32(x_sum * -128);
+        const __m512i bias = _mm512_set1_epi32(x_sum * -kSlabBias);
         const __m512 factor = _mm512_set1_ps(x_scale);
         const __m512 shift = _mm512_set1_ps(static_cast<float>(x_sum) * x_scale);
         for (int p = 0; p < Panels; ++p) {
@@ -242,6 +248,8 @@ class MatmulVnni {
       uint8_t* out = bytes + 4 * p * kPanelRows;
       for (int64_t c = begin; c < end; c += kUnitColumns) {
         weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
+          if constexpr (Weights::kBias != kSlabBias)
+            levels = _mm512_add_epi8(levels, _mm512_set1_epi8(kSlabBias - Weights::kBias));
           _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, levels);
         });
         words += kUnitWords;

@@ -20,6 +20,9 @@ using namespace detail;
 
 namespace {  // compiled with and without VBMI: never to be merged
 
+// What decoded columns of many vectors have added to every level; that of a decoder is its own.
+inline constexpr int kSlabBias = 128;
+
 // The arguments, and the numbers that would cost a division in the inner loops.
 struct VnniCall {
   const PanelMatrix& w;
@@ -112,6 +115,7 @@ class GroupedWeights {
 template <int Bits, class Table>
 class ScalarWeights : public GroupedWeights {
  public:
+  static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = Bits * kPanelRows;
 
   explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
@@ -128,6 +132,7 @@ class ScalarWeights : public GroupedWeights {
 template <class Decoder>
 class ProductWeights : public GroupedWeights {
  public:
+  static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = kProductWords * kPanelRows;
 
   explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
@@ -171,6 +176,7 @@ class TrellisScaledWeights {
 template <class Decoder>
 class TrellisWeights : public TrellisScaledWeights {
  public:
+  static constexpr int kBias = Decoder::kBias;
   static constexpr int kUnitWords = Decoder::kUnitWords;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}

@@ -1,5 +1,5 @@
 // The int8 matmul with VBMI's byte permute: it reads the low 6 bits of an index, so a table
-// repeated four times makes masking the nibble unnecessary. Trellis codes have a file of their own.
+// repeated four times makes masking the nibble unnecessary. Trellis codes have files of their own.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/product_decoder.h"
 #include "kernels/isa_tables.h"
@@ -25,7 +25,11 @@ class PermuteLookup {
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  if (w.trellis) {
+    const bool table = w.trellis->rule == TrellisRule::table;
+    return (table ? matmul_table_trellis : matmul_hash_trellis)(w, x, m, y, ldy, panel_begin,
+                                                                panel_end, accumulate);
+  }
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.product) return avx512::MatmulVnni::run_product<ProductDecoder>(call);
   avx512::MatmulVnni::run_scalar<PermuteLookup>(call);

@@ -46,20 +46,20 @@ class StateHash {
   __m512i mask_, multiplier_low_, multiplier_high_;
 };
 
-// The windows of the quads of a tile: 64 bits for every row and that eight below.
-template <int TileBytes>
+// The windows of a tile: 64 bits for every row and that eight below, for every quad or every two.
+template <int TileBytes, int Windows = 4>
 class TileWindows {
   static constexpr int kParts = (TileBytes + 63) / 64;
 
  public:
-  // start_of(j): the first byte of window j, 4g + q.
+  // start_of(j): the first byte of window j, Windows * g + q.
   template <typename StartOf>
   explicit TileWindows(const StartOf& start_of) {
-    for (int quad = 0; quad < 4; ++quad) {
+    for (int quad = 0; quad < Windows; ++quad) {
       alignas(64) uint8_t from[64];
       for (int g = 0; g < 8; ++g) {
         for (int i = 0; i < 8; ++i)
-          from[8 * g + i] = static_cast<uint8_t>((start_of(4 * g + quad) + i) % TileBytes);
+          from[8 * g + i] = static_cast<uint8_t>((start_of(Windows * g + quad) + i) % TileBytes);
       }
       bytes_[quad] = _mm512_load_si512(from);
       third_[quad] = _mm512_movepi8_mask(bytes_[quad]);
@@ -88,14 +88,15 @@ class TileWindows {
   }
 
  private:
-  __m512i bytes_[4];
-  __mmask64 third_[4];  // bytes from beyond 128
+  __m512i bytes_[Windows];
+  __mmask64 third_[Windows];  // bytes from beyond 128
 };
 
 // One weight per step.
 template <class Steps>
 class LevelDecoder {
  public:
+  static constexpr int kBias = 128;
   static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit LevelDecoder(const TrellisCode& code)
@@ -150,6 +151,7 @@ class LevelDecoder {
 template <class Steps>
 class PairDecoder {
  public:
+  static constexpr int kBias = 128;
   static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit PairDecoder(const TrellisCode& code)
@@ -231,8 +233,81 @@ class PairDecoder {
   __m512i shifts_[2], tables_[2][4];
 };
 
+// Two weights per step, the bytes of one product (TrellisRule::bytes, quantiles).
 template <class Steps>
-using TrellisDecoder =
-    std::conditional_t<Steps::kValues == 1, LevelDecoder<Steps>, PairDecoder<Steps>>;
+class HashDecoder {
+ public:
+  static constexpr int kUnitWords = Steps::kUnitWords;
+  // Added to every level: the unsigned operand of vpdpbusd as the sums give it.
+  static constexpr int kBias = Steps::kRule == TrellisRule::bytes ? 127 : 128;
+
+  explicit HashDecoder(const TrellisCode& code)
+      : mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
+        low_(_mm512_set1_epi16(static_cast<short>(code.multiplier))),
+        high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
+        windows_([](int j) { return start_bit(j) / 8; }) {
+    // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8.
+    for (int i = 0; i < 2; ++i) {
+      const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
+      shifts_[i] = StateHash::shifts([&](int word) { return first + kBits * (3 - word); });
+    }
+    if constexpr (kBias == 128) {
+      alignas(64) uint8_t table[128];
+      for (int i = 0; i < 128; ++i)
+        table[i] = static_cast<uint8_t>(code.table[i] + kBias);
+      for (int i = 0; i < 2; ++i)
+        table_[i] = _mm512_load_si512(table + 64 * i);
+    }
+  }
+
+  // emit(Quad<n>, weights) for quads 0..7 of the unit: level + kBias of all lanes of the panel.
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    detail::unroll<2>([&](auto tile) WALSH_INLINE {
+      const auto loaded = windows_.load(bytes + 2 * kUnitWords * tile);
+      detail::unroll<kWindows>([&](auto i) WALSH_INLINE {
+        const __m512i window = windows_.of(loaded, i);
+        if constexpr (kPaired) {
+          emit(detail::Quad<4 * tile + 2 * i>{}, levels(window, shifts_[0]));
+          emit(detail::Quad<4 * tile + 2 * i + 1>{}, levels(window, shifts_[1]));
+        } else {
+          emit(detail::Quad<4 * tile + i>{}, levels(window, shifts_[i % 2]));
+        }
+      });
+    });
+  }
+
+ private:
+  static constexpr int kBits = Steps::kBits;
+  // Windows of two quads are 7 k + 16 bits, if they fit into a lane.
+  static constexpr bool kPaired = kBits <= 6;
+  static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
+
+  // The lowest bit of the newest step of window j.
+  static constexpr int start_bit(int j) { return kBits * kSteps * (8 * kWindows - 1 - j); }
+
+  WALSH_INLINE __m512i levels(__m512i window, __m512i shifts) const {
+    const __m512i state = _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, window), mask_);
+    const __m512i upper = _mm512_mulhi_epu16(state, low_);
+    if constexpr (kBias == 127) {
+      const __m512i low = _mm512_mullo_epi16(state, low_), seven = _mm512_set1_epi8(0x7f);
+      return _mm512_add_epi8(_mm512_and_si512(low, seven),
+                             _mm512_and_si512(_mm512_add_epi16(upper, low), seven));
+    } else {
+      const __m512i high = _mm512_add_epi16(upper, _mm512_mullo_epi16(state, high_));
+      return _mm512_permutex2var_epi8(table_[0], high, table_[1]);
+    }
+  }
+
+  __m512i mask_, low_, high_;
+  TileWindows<2 * kUnitWords, kWindows> windows_;
+  __m512i shifts_[2], table_[2];
+};
+
+template <class Steps>
+using TrellisDecoder = std::conditional_t<
+    Steps::kRule != TrellisRule::table, HashDecoder<Steps>,
+    std::conditional_t<Steps::kValues == 1, LevelDecoder<Steps>, PairDecoder<Steps>>>;
 
 }  // namespace walsh::avx512vbmi

@@ -8,9 +8,10 @@
 // shift_left32<n>, shift_right16<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts
 // from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, add16,
 // multiply_low, multiply_high, Levels, the lookup of a byte in a symmetric table of 256 levels, and
-// Pairs, that of the upper 10 bits of 16 in a table of pairs.
+// Pairs, that of the upper 10 bits of 16 in a table of pairs. kBias is added to all levels.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -65,7 +66,7 @@ WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int
 template <class Steps, class Arch>
 class WindowTrellisDecoder {
  public:
-  static constexpr int kUnitWords = Steps::kUnitWords;
+  static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
   using Ints = typename Arch::Ints;
 
   explicit WindowTrellisDecoder(const TrellisCode& code) : levels_(code.table), hash_(code) {}
@@ -116,7 +117,7 @@ class WindowTrellisDecoder {
 template <class Steps, class Arch>
 class WindowPairDecoder {
  public:
-  static constexpr int kUnitWords = Steps::kUnitWords;
+  static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
   using Ints = typename Arch::Ints;
 
   explicit WindowPairDecoder(const TrellisCode& code) : pairs_(code.table), hash_(code) {}
@@ -150,9 +151,86 @@ class WindowPairDecoder {
   StateHash<Arch> hash_;
 };
 
+// Two weights per step, the bytes of one product (TrellisRule::bytes, quantiles).
 template <class Steps, class Arch>
-using TrellisDecoder = std::conditional_t<Steps::kValues == 1, WindowTrellisDecoder<Steps, Arch>,
-                                          WindowPairDecoder<Steps, Arch>>;
+class WindowHashDecoder {
+ public:
+  static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
+  using Ints = typename Arch::Ints;
+
+  explicit WindowHashDecoder(const TrellisCode& code)
+      : mask_(Arch::set16((1u << code.state_bits) - 1)),
+        low_(Arch::set16(code.multiplier & 0xffffu)),
+        high_(Arch::set16(code.multiplier >> 16)),
+        levels_(code) {}
+
+  // As in WindowTrellisDecoder.
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    unroll<8>([&](auto quad) WALSH_INLINE {
+      // Window j = 4g + q starts at bit 4 kBits (31 - j).
+      constexpr int kTile = quad / 4, kStart = 4 * kBits * (31 - quad % 4);
+      emit(quad, levels<kStart % 8>(trellis_windows<kTileBytes, kStart / 8, 2 * kBits, Arch>(
+                     bytes + kTile * kTileBytes, lane / 2)));
+    });
+  }
+
+ private:
+  static constexpr int kBits = Steps::kBits;
+  static constexpr int kTileBytes = 2 * kUnitWords;
+  static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
+
+  // Sums of bytes, and the shift of level 0 of the sums.
+  struct Sums {
+    Ints seven, shift;
+    explicit Sums(const TrellisCode&)
+        : seven(Arch::set16(0x7f7f)), shift(Arch::set16(0x0101u * ((Arch::kBias - 127) & 0xff))) {}
+    WALSH_INLINE Ints operator()(Ints low, Ints high) const {
+      return Arch::add8(Arch::add8(Arch::bit_and(low, seven), Arch::bit_and(high, seven)), shift);
+    }
+  };
+  // Every level of the 128 stands twice in the table that Arch::Levels looks bytes up in.
+  struct Quantiles {
+    typename Arch::Levels levels;
+    explicit Quantiles(const TrellisCode& code) : levels(twice(code.table).data()) {}
+    static std::array<int8_t, 256> twice(const int8_t* table) {
+      std::array<int8_t, 256> out;
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = table[i / 2];
+      return out;
+    }
+    WALSH_INLINE Ints operator()(Ints, Ints high) const { return levels(Arch::add8(high, high)); }
+  };
+
+  template <int Offset>
+  WALSH_INLINE Ints levels(Ints window) const {
+    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),
+                                      Arch::template shift_left64<32 - Offset>(window));
+    const Ints state = Arch::bit_and(Arch::odd_words(Arch::template shift_right32<kBits>(rows),
+                                                     Arch::template shift_left32<16>(rows)),
+                                     mask_);
+    const Ints upper = Arch::multiply_high(state, low_);
+    if constexpr (kSums) {
+      const Ints low = Arch::multiply_low(state, low_);
+      return levels_(low, Arch::add16(upper, low));
+    } else {
+      return levels_(upper, Arch::add16(upper, Arch::multiply_low(state, high_)));
+    }
+  }
+
+  Ints mask_, low_, high_;
+  std::conditional_t<kSums, Sums, Quantiles> levels_;
+};
+
+template <class Steps, class Arch>
+using TableTrellisDecoder =
+    std::conditional_t<Steps::kValues == 1, WindowTrellisDecoder<Steps, Arch>,
+                       WindowPairDecoder<Steps, Arch>>;
+template <class Steps, class Arch>
+using TrellisDecoder =
+    std::conditional_t<Steps::kRule == TrellisRule::table, TableTrellisDecoder<Steps, Arch>,
+                       WindowHashDecoder<Steps, Arch>>;
 
 // The upper half of a symmetric table of 256 levels, looked up by 7 bits: kBits 0-3 inside a
 // shuffle, 4-6 by selection between its eight parts. `shuffle(part, index)` and `select(a, b, x)`

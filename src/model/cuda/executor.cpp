@@ -258,6 +258,10 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
       return attend(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
+      throw Error(ErrorCode::internal, "experts", "a model that model/support refuses");
   }
 }
 
@@ -270,9 +274,13 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
+      if (attention_of(op).norms_all_heads()) return false;
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
       return false;
   }
   return false;
@@ -307,18 +315,28 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
   call.ldv = a.kv_width();
   call.m = m_;
   call.heads = static_cast<int>(a.heads);
-  call.q_norm = floats(gains.q_norm);
-  call.k_norm = floats(gains.k_norm);
+  if (!a.norms_all_heads()) {
+    call.q_norm = floats(gains.q_norm);
+    call.k_norm = floats(gains.k_norm);
+  }
   call.eps = a.q_norm.eps;
   if (a.rope < 0) return call;
   const CudaMemory::Rope& rope = memory_->ropes[static_cast<size_t>(a.rope)];
   call.rotated = 2 * rope.pairs;
   call.cos = rope.cos.as<float>();
   call.sin = rope.sin.as<float>();
+  call.q_scale = floats(rope.query);
   return call;
 }
 
 void CudaExecutor::place_heads(const ForwardOp& op) {
+  if (const AttentionDesc& a = attention_of(op); a.norms_all_heads()) {
+    const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
+    cuda::norm_rows(row(Rows::query, 0, 0), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
+                    stream_.get());
+    cuda::norm_rows(row(Rows::key, 0, 0), m_, a.kv_width(), floats(gains.k_norm), a.k_norm.eps,
+                    stream_.get());
+  }
   if (memory_->cache.coded) {
     memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
@@ -339,7 +357,7 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   call.rows = places();
   call.m = m_;
   call.q = row(Rows::query, 0, 0);
-  call.out = row(Rows::attended, 0, 0);
+  call.out = row(Rows::mixed, 0, 0);
   return call;
 }
 

@@ -33,6 +33,7 @@ class CudaExecutor : public Executor {
   void run(const Batch& batch) override;
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+  void copy_state(int32_t, int32_t) override {}  // no recurrent layers here
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override;
   bool can_sample() const override;

@@ -35,8 +35,8 @@ CudaMemory::Gains gains_of(const LayerDesc& layer, int64_t hidden) {
   CudaMemory::Gains gains;
   for (const ActivationDesc& activation : layer.activations)
     gains.inputs.push_back(gain_of(activation.norm, activation.width));
-  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.head_dim);
-  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.head_dim);
+  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.q_norm.width);
+  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.k_norm.width);
   gains.after_attention = gain_of(layer.after_attention, hidden);
   gains.after_mlp = gain_of(layer.after_mlp, hidden);
   return gains;
@@ -75,12 +75,14 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
     const auto pairs =
         static_cast<int64_t>(rope_table(config, w.head_dim, shape.capacity).frequencies.size());
     ropes.push_back({static_cast<int>(pairs), array({shape.capacity, pairs, kFloat}),
-                     array({shape.capacity, pairs, kFloat})});
+                     array({shape.capacity, pairs, kFloat}),
+                     array({config.query_beta != 0 ? shape.capacity : 0, kFloat})});
   }
-  // In the order of Rows. Those of `gate` also take rows of the stream whose logits are wanted.
-  const int64_t branch = needs_branch(c) ? c.hidden : 0;
-  const int64_t gate = std::max(w.mlp, c.hidden);
-  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv, w.query, gate, w.mlp, c.vocab};
+  std::array<int64_t, kRowKinds> widths = row_widths(c);
+  if (!needs_branch(c)) widths[static_cast<size_t>(Rows::branch)] = 0;
+  // It also takes rows of the stream whose logits are wanted.
+  int64_t& gate = widths[static_cast<size_t>(Rows::gate)];
+  gate = std::max(gate, c.hidden);
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows[i] = array({logits ? logit_rows : max_rows, widths[i], kFloat});

@@ -36,6 +36,8 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
     to.scales = embedding.arrays[next++].as();
     if (code.has_offset) to.offsets = embedding.arrays[next++].as();
     if (code.sub_group != 0) to.sub_scales = embedding.arrays[next++].as();
+    if (embedding.format->kind == CodeKind::trellis && !embedding.format->trellis.block_scales)
+      to.col_scales = embedding.arrays[next++].as();
     if (embedding.format->kind == CodeKind::product) to.codebook = embedding.arrays[next++].as();
   }
   return table;
@@ -96,8 +98,9 @@ void CudaExecutor::upload_rope(size_t index, cuda::Uploader& uploader) {
   const ModelConfig& c = model_.config;
   const int64_t positions = pages_.shape().capacity;
   const RopeTable table = rope_table(c.ropes[index], widest(c).head_dim, positions);
-  std::vector<float> cosines, sines;
+  std::vector<float> cosines, sines, queries;
   for (int64_t position = 0; position < positions; ++position) {
+    if (c.ropes[index].query_beta != 0) queries.push_back(query_scale(c.ropes[index], position));
     for (const float frequency : table.frequencies) {  // angles in float32, as on the CPU
       const float angle = static_cast<float>(position) * frequency;
       cosines.push_back(std::cos(angle) * table.magnitude);
@@ -106,6 +109,7 @@ void CudaExecutor::upload_rope(size_t index, cuda::Uploader& uploader) {
   }
   upload(cosines, memory_->ropes[index].cos, uploader);
   upload(sines, memory_->ropes[index].sin, uploader);
+  upload(queries, memory_->ropes[index].query, uploader);
 }
 
 }  // namespace walsh

@@ -67,6 +67,7 @@ class CudaPlacement : public Placement {
       keep(stored.pass[pass].scales);
       if (code.has_offset) keep(stored.pass[pass].offsets);
       if (code.sub_group != 0) keep(stored.pass[pass].sub_scales);
+      if (!stored.pass[pass].col_scales.empty()) keep(stored.pass[pass].col_scales);
       if (stored.format->kind == CodeKind::product) {
         const int8_t* codebook = product_codebook(stored);
         check_codebook(stored.format->product, codebook);

@@ -29,4 +29,9 @@ void trellis_forward_avx2(const TrellisTable& table, const float* x, int steps, 
   forward<Lanes8>(table, x, steps, best);
 }
 
+void trellis_forward_tiles_avx2(const TrellisTable& table, const float* const* x, int steps,
+                                float* const* best) {
+  forward_tiles<Lanes8>(table, x, steps, best);
+}
+
 }  // namespace walsh::detail

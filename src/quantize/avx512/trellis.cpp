@@ -34,4 +34,9 @@ void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps
   forward<Lanes16>(table, x, steps, best);
 }
 
+void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
+                                  float* const* best) {
+  forward_tiles<Lanes16>(table, x, steps, best);
+}
+
 }  // namespace walsh::detail

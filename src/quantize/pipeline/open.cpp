@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "arch/plan.h"
+#include "import/gguf_checkpoint.h"
 #include "quantize/file/walsh_file.h"
 #include "quantize/source/checkpoint_source.h"
 #include "walsh/error.h"
@@ -13,13 +14,13 @@ namespace walsh {
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool) {
   std::error_code unreadable;  // then opening it says why
-  if (std::filesystem::is_regular_file(path, unreadable)) {
+  if (std::filesystem::is_regular_file(path, unreadable) && !is_foreign_gguf(path)) {
     throw Error(ErrorCode::usage, path,
-                "a file, expected a Hugging Face checkpoint folder: walsh quantizes from the "
-                "original weights only");
+                "a file, expected a Hugging Face checkpoint folder or a GGUF file of llama.cpp: "
+                "walsh quantizes from the original weights only");
   }
   Checkpoint checkpoint = open_checkpoint(path);
-  ModelPlan plan = read_plan(checkpoint.config_json(), path + "/config.json");
+  ModelPlan plan = read_plan(checkpoint.config_json(), checkpoint.config_place());
   return std::make_unique<Compressor>(std::move(checkpoint), std::move(plan), recipe, pool);
 }
 
@@ -31,8 +32,8 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
     return compressor;
   }
   std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable)) {
-    return std::make_unique<CheckpointSource>(CheckpointSource::open(path));
+  if (std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path)) {
+    return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));
   }
   return WalshFile::open(path);
 }

@@ -22,4 +22,10 @@ void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, f
   }
 }
 
+void trellis_forward_tiles_ref(const TrellisTable& table, const float* const* x, int steps,
+                               float* const* best) {
+  for (int i = 0; i < TrellisTable::kTilesAtOnce; ++i)
+    trellis_forward_ref(table, x[i], steps, best[i]);
+}
+
 }  // namespace walsh::detail

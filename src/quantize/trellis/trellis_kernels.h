@@ -19,6 +19,7 @@ namespace walsh::detail {
 // the forward pass read them, and in that of the way back.
 struct TrellisTable {
   static constexpr int kBlock = 16;  // classes
+  static constexpr int kTilesAtOnce = 4;
 
   int step_bits = 0, state_bits = 0, values = 0;
   AlignedArray<float> levels;    // [values][2^state_bits]
@@ -40,7 +41,19 @@ void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, f
 void trellis_forward_avx2(const TrellisTable& table, const float* x, int steps, float* best);
 void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps, float* best);
 
-// The one for current_isa().
+// The same of kTilesAtOnce tiles, x and best by tile: the bits of each are those of one alone.
+using TrellisForwardTiles = void (*)(const TrellisTable& table, const float* const* x, int steps,
+                                     float* const* best);
+
+void trellis_forward_tiles_ref(const TrellisTable& table, const float* const* x, int steps,
+                               float* const* best);
+void trellis_forward_tiles_avx2(const TrellisTable& table, const float* const* x, int steps,
+                                float* const* best);
+void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
+                                  float* const* best);
+
+// Those for current_isa().
 TrellisForward trellis_forward();
+TrellisForwardTiles trellis_forward_tiles();
 
 }  // namespace walsh::detail

@@ -10,7 +10,7 @@ namespace walsh::detail {
 namespace {
 
 constexpr float kForbidden = 1e30f;
-constexpr int kMostFan = 128;  // states of a class
+constexpr int kMostFan = 256;  // states of a class
 
 // The first of the least of `count` costs, a multiple of 4; any of them if they are NaN. Two passes
 // without a branch that depends on the data take a fraction of the time of one with it.
@@ -34,6 +34,17 @@ TrellisForward trellis_forward() {
       return trellis_forward_avx2;
     default:
       return trellis_forward_avx512;
+  }
+}
+
+TrellisForwardTiles trellis_forward_tiles() {
+  switch (current_isa()) {
+    case Isa::ref:
+      return trellis_forward_tiles_ref;
+    case Isa::avx2:
+      return trellis_forward_tiles_avx2;
+    default:
+      return trellis_forward_tiles_avx512;
   }
 }
 
@@ -71,44 +82,79 @@ void TrellisTable::set_order() {
 
 TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
     : table_(table),
-      forward_(trellis_forward()),
       steps_(kTileWeights / table.values),
       seam_weights_(seam_weights),
-      best_(static_cast<size_t>(steps_ + 1) * static_cast<size_t>(table.classes())) {}
+      best_(static_cast<size_t>(kAtOnce * (steps_ + 1)) * static_cast<size_t>(table.classes())) {}
 
 void TileSearch::encode(const float* x, uint16_t* states) {
   check_stop();
-  const int seam = seam_class(x);
-  std::fill_n(best_.data(), table_.classes(), kForbidden);
-  best_.data()[seam] = 0;
-  forward_(table_, x, steps_, best_.data());
-  trace(x, steps_, seam, states);
+  encode_together(x, 1, states);
+}
+
+void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
+  while (tiles > 0) {
+    check_stop();
+    const int now = tiles >= kAtOnce ? kAtOnce : 1;
+    encode_together(x, now, states);
+    x += now * kTileWeights;
+    states += now * kTileWeights;
+    tiles -= now;
+  }
+}
+
+// One tile or kAtOnce.
+void TileSearch::forward(const float* const* x, int tiles, int steps) {
+  float* to[kAtOnce];
+  for (int i = 0; i < tiles; ++i)
+    to[i] = best(i);
+  if (tiles == 1) return trellis_forward()(table_, x[0], steps, to[0]);
+  trellis_forward_tiles()(table_, x, steps, to);
+}
+
+// First the free path over the weights around each seam, which says the class of the last state.
+void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
+  const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
+  float windows[kAtOnce][kTileWeights] = {};
+  const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
+  for (int i = 0; i < tiles; ++i) {
+    tile[i] = x + i * kTileWeights;
+    window[i] = windows[i];
+    std::copy_n(tile[i] + kTileWeights - seam_weights_, seam_weights_, windows[i]);
+    std::copy_n(tile[i], seam_weights_, windows[i] + seam_weights_);
+    std::fill_n(best(i), classes, 0.0f);
+  }
+  forward(window, tiles, around);
+  int seam[kAtOnce] = {};
+  for (int i = 0; i < tiles; ++i) {
+    seam[i] = seam_class(window[i], around, best(i));
+    std::fill_n(best(i), classes, kForbidden);
+    best(i)[seam[i]] = 0;
+  }
+  forward(tile, tiles, steps_);
+  for (int i = 0; i < tiles; ++i)
+    trace(tile[i], steps_, best(i), seam[i], states + i * kTileWeights);
 }
 
 // The class of the last state: that of the best free path over the weights around the seam.
-int TileSearch::seam_class(const float* x) {
-  float window[kTileWeights];
-  std::copy_n(x + kTileWeights - seam_weights_, seam_weights_, window);
-  std::copy_n(x, seam_weights_, window + seam_weights_);
-  const int steps = 2 * seam_weights_ / table_.values;
+int TileSearch::seam_class(const float* window, int steps, const float* best) const {
   const int classes = table_.classes();
-  std::fill_n(best_.data(), classes, 0.0f);
-  forward_(table_, window, steps, best_.data());
-  const float* last = best_.data() + int64_t{steps} * classes;
+  const float* last = best + int64_t{steps} * classes;
   uint16_t states[kTileWeights];
-  trace(window, steps, static_cast<int>(std::min_element(last, last + classes) - last), states);
+  const auto least = std::min_element(last, last + classes) - last;
+  trace(window, steps, best, static_cast<int>(least), states);
   return states[steps / 2 - 1] & (classes - 1);
 }
 
 // The least-cost path whose last state is in `last_class`; of equal costs the lowest state.
-void TileSearch::trace(const float* x, int steps, int last_class, uint16_t* states) const {
+void TileSearch::trace(const float* x, int steps, const float* best, int last_class,
+                       uint16_t* states) const {
   const int classes = table_.classes(), fan = 1 << table_.step_bits;
   float cost[kMostFan] = {};
   for (int t = steps - 1, p = last_class; t >= 0; --t) {
-    const float* best = best_.data() + int64_t{t} * classes;
+    const float* before = best + int64_t{t} * classes;
     const float* level = table_.by_class.data() + int64_t{p} * table_.values * fan;
     for (int first = 0; first < fan; ++first)
-      cost[first] = best[(first * classes + p) >> table_.step_bits];
+      cost[first] = before[(first * classes + p) >> table_.step_bits];
     for (int v = 0; v < table_.values; ++v, level += fan) {
       const float target = x[t * table_.values + v];
       for (int first = 0; first < fan; ++first) {

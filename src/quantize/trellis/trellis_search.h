@@ -23,15 +23,23 @@ class TileSearch {
   // States of the steps of a tile whose levels come near x[kTileWeights], in the order of the
   // sequence. The states form a cycle: each follows from the one before, the first from the last.
   void encode(const float* x, uint16_t* states);
+  // The same of `tiles` tiles, x[tiles][kTileWeights] and states[tiles][kTileWeights]; several
+  // together take less time than one after the other.
+  void encode(const float* x, int tiles, uint16_t* states);
 
  private:
-  void trace(const float* x, int steps, int last_class, uint16_t* states) const;
-  int seam_class(const float* x);
+  static constexpr int kAtOnce = TrellisTable::kTilesAtOnce;
+
+  float* best(int tile) { return best_.data() + tile * best_size(); }
+  int64_t best_size() const { return int64_t{steps_ + 1} * table_.classes(); }
+  void forward(const float* const* x, int tiles, int steps);
+  void encode_together(const float* x, int tiles, uint16_t* states);
+  void trace(const float* x, int steps, const float* best, int last_class, uint16_t* states) const;
+  int seam_class(const float* window, int steps, const float* best) const;
 
   const TrellisTable& table_;
-  TrellisForward forward_;
   int steps_, seam_weights_;
-  AlignedArray<float> best_;  // [steps + 1][classes]
+  AlignedArray<float> best_;  // [kAtOnce][steps + 1][classes]
 };
 
 }  // namespace walsh::detail

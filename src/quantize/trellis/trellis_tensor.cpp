@@ -17,6 +17,7 @@ namespace {
 constexpr float kLargestHalf = 65504;
 // Beyond every level; a larger target would only overflow the costs.
 constexpr float kLargestTarget = 64;
+constexpr int kTiles = TrellisTable::kTilesAtOnce;  // that are searched together
 
 // Sets the codes of one row of tiles and the scales of its rows.
 class TileRowEncoder {
@@ -43,9 +44,10 @@ class TileRowEncoder {
     block_qq_.assign(block_xq_.size(), 0.0);
     std::byte* tile =
         storage_.arrays[0].data() + row / kTileRows * (padded_ / kTileCols) * tile_bytes(code_);
-    for (int64_t col = 0; col < padded_; col += kTileCols, tile += tile_bytes(code_)) {
-      const int64_t block = column_block(col, padded_);
-      encode_tile(x + col, block, tile);
+    for (int64_t col = 0; col < padded_; col += kTiles * kTileCols) {
+      const auto tiles = static_cast<int>(std::min<int64_t>(kTiles, (padded_ - col) / kTileCols));
+      encode_tiles(x, col, tiles, tile);
+      tile += tiles * tile_bytes(code_);
     }
     store_scales(row);
   }
@@ -70,8 +72,22 @@ class TileRowEncoder {
     }
   }
 
-  void encode_tile(const float* x, int64_t block, std::byte* tile) {
-    float targets[kTileWeights];
+  // `tiles` tiles of columns from `col` on.
+  void encode_tiles(const float* x, int64_t col, int tiles, std::byte* out) {
+    float targets[kTiles * kTileWeights] = {};
+    uint16_t states[kTiles * kTileWeights];
+    for (int i = 0; i < tiles; ++i)
+      set_targets(x + col + i * kTileCols, column_block(col + i * kTileCols, padded_),
+                  targets + i * kTileWeights);
+    search_.encode(targets, tiles, states);
+    for (int i = 0; i < tiles; ++i) {
+      const uint16_t* of_tile = states + i * kTileWeights;
+      pack_tile(code_, of_tile, out + i * tile_bytes(code_));
+      add_products(x + col + i * kTileCols, column_block(col + i * kTileCols, padded_), of_tile);
+    }
+  }
+
+  void set_targets(const float* x, int64_t block, float* targets) {
     for (int r = 0; r < kTileRows; ++r) {
       const float scale = code_.prescale * start(r, block);
       const float inverse = scale > 0 && std::isnormal(1 / scale) ? 1 / scale : 0.0f;
@@ -80,10 +96,6 @@ class TileRowEncoder {
             std::clamp(x[r * padded_ + c] * inverse, -kLargestTarget, kLargestTarget);
       }
     }
-    uint16_t states[kTileWeights];
-    search_.encode(targets, states);
-    pack_tile(code_, states, tile);
-    add_products(x, block, states);
   }
 
   // Sums for the least-squares scales of the rows.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "formats/codec.h"
 #include "formats/format.h"
 #include "walsh/error.h"
 
@@ -75,6 +76,12 @@ TEST(MatrixCode, HasTheLevelsOfEveryScalarFormat) {
   for (const Format& format : all_formats()) {
     for (int pass = 0; pass < format.passes; ++pass) {
       if (format.kind == CodeKind::product) continue;
+      if (format.kind == CodeKind::trellis && codec_of(format).on_gpu(format)) {
+        const MatrixCode m = matrix_code(format, pass);
+        EXPECT_EQ(code_words(m.decoder), 2 * format.trellis.step_bits) << format.name;
+        EXPECT_EQ(m.levels.words[0], format.trellis.multiplier) << format.name;
+        continue;
+      }
       if (format.kind == CodeKind::trellis) {
         EXPECT_THROW(matrix_code(format, pass), Error) << format.name;
         continue;

@@ -53,7 +53,7 @@ struct RandomTensor {
           array = random_halves(halves, random, 0.01, 0.1);
         } else if (name == "offsets") {
           array = random_halves(halves, random, -0.01, 0.01);
-        } else if (name == "sub_scales") {
+        } else if (name == "sub_scales" || name == "col_scales") {
           array = random_halves(halves, random, 0.5, 1.5);
         } else {
           const auto entries = std::as_bytes(std::span(format.product.codebook, bytes));

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "cuda_buffers.h"
+#include "formats/codec.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -22,12 +23,12 @@ using walsh::test::random_halves;
 
 // Whether every GPU product knows the format.
 inline bool scalar_code(const Format& format) {
-  return format.passes > 0 && format.code[0].bits > 0;
+  return format.kind == CodeKind::scalar;
 }
 
-// The same with product codes, which have no tiles of int8 (int8_gemm).
+// The same with product and trellis codes, which have no tiles of int8 (int8_gemm).
 inline bool gpu_code(const Format& format) {
-  return format.passes > 0 && format.kind != CodeKind::trellis;
+  return format.passes > 0 && codec_of(format).on_gpu(format);
 }
 
 // A tensor with random codes and scales, its memory, and its passes on the device.
@@ -57,7 +58,7 @@ struct RandomWeights {
           array = random_halves(halves, random, 0.01 * size, 0.1 * size);
         } else if (name == "offsets") {
           array = random_halves(halves, random, -0.01, 0.01);
-        } else if (name == "sub_scales") {
+        } else if (name == "sub_scales" || name == "col_scales") {
           array = random_halves(halves, random, 0.5, 1.5);
         } else {
           const auto entries = std::as_bytes(std::span(format.product.codebook, bytes));

@@ -36,7 +36,7 @@ class GpuRows : public testing::Test {
 };
 
 // Queries, keys and values of m rows of two sequences, whose pages are scattered. Without positions
-// if `rotated` is 0.
+// if `rotated` is 0; with norms queries have factors as well.
 void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms) {
   SCOPED_TRACE(testing::Message() << "head_dim " << dim << " rotated " << rotated << " heads "
                                   << heads << "/" << kv_heads << (norms ? " norms" : ""));
@@ -54,6 +54,7 @@ void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool 
   const auto v = normal_values(m * ldv, random), cos = normal_values(kPositions * pairs, random);
   const auto sin = normal_values(kPositions * pairs, random);
   const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
+  const auto factors = normal_values(kPositions, random);
 
   KvPool pool(kv_heads, dim, static_cast<int64_t>(table.size()));
   const std::vector<uint16_t> empty(pool.keys.bytes() / 2, 0xffff);
@@ -63,6 +64,7 @@ void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool 
   const Buffer dq = to_device(q), dk = to_device(k), dv = to_device(v);
   const Buffer dcos = to_device(cos), dsin = to_device(sin);
   const Buffer dq_norm = to_device(q_norm), dk_norm = to_device(k_norm);
+  const Buffer dfactors = to_device(factors);
   RopeCall call;
   call.q = dq.as<float>();
   call.ldq = ldq;
@@ -74,6 +76,7 @@ void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool 
   call.heads = heads;
   call.q_norm = norms ? dq_norm.as<float>() : nullptr;
   call.k_norm = norms ? dk_norm.as<float>() : nullptr;
+  call.q_scale = norms ? dfactors.as<float>() : nullptr;
   call.eps = 1e-6f;
   call.cos = rotated > 0 ? dcos.as<float>() : nullptr;
   call.sin = rotated > 0 ? dsin.as<float>() : nullptr;
@@ -93,6 +96,8 @@ void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool 
                sin.data() + position * pairs);
     };
     turn(q.data() + t * ldq, heads, q_norm);
+    for (int i = 0; norms && i < heads * dim; ++i)
+      q[static_cast<size_t>(t * ldq + i)] *= factors[static_cast<size_t>(position)];
     turn(k.data() + t * ldk, kv_heads, k_norm);
     const int64_t page = table[static_cast<size_t>(
         sequences[static_cast<size_t>(t)] * kPerSequence + position / kPageTokens)];
@@ -190,6 +195,23 @@ TEST_F(GpuRows, AddsBranchesWithTheBitsOfTheCpu) {
       expect_branch(1, width, normed, 1, 1);
       expect_branch(3, width, normed, 0.22f, 1e-4);
       expect_branch(130, width, normed, 0.22f, normed ? 1e30 : 10);  // squares beyond float32
+    }
+  }
+}
+
+TEST_F(GpuRows, NormsWholeRowsWithTheBitsOfTheCpu) {
+  for (const int64_t width : {32, 513, 2048, 5120}) {
+    for (const int64_t m : {1, 70}) {
+      Random random(static_cast<uint64_t>(width + m));
+      auto x = normal_values(m * width, random);
+      const auto gain = normal_values(width, random);
+      const Buffer dx = to_device(x), dgain = to_device(gain);
+      norm_rows(dx.as<float>(), m, width, dgain.as<float>(), 1e-5f, nullptr);
+      synchronize(nullptr);
+      for (int64_t t = 0; t < m; ++t)
+        ops(Isa::ref).rms_norm(x.data() + t * width, gain.data(), width, 1e-5f,
+                               x.data() + t * width);
+      EXPECT_EQ(to_host<float>(dx), x) << m << " x " << width;
     }
   }
 }
@@ -299,6 +321,7 @@ TEST_F(GpuRows, EmbedDecodesEveryFormatWithTheBitsOfTheCpu) {
                               keep(stored.offsets),
                               keep(stored.sub_scales),
                               nullptr,
+                              keep(stored.col_scales),
                               rotation};
           if (format.kind == CodeKind::product) {
             table.pass[pass].codebook =

@@ -4,6 +4,7 @@
 
 #include "gpu_models.h"
 #include "model/golden.h"
+#include "model/support.h"
 
 namespace walsh {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 // Attention rounds queries and the weights of the softmax to fp16.
 constexpr double kHalfPrecision = 2e-3;
 
-class GpuGolden : public test::GpuTest, public testing::WithParamInterface<const char*> {};
+class GpuGolden : public test::GpuTest, public testing::WithParamInterface<std::string> {};
 
 TEST_P(GpuGolden, LogitsAndGreedyTextEqualTransformers) {
   const std::string folder = test::model_folder(GetParam());
@@ -38,18 +39,22 @@ TEST_P(GpuGolden, PromptsAreCloseToTransformers) {
   test::expect_logits(golden, test::all_logits(session, golden.tokens), kTypeOfTheWeights);
 }
 
-std::string name_of(const testing::TestParamInfo<const char*>& info) {
+std::string name_of(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuGolden,
-                         testing::Values("qwen2-tiny", "qwen2-window-tiny", "mistral-tiny",
-                                         "llama31-tiny", "llama2-bias-tiny", "qwen3-tiny",
-                                         "gemma2-tiny", "gemma2-wide-tiny", "gemma2-plain-tiny",
-                                         "phi3-tiny", "phi3-partial-tiny", "phi3-long-tiny"),
-                         name_of);
+// Those whose kinds of layers exist on a GPU.
+std::vector<std::string> models() {
+  std::vector<std::string> names = test::tiny_models();
+  std::erase_if(names, [](const std::string& name) {
+    return !why_not(test::read_config(test::tiny_model(name)), Device{true, 0}).empty();
+  });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(models()), name_of);
 
 }  // namespace
 }  // namespace walsh

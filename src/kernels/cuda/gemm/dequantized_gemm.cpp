@@ -24,7 +24,7 @@ bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
 }  // namespace
 
 int64_t rows_from(const Format& format) {
-  if (format.kind == CodeKind::product) return kMaxVectors + 1;  // there are no tiles of them
+  if (format.kind != CodeKind::scalar) return kMaxVectors + 1;  // there are no tiles of them
   const ScalarCode& code = format.code[0];
   if (code.bits == 8) return kMaxVectors + 1;
   const bool fine = code.group == 32 || code.sub_group != 0;

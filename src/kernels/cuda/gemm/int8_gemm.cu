@@ -62,9 +62,13 @@ TileInput tile_input(const Matmul& product, int pass, int64_t m) {
 
 template <typename Decoder>
 TileLauncher tile_launch(bool fine) {
-  return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
+  if constexpr (kIsTrellis<Decoder>) {
+    return nullptr;
+  } else {
+    return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
+  }
 }
-// Product codes have none.
+// Product and trellis codes have none.
 template <>
 TileLauncher tile_launch<ProductDecoder>(bool) {
   return nullptr;

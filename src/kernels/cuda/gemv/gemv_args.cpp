@@ -25,6 +25,9 @@ void describe_products(std::span<const PassMatmul> group, GemvArgs& args) {
     set.codes = p.matrix->codes.as<uint4>();
     set.scales = p.matrix->scales.as<std::byte>();
     set.offsets = p.matrix->offsets.as<std::byte>();
+    set.row_factors = p.matrix->row_factors.as<std::byte>();
+    // Rows of trellis codes are multiplied with the unit in the end, as on the CPU.
+    if (is_trellis(p.matrix->code.decoder)) set.row_unit = p.matrix->code.unit;
     set.bias = p.pass == 0 ? p.product->bias : nullptr;
     set.y = p.product->y;
     set.ldy = p.product->ldy;
@@ -65,7 +68,7 @@ void describe_matrix(const Matrix& m, GemvArgs& args) {
   if (!per_row && m.group != 32 && m.group != 128 && m.group != 256)
     refuse_matmul(fmt::format("groups of {} columns", m.group));
   args.k_tiles = static_cast<int>(m.cols / kKTileColumns);
-  args.unit = m.code.unit;
+  args.unit = is_trellis(m.code.decoder) ? 1.0f : m.code.unit;
   args.table = m.code.levels;
   args.codebook = m.table.as();
   args.scale_shift = per_row ? 3 : group_shift(m.group);

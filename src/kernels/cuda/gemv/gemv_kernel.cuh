@@ -81,7 +81,7 @@ struct GemvBlock {
     const TileSet& set = set_of(args, fetch_tile);
     const int64_t tile = fetch_tile - set.first_tile;
     const int64_t k_tile = slice * args.slice_k_tiles + first_k_tile;
-    fetch_codes = set.codes + (tile * args.k_tiles + k_tile) * (KTile::kVectors * 32) + lane;
+    fetch_codes = set.codes + (tile * args.k_tiles + k_tile) * (KTile::kStride) + lane;
     fetch_side = side.begin(args, set, tile, k_tile, lane);
   }
 
@@ -91,7 +91,7 @@ struct GemvBlock {
       KTile::copy_k_tile(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
                          fetch_side);
       fetch_side += side.step;
-      fetch_codes += KTile::kVectors * 32;
+      fetch_codes += KTile::kStride;
       if (--fetch_left == 0) next_piece();
     }
     copy_commit();

@@ -21,6 +21,8 @@ struct TileSet {  // one product
   const uint4* codes = nullptr;
   const std::byte* scales = nullptr;
   const std::byte* offsets = nullptr;
+  const std::byte* row_factors = nullptr;  // fp16 [tile][g][2], or null: 1
+  float row_unit = 1;                      // what rows are multiplied with beside them
   const float* bias = nullptr;
   float* y = nullptr;
   float* exchange = nullptr;  // of a step: y for other blocks

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.h"
-#include "kernels/cuda/weights/code_decoder.cuh"
+#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda {
 
@@ -61,7 +61,9 @@ struct KTilePlaces {
 template <typename Decoder, int Flush, int Tiles8,
           typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
 struct KTileDot {
-  static constexpr int kVectors = Decoder::kVectors;  // 16-byte vectors of a lane and k-tile
+  static constexpr int kVectors = Decoder::kVectors;   // 16-byte vectors of a lane and k-tile
+  static constexpr int kWhole = Decoder::kWords / 4;   // of them those that all lanes have
+  static constexpr int kStride = Decoder::kWords * 8;  // vectors from k-tile to k-tile
   static constexpr int kScales = Stage::kScales;
   static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
@@ -104,8 +106,10 @@ struct KTileDot {
                                                      bool has_side, uint32_t side_place,
                                                      const std::byte* side) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v)
+    for (int v = 0; v < kWhole; ++v)
       copy_async(codes_place + v * 512, codes + v * 32);
+    if (kWhole < kVectors && threadIdx.x % 32 < 16)
+      copy_async(codes_place + kWhole * 512, codes + kWhole * 32);
     if (has_side) copy_async(side_place, side);
   }
 
@@ -196,9 +200,13 @@ struct KTileDot {
                                                   float (&y)[kNTiles][4], const Refill& refill) {
     uint32_t words[kVectors * 4], scales[kScaleWords];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kWhole; ++v) {
       const uint4 w = shared_words(codes + v * 512);
       words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
+    }
+    if constexpr (kWhole < kVectors) {  // eight bytes of every lane
+      const float2 w = shared_float2(codes + kWhole * 512 - threadIdx.x % 32 * 8);
+      words[4 * kWhole] = __float_as_uint(w.x), words[4 * kWhole + 1] = __float_as_uint(w.y);
     }
 #pragma unroll
     for (int s = 0; s < kScaleWords; ++s)
@@ -207,6 +215,20 @@ struct KTileDot {
     uint32_t offset = 0;
     if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
     refill();
+    if constexpr (kIsTrellis<Decoder>) {
+      multiply_trellis(args, words, scales, table.words[0], x, p, y);
+    } else {
+      multiply_codes(args, table, words, scales, offset, x, p, y);
+    }
+  }
+
+ private:
+  template <typename Args>
+  static __device__ __forceinline__ void multiply_codes(const Args& args, const LevelTable& table,
+                                                        const uint32_t (&words)[kVectors * 4],
+                                                        const uint32_t (&scales)[kScaleWords],
+                                                        uint32_t offset, uint32_t x,
+                                                        const Places& p, float (&y)[kNTiles][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
       const uint32_t* upper = words + chunk * 2 * kVectors;
@@ -251,6 +273,130 @@ struct KTileDot {
     }
   }
 
+  // The inputs of a block of 32 columns: of each quad x0 x1 x0 x1 and x2 x3 x2 x3.
+  static __device__ __forceinline__ void double_pairs(uint32_t low, uint32_t high,
+                                                      uint32_t (&out)[4]) {
+    out[0] = permute(low, 0, 0x1010u), out[1] = permute(low, 0, 0x3232u);
+    out[2] = permute(high, 0, 0x1010u), out[3] = permute(high, 0, 0x3232u);
+  }
+
+  // Sums of the bytes of products. With more vectors than tensor cores have time for twice, the
+  // upper bits are masked.
+  struct ByteSums {
+    static constexpr bool kMasked = kNTiles > 1;
+    // One vector has registers for sums of the quads apart, which do not wait for each other.
+    static constexpr int kChains = Tiles8 == 0 ? 2 : 1;
+    int as_unsigned[kChains][kNTiles][4] = {}, as_signed[kChains][kMasked ? 1 : kNTiles][4] = {};
+
+    __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+      const int c = quad % kChains;
+      mma_bytes(as_unsigned[c][n], a, b0, b1);
+      if constexpr (!kMasked) mma_int8(as_signed[c][n], a, b0, b1, as_signed[c][n]);
+    }
+    // The sum of levels + Decoder::kZero.
+    __device__ __forceinline__ int of(int n, int i) const {
+      int sum = 0;
+#pragma unroll
+      for (int c = 0; c < kChains; ++c)
+        sum += kMasked ? as_unsigned[c][n][i]
+                       : as_unsigned[c][n][i] + as_signed[c][kMasked ? 0 : n][i];
+      return kMasked ? sum : sum >> 1;
+    }
+  };
+
+  // The sum of a group of inputs from its product with their scale.
+  static __device__ __forceinline__ int input_sum(float scale, float product) {
+    return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
+  }
+
+  // The same k-tile of trellis codes, whose levels a group of inputs' sum is taken from.
+  template <typename Args>
+  static __device__ __forceinline__ void multiply_trellis(const Args& args,
+                                                          const uint32_t (&words)[kVectors * 4],
+                                                          const uint32_t (&scales)[kScaleWords],
+                                                          uint32_t multiplier, uint32_t x,
+                                                          const Places& p, float (&y)[kNTiles][4]) {
+    const typename Decoder::Before before(words, static_cast<int>(threadIdx.x % 32));
+#pragma unroll
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
+      ByteSums sums;
+      int zeros[kNTiles][4] = {};  // Flush == 32: Decoder::kZero times the inputs
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t b[kNTiles][4];
+#pragma unroll
+        for (int n = 0; n < kNTiles; ++n) {
+          const uint32_t b_place = Tiles8 == 0 ? p.b[n] + half * 16 : p.b[n] ^ (half * 16);
+          const uint4 w = shared_words(place + b_place);
+          b[n][0] = w.x, b[n][1] = w.y, b[n][2] = w.z, b[n][3] = w.w;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int block = chunk * 4 + half * 2 + j;
+          uint32_t s[Decoder::kSteps];
+          Decoder::products(Decoder::window(words, before, block), multiplier, s);
+          if constexpr (ByteSums::kMasked) {
+#pragma unroll
+            for (int i = 0; i < Decoder::kSteps; ++i)
+              s[i] &= 0x7f7f7f7fu;
+          }
+          const uint32_t first[4] = {s[0], s[2], s[1], s[3]}, second[4] = {s[4], s[6], s[5], s[7]};
+#pragma unroll
+          for (int n = 0; n < kNTiles; ++n) {
+            uint32_t twice[4];
+            double_pairs(b[n][2 * j], b[n][2 * j + 1], twice);
+            sums.add(0, n, first, twice[0], twice[1]);
+            sums.add(1, n, second, twice[2], twice[3]);
+          }
+          if constexpr (Flush == 32) {
+            const uint32_t kZeros = 0x01010101u * Decoder::kZero;
+            const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
+#pragma unroll
+            for (int n = 0; n < kNTiles; ++n)
+              mma_int8(zeros[n], a, b[n][2 * j], b[n][2 * j + 1], zeros[n]);
+            flush_trellis(args, scales[block], x + p.scales, block, sums, zeros, y);
+            sums = {};
+#pragma unroll
+            for (int n = 0; n < kNTiles; ++n)
+              zeros[n][0] = zeros[n][1] = zeros[n][2] = zeros[n][3] = 0;
+          }
+        }
+      }
+      if constexpr (Flush == 128)
+        flush_trellis(args, scales[chunk], x + p.scales, chunk * 4, sums, zeros, y);
+    }
+  }
+
+  template <typename Args>
+  static __device__ __forceinline__ void flush_trellis(const Args& args, uint32_t scale_word,
+                                                       uint32_t x_scales, int block,
+                                                       const ByteSums& sums,
+                                                       int (&zeros)[kNTiles][4],
+                                                       float (&y)[kNTiles][4]) {
+    int sum[kNTiles][4];
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      if constexpr (Flush == 128) {
+        const uint32_t place = x_scales + block / 4 * kScaleColumns * 8;
+        if constexpr (Tiles8 == 0) {
+          const float2 v = shared_float2(place);
+          zeros[n][0] = zeros[n][2] = Decoder::kZero * input_sum(v.x, v.y);
+        } else {
+          const float4 v = shared_float4(place + n * 64);
+          zeros[n][0] = zeros[n][2] = Decoder::kZero * input_sum(v.x, v.y);
+          zeros[n][1] = zeros[n][3] = Decoder::kZero * input_sum(v.z, v.w);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        sum[n][i] = sums.of(n, i) - zeros[n][i];
+    }
+    flush(args, scale_word, 0, x_scales, block, sum, y);
+  }
+
+ public:
   // The sums of a piece, the k-tiles of one tile that one warp has: [piece][token][row].
   static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
                                                     const float (&y)[kNTiles][4]) {
@@ -278,6 +424,12 @@ struct KTileDot {
         }
       }
     }
+  }
+
+  static __device__ __forceinline__ float row_factor_of(const TileSet& set, int64_t row) {
+    const auto* factors = reinterpret_cast<const __half*>(set.row_factors);
+    const int in_tile = static_cast<int>(row % kTileRows);
+    return __half2float(factors[row - in_tile + in_tile % 8 * 2 + in_tile / 8]);
   }
 
   // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
@@ -311,7 +463,8 @@ struct KTileDot {
       const bool has_bias = inside && !add_before && set.bias;
       float* y = set.y + token * set.ldy + out_row;
       const auto tell = publish(set, out_row);
-      float before = 0, bias = 0;
+      float before = 0, bias = 0, row_factor = set.row_unit;
+      if (inside && set.row_factors) row_factor *= row_factor_of(set, out_row);
       if (add) before = *y;
       if (has_bias) bias = set.bias[out_row];
       if (waiting) {
@@ -324,6 +477,7 @@ struct KTileDot {
 #pragma unroll 4
       for (int w = 1; w <= last - first; ++w)
         sum += in[w * kSumTokens * kTileRows];
+      sum *= row_factor;
       sum *= times;
       if (has_bias) sum += bias;
       if (add) sum = before + sum;

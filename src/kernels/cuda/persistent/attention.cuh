@@ -161,7 +161,7 @@ class AttendPhase {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
-  // All values of a head are rotated.
+  // All values of a head are rotated, or none.
   static __device__ __forceinline__ HeadPairs head_pairs() {
     return {Dim / 2, Dim / 2};
   }
@@ -194,9 +194,10 @@ class AttendPhase {
   __device__ __forceinline__ void prepare_heads() const {
     constexpr int half = Dim / 2;
     const HeadPairs pairs = head_pairs();
+    const bool turned = a_.cos != nullptr;
     const auto load_turn = [&] {
       const int64_t row = int64_t{position_} * half;
-      return load_angles(a_.cos + row, a_.sin + row, half, lane_);
+      return turned ? load_angles(a_.cos + row, a_.sin + row, half, lane_) : Pairs{};
     };
     const auto halves_of = [](float x) { return __float2half_rn(x); };
     if (warp_ < kTileHeads) {
@@ -206,7 +207,8 @@ class AttendPhase {
         const Pairs turn = load_turn();
         v = read_pairs(a_.q, first_head_ + warp_, bits_.q);
         if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, pairs, lane_);
-        rotate(v, turn, half, lane_);
+        if (turned) rotate(v, turn, half, lane_);
+        if (a_.q_scale) multiply(v, a_.q_scale[position_]);
       }
       store_pairs(v, to, pairs, lane_, halves_of);
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
@@ -216,7 +218,7 @@ class AttendPhase {
       Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
       if (key) {
         if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
-        rotate(v, turn, half, lane_);
+        if (turned) rotate(v, turn, half, lane_);
       }
       store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, halves_of);
       if (!stores_) return;

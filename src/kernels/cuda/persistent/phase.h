@@ -30,8 +30,9 @@ struct AttentionPhase {
   const float* v = nullptr;
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
-  const float* cos = nullptr;  // [positions][head_dim / 2]
+  const float* cos = nullptr;  // [positions][head_dim / 2], or null: nothing is rotated
   const float* sin = nullptr;
+  const float* q_scale = nullptr;  // [positions] or null
   float* out = nullptr;
   float* exchange = nullptr;  // `out` for other blocks
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
@@ -52,7 +53,7 @@ struct alignas(16) PhaseCode {
   float unit = 1;
   DecoderKind decoder = DecoderKind::scalar2;
   uint8_t flush = 128;        // as GemvKind
-  uint8_t vectors = 0;        // of codes of a lane and k-tile
+  uint8_t words = 0;          // of codes of a lane and k-tile
   uint8_t scale_vectors = 0;  // as GemvArgs
   uint8_t scale_shift = 0;
   uint8_t offset_vectors = 0;
@@ -148,10 +149,11 @@ __device__ __forceinline__ int last_first() {
 
 using PersistentKernel = void (*)(ProgramArgs);
 // One file per decoder, and one for several: of 2, 3 and 4 bits with scales that hold for 128
-// columns at least, or of all (`wide`).
+// columns at least, of these and trellis codes, or of all scalar ones (`wide`).
 template <typename Decoder>
 PersistentKernel persistent_kernel(int flush);
-PersistentKernel persistent_kernel_of_several(bool wide);
+PersistentKernel persistent_kernel_of_several(bool wide, bool trellis);
+PersistentKernel persistent_kernel_of_trellises();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

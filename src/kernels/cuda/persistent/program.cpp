@@ -28,7 +28,7 @@ constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the ke
 // What a tile costs: in long phases those of 2, 3 and 4 bits take times like 28, 38 and 48
 // (docs/gpu.md).
 int tile_weight(const PhaseCode& code) {
-  return 10 * code.vectors + 8;
+  return 10 * code.words / 4 + 8;
 }
 
 int64_t aligned(int64_t bytes) {
@@ -167,14 +167,14 @@ bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, Progra
     code.unit = args.unit;
     code.decoder = m.code.decoder;
     code.flush = static_cast<uint8_t>(detail::flush_columns(m, *group[i].input));
-    code.vectors = static_cast<uint8_t>(m.code.vectors());
+    code.words = static_cast<uint8_t>(code_words(m.code.decoder));
     code.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
     code.scale_shift = static_cast<uint8_t>(args.scale_shift);
     code.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
     codes_.kinds.insert({code.decoder, code.flush});
     codes_.apart |= !detail::same_launch(group[0], group[i]);
   }
-  return true;
+  return codes_.known();
 }
 
 bool PersistentProgram::Codes::wide() const {
@@ -183,13 +183,22 @@ bool PersistentProgram::Codes::wide() const {
   });
 }
 
+bool PersistentProgram::Codes::trellis() const {
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [](const auto& kind) { return is_trellis(kind.first); });
+}
+
+bool PersistentProgram::Codes::known() const {
+  return !(trellis() && wide());
+}
+
 ProgramMemory PersistentProgram::Codes::memory() const {
   if (several()) return program_memory_of_several(wide());
   return program_memory(code_vectors(kinds.begin()->first), kinds.begin()->second);
 }
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
-  if (several()) return persistent_kernel_of_several(wide());
+  if (several()) return persistent_kernel_of_several(wide(), trellis());
   const auto& [decoder, flush] = *kinds.begin();
   return with_decoder(decoder, [flush]<typename Decoder>() -> PersistentKernel {
     if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
@@ -239,7 +248,7 @@ bool PersistentProgram::results_of(ProgramPhase& phase, Arrays& arrays) {
   GemvArgs& args = phase.gemv;
   bool uneven = false;
   for (size_t i = 1; i < arrays.out.size(); ++i)
-    uneven |= args.set[i].y != nullptr && phase.code[i].vectors != phase.code[0].vectors;
+    uneven |= args.set[i].y != nullptr && phase.code[i].words != phase.code[0].words;
   for (size_t i = 0; i < arrays.out.size(); ++i) {
     TileSet& set = args.set[i];
     if (set.y == nullptr) continue;
@@ -265,7 +274,8 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   const KvPool& pool = *call.cache;
   if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
   detail::cache_view(call);  // refuses what no kernel reads
-  if (turned_pairs(rope, pool.head_dim) != pool.head_dim / 2 || call.logit_cap != 0) return false;
+  const int turned = turned_pairs(rope, pool.head_dim);
+  if ((turned != 0 && turned != pool.head_dim / 2) || call.logit_cap != 0) return false;
   AttentionPhase a;
   a.keys = pool.keys.as<uint16_t>();
   a.values = pool.values.as<uint16_t>();
@@ -273,6 +283,7 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.k_norm = rope.k_norm;
   a.cos = rope.cos;
   a.sin = rope.sin;
+  a.q_scale = rope.q_scale;
   a.out = call.out;
   a.partials = scratch.partials();
   a.arrived = scratch.arrived();

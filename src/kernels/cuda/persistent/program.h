@@ -45,14 +45,14 @@ class PersistentProgram {
   static bool available();
 
   // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, a residual, a scale per row, a product code, a gate
-  // other than silu, an order in which blocks could overwrite what others read): then a program
-  // cannot be had. Products may have different codes; if all have the same, the kernel has fewer
-  // instructions.
+  // rotation above 256 columns, two planes, a residual, a scale per row, a product code, trellis
+  // codes beside fine scales, a gate other than silu, an order in which blocks could overwrite what
+  // others read): then a program cannot be had. Products may have different codes; if all have the
+  // same, the kernel has fewer instructions.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
   // rope_and_store() and attend_decode() of one row, whose queries stay as they are. False for
-  // heads of other sizes than 64 and 128, those that are not rotated wholly, and a cap of logits.
+  // heads of other sizes than 64 and 128, those of which a part is rotated, and a cap of logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention,
               const AttentionScratch& scratch);
 
@@ -88,6 +88,8 @@ class PersistentProgram {
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
+    bool trellis() const;
+    bool known() const;  // whether there is a kernel
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
   };

@@ -14,7 +14,7 @@ struct StreamPiece {
   uint16_t count;
   uint8_t last;  // of the phase
   uint8_t scale_vectors, offset_vectors;
-  uint8_t code_vectors;  // of a lane and k-tile
+  uint8_t code_words;  // of a lane and k-tile
 };
 
 // The k-tiles of a warp in a phase.
@@ -77,14 +77,14 @@ __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, P
     piece.last = 0;
     if constexpr (Codes::kSeveral) {
       const PhaseCode& code = phase.code[s];
-      piece.codes = set.codes + k_tile * (code.vectors * 32);
+      piece.codes = set.codes + k_tile * (code.words * 8);
       piece.scales = set.scales + k_tile * (code.scale_vectors * 16);
       piece.offsets = set.offsets + k_tile * (code.offset_vectors * 16);
       piece.scale_vectors = code.scale_vectors;
       piece.offset_vectors = code.offset_vectors;
-      piece.code_vectors = code.vectors;
+      piece.code_words = code.words;
     } else {
-      piece.codes = set.codes + k_tile * (Codes::KTile::kVectors * 32);
+      piece.codes = set.codes + k_tile * Codes::KTile::kStride;
       piece.scales = set.scales + k_tile * args.scale_step;
       piece.offsets = set.offsets + k_tile * args.offset_step;
       piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
@@ -144,7 +144,7 @@ class WeightStream {
     left_ = 0;
     codes_ = nullptr;  // so that nothing of these lives on through the other phase
     side_ = nullptr;
-    side_place_ = side_step_ = code_vectors_ = 0;
+    side_place_ = side_step_ = code_words_ = 0;
     if (from.left > 0) begin_piece(phases, from.left);
   }
 
@@ -204,12 +204,13 @@ class WeightStream {
     if constexpr (Codes::kSeveral) {
 #pragma unroll
       for (int v = 0; v < Codes::kVectors; ++v)
-        if (v < 2 || v < code_vectors_) copy_async(slot + v * 512, codes_ + v * 32);
+        if (v < 2 || 4 * v + (lane_ < 16 ? 2 : 4) <= code_words_)
+          copy_async(slot + v * 512, codes_ + v * 32);
       if (side_place_ >= 0) copy_async(slot + side_place_, side_);
-      codes_ += code_vectors_ * 32;
+      codes_ += code_words_ * 8;
     } else {
       KTile::copy_k_tile(slot, codes_, side_place_ >= 0, slot + side_place_, side_);
-      codes_ += KTile::kVectors * 32;
+      codes_ += KTile::kStride;
     }
     copy_commit();
     side_ += side_step_;
@@ -238,10 +239,10 @@ class WeightStream {
     const bool scale = offset_lane < 0;
     left_ = left;
     if constexpr (Codes::kSeveral) {
-      code_vectors_ = piece.code_vectors;
-      codes_ = piece.codes + done * (code_vectors_ * 32) + lane_;
+      code_words_ = piece.code_words;
+      codes_ = piece.codes + done * (code_words_ * 8) + lane_;
     } else {
-      codes_ = piece.codes + done * (KTile::kVectors * 32) + lane_;
+      codes_ = piece.codes + done * (KTile::kStride) + lane_;
     }
     side_step_ = (scale ? piece.scale_vectors : piece.offset_vectors) * 16;
     side_ =
@@ -259,9 +260,9 @@ class WeightStream {
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  int side_place_ = 0;    // from the lane's codes, < 0: this lane has none
-  int side_step_ = 0;     // bytes from k-tile to k-tile
-  int code_vectors_ = 0;  // of several codes: of the piece
+  int side_place_ = 0;  // from the lane's codes, < 0: this lane has none
+  int side_step_ = 0;   // bytes from k-tile to k-tile
+  int code_words_ = 0;  // of several codes: of the piece
 };
 
 }  // namespace walsh::cuda

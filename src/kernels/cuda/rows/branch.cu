@@ -1,4 +1,5 @@
-// What a branch adds to the residual stream, and rows of the stream gathered: one block per row.
+// What a branch adds to the residual stream, norms of whole rows, and rows of the stream gathered:
+// one block per row.
 #include <limits>
 #include <string>
 
@@ -52,6 +53,18 @@ __global__ void __launch_bounds__(kThreads) branch_kernel(const __grid_constant_
 }
 
 __global__ void __launch_bounds__(kThreads)
+    norm_kernel(float* rows, int64_t width, const float* gain, float eps) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  float* x = rows + blockIdx.x * width;
+  const float inverse = inverse_rms(x, width, eps);
+  __syncthreads();  // all threads have read what some of them write
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < width; i += kThreads)
+    x[i] = x[i] * inverse * gain[i];
+}
+
+__global__ void __launch_bounds__(kThreads)
     gather_kernel(const float* x, int64_t width, const int32_t* rows, float* out) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -63,6 +76,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream) {
+  if (m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>(m)), dim3(kThreads)};
+  launch("normed rows", norm_kernel, shape, stream, x, width, gain, eps);
+}
 
 void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
                  Stream stream) {

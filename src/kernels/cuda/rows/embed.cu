@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "formats/codec.h"
 #include "formats/product.h"
+#include "formats/trellis.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows/rows.h"
@@ -27,6 +29,9 @@ struct PassView {
   const __half* sub_scales = nullptr;
   const int8_t* codebook = nullptr;  // of product codes
   int residual = 0;
+  int step_bits = 0;  // of trellis codes
+  uint32_t multiplier = 0;
+  const __half* col_scales = nullptr;  // of trellis codes, null: scales are per row and block
   float unit = 1;
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // columns per scale
@@ -50,6 +55,9 @@ struct EmbedArgs {
   float scale = 1;
 };
 
+// Of two weights each, in a tile.
+constexpr int kPairSteps = kTileWeights / 2;
+
 // The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
 __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   if (w.bits == 8) return row[column];
@@ -72,7 +80,25 @@ __device__ float product_level(const PassView& w, const uint8_t* row, int column
   return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
 }
 
-__device__ float decode(const PassView& w, int64_t row, int column) {
+// The same of trellis codes with bytes of a product (formats/trellis.h).
+__device__ float trellis_value(const PassView& w, int64_t row, int column, int padded) {
+  const int tile_bytes = 16 * w.step_bits;
+  const int64_t tile = row / kTileRows * (padded / kTileCols) + column / kTileCols;
+  const int position = tile_position(static_cast<int>(row % kTileRows), column % kTileCols);
+  const int bit = w.step_bits * (kPairSteps - 1 - position / 2);
+  uint32_t window = 0;
+  for (int i = 0; i < 3; ++i)
+    window |= uint32_t{w.codes[tile * tile_bytes + (bit / 8 + i) % tile_bytes]} << (8 * i);
+  const uint32_t product = (window >> (bit % 8) & 0xffffu) * w.multiplier >> (8 * (position % 2));
+  const int level = static_cast<int>((product & 127u) + (product >> 16 & 127u)) - 127;
+  const int64_t block = column_block(column, padded);
+  const float scale = w.col_scales ? __half2float(w.scales[row]) * __half2float(w.col_scales[block])
+                                   : __half2float(w.scales[row * w.groups + block]);
+  return scale * (w.unit * static_cast<float>(level));
+}
+
+__device__ float decode(const PassView& w, int64_t row, int column, int padded) {
+  if (w.step_bits) return trellis_value(w, row, column, padded);
   if (w.codebook) {
     return __half2float(w.scales[row * w.groups + column / w.group]) *
            product_level(w, w.codes + row * w.row_bytes, column);
@@ -120,7 +146,7 @@ __device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t ro
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     const int column = first + thread + j * kThreads;
-    v[j] = column < args.padded ? decode(w, row, column) : 0.0f;
+    v[j] = column < args.padded ? decode(w, row, column, args.padded) : 0.0f;
     size[j] = w.block && column < args.padded ? segment_size(w.block, args.padded, column) : 0;
   }
   for (int h = 1; h < w.block; h *= 2) {
@@ -185,6 +211,15 @@ void describe(const ProductCode& code, const StoredTable::Pass& stored, int64_t 
   w.groups = static_cast<int>(product_groups(code, padded));
 }
 
+void describe(const TrellisCode& code, const StoredTable::Pass& stored, int64_t padded,
+              PassView& w) {
+  w.step_bits = code.step_bits;
+  w.multiplier = code.multiplier;
+  w.unit = code.unit;
+  w.groups = static_cast<int>(column_blocks(padded));
+  w.col_scales = code.block_scales ? nullptr : static_cast<const __half*>(stored.col_scales);
+}
+
 void describe(const ScalarCode& code, const StoredTable::Pass& stored, int64_t padded,
               PassView& w) {
   w.offsets = code.has_offset ? static_cast<const __half*>(stored.offsets) : nullptr;
@@ -205,6 +240,8 @@ PassView pass_view(const Format& format, int pass, const StoredTable::Pass& stor
   w.scales = static_cast<const __half*>(stored.scales);
   if (format.kind == CodeKind::product) {
     describe(format.product, stored, padded, w);
+  } else if (format.kind == CodeKind::trellis) {
+    describe(format.trellis, stored, padded, w);
   } else {
     describe(format.code[pass], stored, padded, w);
   }
@@ -225,7 +262,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
            float scale, Stream stream) {
   if (m == 0) return;
   const Format& format = *table.format;
-  if (m > 65535 || format.kind == CodeKind::trellis) {
+  if (m > 65535 || (!format.dense && !codec_of(format).on_gpu(format))) {
     throw Error(ErrorCode::internal, "GPU embedding",
                 std::to_string(m) + " rows, format " + std::string(format.name));
   }

@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     Pairs v = load_pairs(q, pairs, lane);
     if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
     rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
+    if (call.q_scale) multiply(v, call.q_scale[position]);
     store_pairs(v, q, pairs, lane, [](float x) { return x; });
     return;
   }

@@ -85,6 +85,14 @@ __device__ __forceinline__ void rotate(Pairs& v, const Pairs& angles, int turned
   }
 }
 
+__device__ __forceinline__ void multiply(Pairs& v, float factor) {
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    v.a[j] *= factor;
+    v.b[j] *= factor;
+  }
+}
+
 template <typename T, typename Convert>
 __device__ __forceinline__ void store_pairs(const Pairs& v, T* to, const HeadPairs& pairs, int lane,
                                             Convert convert) {

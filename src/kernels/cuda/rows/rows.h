@@ -29,6 +29,7 @@ struct RopeCall {
   // [positions][rotated / 2] on the device. Without them nothing is rotated.
   const float* cos = nullptr;
   const float* sin = nullptr;
+  const float* q_scale = nullptr;  // [positions] factors of queries, or null
   // Pairs (i, i + rotated / 2) of a head are rotated, values from `rotated` on, which is even, stay
   // as they are; 0: the whole head.
   int rotated = 0;
@@ -36,6 +37,10 @@ struct RopeCall {
 
 // Pairs that a call rotates; throws internal if heads of head_dim values do not have them.
 int turned_pairs(const RopeCall& call, int head_dim);
+
+// m rows of `width` values, in place: x = x * gain / sqrt(mean(x^2) + eps). One launch. Bits are
+// those of the CPU but for the order in which squares are added in double.
+void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);
 
 // One launch. Bits are those of the CPU's norm, rope and conversion to fp16 (the sum of squares is
 // added up in double in another order).
@@ -51,6 +56,7 @@ struct StoredTable {
     const void* offsets = nullptr;     // if has_offset
     const void* sub_scales = nullptr;  // if sub_group
     const void* codebook = nullptr;    // of product codes
+    const void* col_scales = nullptr;  // of trellis codes, unless scales are per row and block
     Rotation rotation;
   };
   const Format* format = nullptr;

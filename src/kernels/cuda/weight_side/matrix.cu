@@ -160,7 +160,8 @@ void launch_matrix(const PassView& w, const WeightSideIo& io, Stream stream) {
 void weight_side_matrix(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
                         Stream stream) {
   with_decoder(decoder, [&]<typename Decoder>() {
-    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable) {
+    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable &&
+                  !kIsTrellis<Decoder>) {
       launch_matrix<Decoder>(w, io, stream);
     } else {
       throw Error(ErrorCode::internal, "weight-side product", "no kernel for this code");

@@ -144,7 +144,8 @@ void launch_vector(const PassView& w, WeightSideIo io, Stream stream) {
 void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
                         Stream stream) {
   with_decoder(decoder, [&]<typename Decoder>() {
-    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable) {
+    if constexpr (Decoder::kVectors <= kWeightSideVectorsOfCodes && !Decoder::kTable &&
+                  !kIsTrellis<Decoder>) {
       launch_vector<Decoder>(w, io, stream);
     } else {
       throw Error(ErrorCode::internal, "weight-side product", "no kernel for this code");

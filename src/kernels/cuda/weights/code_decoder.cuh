@@ -48,7 +48,7 @@ __device__ __forceinline__ void bytes_to_f16(uint32_t low, uint32_t high, uint32
 
 // Scalar codes of 2, 3, 4 or 8 bits. What kernels ask of a decoder:
 //   kKind                        its name on the host
-//   kVectors                     code_vectors; a row of a chunk has as many words
+//   kWords, kVectors             code_words, code_vectors; a row of a chunk has kVectors words
 //   kSplit, decode_split         whether levels are better made as two operands, and how
 //   decode(words, i, table, ..)  int8 operands of block i of 32 columns from a row's words
 //   decode_f16(words, i, ..)     the same as f16 pairs
@@ -61,7 +61,7 @@ struct ScalarDecoder {
                                        : Bits == 3 ? DecoderKind::scalar3
                                        : Bits == 4 ? DecoderKind::scalar4
                                                    : DecoderKind::scalar8;
-  static constexpr int kVectors = Bits;
+  static constexpr int kWords = 4 * Bits, kVectors = Bits;
   static constexpr bool kSplit = Bits == 4;
   static constexpr bool kTable = false;
   static constexpr bool kUnitLevels = false;
@@ -162,7 +162,7 @@ __shared__ __align__(16) uint16_t product_table[2][256];
 // needs two values of four, one for each of its operands.
 struct ProductDecoder {
   static constexpr DecoderKind kKind = DecoderKind::product;
-  static constexpr int kVectors = 3;
+  static constexpr int kWords = 12, kVectors = 3;
   static constexpr bool kSplit = false;
   static constexpr bool kTable = true;
   static constexpr bool kUnitLevels = true;

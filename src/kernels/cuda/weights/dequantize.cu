@@ -232,6 +232,11 @@ PassView pass_view(const RowMatmul& product, int pass, bool keep_rotated) {
     view.offset_groups = static_cast<int>((m.cols + m.offset_group - 1) / m.offset_group);
     view.offset_shift = shift_of(m.offset_group, m.cols);
   }
+  if (!m.row_factors.empty()) {  // as offsets of one group
+    view.offsets = m.row_factors.as<const uint32_t>();
+    view.offset_groups = 1;
+    view.offset_shift = shift_of(m.cols, m.cols);
+  }
   view.level_low = m.code.low;
   view.level_high = m.code.high;
   view.unit = m.code.unit;

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "formats/product.h"
 #include "kernels/cuda/weights/matrix.h"
+#include "kernels/cuda/weights/pack_trellis.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -170,10 +171,11 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
 }
 
 // A pass as far as its scales and offsets go.
-ScalarCode grouping(const Format& format, int pass) {
-  if (format.kind != CodeKind::product) return format.code[pass];
+ScalarCode grouping(const Format& format, int pass, int64_t cols) {
+  if (format.kind == CodeKind::scalar) return format.code[pass];
   ScalarCode code;
-  code.group = format.product.group;
+  code.group = format.kind == CodeKind::product ? format.product.group
+                                                : static_cast<int>(detail::trellis_group(cols));
   return code;
 }
 
@@ -181,7 +183,7 @@ ScalarCode grouping(const Format& format, int pass) {
 Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
   matrix.code = matrix_code(format, pass);
-  const ScalarCode code = grouping(format, pass);
+  const ScalarCode code = grouping(format, pass, cols);
   check_code(code, rows, cols);
   matrix.rows = rows;
   matrix.cols = padded_columns(cols);
@@ -193,9 +195,8 @@ Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
 
 uint64_t code_bytes(const Matrix& m) {
   const auto rows = static_cast<uint64_t>(m.tiles() * kTileRows);
-  return checked_mul(rows, static_cast<uint64_t>(m.cols) * static_cast<uint64_t>(m.code.vectors()),
-                     "GPU weights") /
-         8;
+  const auto words = static_cast<uint64_t>(code_words(m.code.decoder));  // 4 for a bit of a weight
+  return checked_mul(rows, static_cast<uint64_t>(m.cols) * words, "GPU weights") / 32;
 }
 
 uint64_t group_bytes(const Matrix& m, int64_t group) {
@@ -221,7 +222,7 @@ void launch_codes(const Matrix& m, const StoredPass& stored, int64_t stored_cols
     case DecoderKind::scalar8:
       pack_codes<8><<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
-    case DecoderKind::product:
+    default:
       pack_product_codes<<<blocks, kThreads, 0, stream>>>(in, out, shape);
       break;
   }
@@ -276,6 +277,7 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
   m.codes = Buffer(code_bytes(m));
   m.scales = Buffer(group_bytes(m, m.group));
   if (m.offset_group) m.offsets = Buffer(group_bytes(m, m.offset_group));
+  if (is_trellis(m.code.decoder)) m.row_factors = Buffer(group_bytes(m, m.cols));
   m.table = Buffer(static_cast<uint64_t>(table_bytes(m.code.decoder)));
   return m;
 }
@@ -283,7 +285,11 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream) {
   const Matrix m = allocate_matrix(format, pass, rows, cols);
-  const ScalarCode code = grouping(format, pass);
+  if (is_trellis(m.code.decoder)) {
+    detail::pack_trellis(m, format, cols, stored, stream);
+    return m;
+  }
+  const ScalarCode code = grouping(format, pass, cols);
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
   launch_codes(m, stored, stored_cols, stream);
   launch_groups(m, code, m.group, stored.scales, stored.sub_scales, stored_cols, m.scales, stream);
@@ -304,9 +310,10 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
   const PassArrays& arrays = tensor.pass[pass];
   describe(*tensor.format, pass, tensor.rows, tensor.cols);  // refuses what is not packed
   check_arrays(tensor, pass);
-  const std::span<const std::byte> spans[] = {arrays.codes, arrays.scales, arrays.offsets,
-                                              arrays.sub_scales, codebook_of(tensor)};
-  constexpr int kArrays = 5;
+  const std::span<const std::byte> spans[] = {arrays.codes,        arrays.scales,
+                                              arrays.offsets,      arrays.sub_scales,
+                                              codebook_of(tensor), arrays.col_scales};
+  constexpr int kArrays = 6;
   const void* sent[kArrays] = {};
   if (tensor.on_gpu) {
     for (int i = 0; i < kArrays; ++i)
@@ -328,7 +335,7 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
     }
   }
   return pack_matrix(*tensor.format, pass, tensor.rows, tensor.cols,
-                     {sent[0], sent[1], sent[2], sent[3], sent[4]}, uploader.stream());
+                     {sent[0], sent[1], sent[2], sent[3], sent[4], sent[5]}, uploader.stream());
 }
 
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {

@@ -17,6 +17,12 @@
 //            word 2 is set where the residual is added. Pieces are as those of 3 bits.
 //   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
 //            3, less the residual and plus 128
+//   trellis codes (formats/trellis.h): of a block of 32 columns a lane has the eight steps number
+//            s = 2 g + t % 2 of tile t / 2, k bytes of the tile from byte k (15 - s) on, whose
+//            columns are those above. A lane's words of a k-tile are four with the first two bytes
+//            of its eight blocks, then the other k - 2 of each. With k = 5 and 7 the last vector is
+//            half as long. Scales are those of the column blocks, and rows have factors of their
+//            own.
 //   scales, offsets: fp16 [tile][group][g][2], rows g and g + 8 side by side; sub-scales are
 //            multiplied into the scales (rounded to fp16), the group then being the sub-group
 // Rows are padded to 16 with scale and offset 0, columns to a whole piece with code 0: inputs are 0
@@ -46,12 +52,13 @@ struct Matrix {
   int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one per row)
   int64_t offset_group = 0;  // columns per offset, 0 without
   Buffer codes, scales, offsets;
-  Buffer table;  // of decoders that have one (table_bytes)
+  Buffer row_factors;  // of trellis codes: fp16 [tile][g][2]; rows are multiplied by them and unit
+  Buffer table;        // of decoders that have one (table_bytes)
 
   int64_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int64_t groups() const { return (cols + group - 1) / group; }
   uint64_t bytes() const {
-    return codes.bytes() + scales.bytes() + offsets.bytes() + table.bytes();
+    return codes.bytes() + scales.bytes() + offsets.bytes() + row_factors.bytes() + table.bytes();
   }
 };
 
@@ -69,6 +76,7 @@ struct StoredPass {
   const void* offsets = nullptr;     // null: none
   const void* sub_scales = nullptr;  // null: none
   const void* codebook = nullptr;    // null: the format's
+  const void* col_scales = nullptr;  // null: none
 };
 
 // The device memory of a pass of a [rows, cols] tensor, without content.

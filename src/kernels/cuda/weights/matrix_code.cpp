@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/half.h"
+#include "formats/codec.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -41,6 +42,15 @@ MatrixCode product_code(const ProductCode& code) {
   return out;
 }
 
+MatrixCode trellis_code(const TrellisCode& code) {
+  MatrixCode out;
+  out.decoder =
+      static_cast<DecoderKind>(static_cast<int>(DecoderKind::trellis4) + code.step_bits - 4);
+  out.unit = code.unit;
+  out.levels.words[0] = out.low.words[0] = code.multiplier;
+  return out;
+}
+
 }  // namespace
 
 MatrixCode matrix_code(const ScalarCode& code) {
@@ -66,6 +76,8 @@ MatrixCode matrix_code(const Format& format, int pass) {
   if (pass < format.passes && format.kind == CodeKind::scalar)
     return matrix_code(format.code[pass]);
   if (pass < format.passes && format.kind == CodeKind::product) return product_code(format.product);
+  if (pass < format.passes && format.kind == CodeKind::trellis && kTrellisCodec.on_gpu(format))
+    return trellis_code(format.trellis);
   refuse("no decoder for " + std::string(format.name));
 }
 

@@ -13,14 +13,32 @@
 
 namespace walsh::cuda {
 
-enum class DecoderKind : uint8_t { scalar2, scalar3, scalar4, scalar8, product };
-inline constexpr DecoderKind kDecoders[] = {DecoderKind::scalar2, DecoderKind::scalar3,
-                                            DecoderKind::scalar4, DecoderKind::scalar8,
-                                            DecoderKind::product};
+enum class DecoderKind : uint8_t {
+  scalar2,
+  scalar3,
+  scalar4,
+  scalar8,
+  product,
+  trellis4,  // by the bits of a step of two weights
+  trellis5,
+  trellis6,
+  trellis7,
+  trellis8
+};
+inline constexpr DecoderKind kDecoders[] = {
+    DecoderKind::scalar2,  DecoderKind::scalar3,  DecoderKind::scalar4,  DecoderKind::scalar8,
+    DecoderKind::product,  DecoderKind::trellis4, DecoderKind::trellis5, DecoderKind::trellis6,
+    DecoderKind::trellis7, DecoderKind::trellis8};
 
 template <int Bits>
 struct ScalarDecoder;
 struct ProductDecoder;
+template <int Bits>
+struct TrellisDecoder;
+template <typename Decoder>
+inline constexpr bool kIsTrellis = false;
+template <int Bits>
+inline constexpr bool kIsTrellis<TrellisDecoder<Bits>> = true;
 
 // body.operator()<Decoder>() with the decoder of that kind.
 template <typename Body>
@@ -34,15 +52,33 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
       return body.template operator()<ScalarDecoder<4>>();
     case DecoderKind::product:
       return body.template operator()<ProductDecoder>();
+    case DecoderKind::trellis4:
+      return body.template operator()<TrellisDecoder<4>>();
+    case DecoderKind::trellis5:
+      return body.template operator()<TrellisDecoder<5>>();
+    case DecoderKind::trellis6:
+      return body.template operator()<TrellisDecoder<6>>();
+    case DecoderKind::trellis7:
+      return body.template operator()<TrellisDecoder<7>>();
+    case DecoderKind::trellis8:
+      return body.template operator()<TrellisDecoder<8>>();
     default:
       return body.template operator()<ScalarDecoder<8>>();
   }
 }
 
-// 16-byte vectors that a lane has of a unit, 16 rows by 256 columns: the bits of a weight.
+constexpr bool is_trellis(DecoderKind kind) {
+  return kind >= DecoderKind::trellis4;
+}
+
+// 32-bit words that a lane has of a k-tile, 16 rows by 256 columns, four for every bit of a weight,
+// and the 16-byte vectors that hold them: half of the last one may be missing in memory.
+constexpr int code_words(DecoderKind kind) {
+  constexpr int kWords[] = {8, 12, 16, 32, 12, 8, 10, 12, 14, 16};
+  return kWords[static_cast<int>(kind)];
+}
 constexpr int code_vectors(DecoderKind kind) {
-  constexpr int kVectors[] = {2, 3, 4, 8, 3};
-  return kVectors[static_cast<int>(kind)];
+  return (code_words(kind) + 3) / 4;
 }
 
 // Bytes by code, four per word; tables of 4 and 8 entries use the first words.
@@ -60,7 +96,8 @@ constexpr int table_bytes(DecoderKind kind) {
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
   float unit = 1;  // of the int8 levels
-  // Of scalar codes; product codes have twice the residual in the second byte of levels and low.
+  // Of scalar codes; product codes have twice the residual in the second byte of levels and low,
+  // trellis codes the multiplier in the first word of both.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
   bool own_table = false;    // the tensor's, so that no other matrix has the same

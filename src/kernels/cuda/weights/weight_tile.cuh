@@ -16,18 +16,19 @@
 #include <cstdint>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/weights/matrix.h"
+#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 
 // One pass of a coded matrix as kernels see it.
 struct PassView {
-  const uint4* codes = nullptr;       // [tile][k-tile][vector][lane]
-  const uint32_t* scales = nullptr;   // fp16 pairs [tile][group][g]
-  const uint32_t* offsets = nullptr;  // the same per offset group, or null
-  int k_tiles = 0;                    // of 256 columns
-  int groups = 0, group_shift = 0;    // group of a column = column >> shift
+  const uint4* codes = nullptr;      // [tile][k-tile][vector][lane]
+  const uint32_t* scales = nullptr;  // fp16 pairs [tile][group][g]
+  // The same per offset group, or null; of trellis codes the factors of the rows.
+  const uint32_t* offsets = nullptr;
+  int k_tiles = 0;                  // of 256 columns
+  int groups = 0, group_shift = 0;  // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
   LevelTable level_low{}, level_high{};  // MatrixCode::low, high
   float unit = 1;                        // MatrixCode::unit, where levels are integers
@@ -116,10 +117,11 @@ template <typename Decoder>
 __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile,
                                   int k_tile, int lane) {
   const uint4* from =
-      w.codes + (static_cast<int64_t>(tile) * w.k_tiles + k_tile) * (Decoder::kVectors * 32) + lane;
+      w.codes + (static_cast<int64_t>(tile) * w.k_tiles + k_tile) * (Decoder::kWords * 8) + lane;
 #pragma unroll
   for (int v = 0; v < Decoder::kVectors; ++v)
-    copy_async(shared_address(&stage.codes[v][lane]), from + v * 32);
+    if (v < Decoder::kWords / 4 || lane < 16)
+      copy_async(shared_address(&stage.codes[v][lane]), from + v * 32);
   const bool fine = w.group_shift < 7;
   const int entry = fine ? lane / 2 : lane / 2 * 4, half = lane % 2 * 4;
   if (entry < 8) {
@@ -134,17 +136,13 @@ __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, 
   }
 }
 
-// f16 pairs of the levels of a row: pair [c][i][p] is of columns r = 2 p and 2 p + 1.
+// f16 pairs of the levels of a row (decode_levels) from a lane's words [c][half][kVectors] of codes
+// of which every row has its own.
 template <typename Decoder>
-__device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
-                                     int half, uint32_t (&levels)[2][4][4]) {
+__device__ inline void decode_rows(const PassView& w,
+                                   const uint32_t (&words)[4 * Decoder::kVectors], int half,
+                                   uint32_t (&levels)[2][4][4]) {
   constexpr int kWords = Decoder::kVectors;
-  uint32_t words[4 * kWords];  // [c][half][kWords]
-#pragma unroll
-  for (int v = 0; v < kWords; ++v) {
-    const uint4 x = stage.codes[v][lane];
-    words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
-  }
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     uint32_t row[kWords];  // a select, not an index: `half` is a loop variable
@@ -157,6 +155,32 @@ __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>
   }
 }
 
+// f16 pairs of the levels of a row: pair [c][i][p] is of columns r = 2 p and 2 p + 1.
+template <typename Decoder>
+__device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
+                                     int half, uint32_t (&levels)[2][4][4]) {
+  constexpr int kWords = Decoder::kVectors;
+  uint32_t words[4 * kWords];
+#pragma unroll
+  for (int v = 0; v < Decoder::kWords / 4; ++v) {
+    const uint4 x = stage.codes[v][lane];
+    words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
+  }
+  if constexpr (kIsTrellis<Decoder>) {
+    if constexpr (Decoder::kWords % 4 != 0) {
+      constexpr int kWhole = Decoder::kWords / 4;
+      const uint2 x = reinterpret_cast<const uint2*>(stage.codes[kWhole])[lane];
+      words[4 * kWhole] = x.x, words[4 * kWhole + 1] = x.y;
+    }
+    const typename Decoder::Before before(words, lane);
+#pragma unroll
+    for (int b = 0; b < Decoder::kBlocks; ++b)
+      Decoder::decode_f16(words, before, b, half, w.level_low.words[0], levels[b / 4][b % 4]);
+  } else {
+    decode_rows<Decoder>(w, words, half, levels);
+  }
+}
+
 // The fp16 of row g + 8 half out of eight pairs.
 __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) {
   return __half2float(reinterpret_cast<const __half*>(pairs)[lane / 4 * 2 + half]);
@@ -165,14 +189,16 @@ __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) 
 template <typename Decoder>
 __device__ inline float scale_of(const TileStage<Decoder>& stage, const PassView& w, int c, int i,
                                  int lane, int half) {
-  const float scale = half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  float scale = half_of(stage.scales[w.group_shift < 7 ? 4 * c + i : 4 * c], lane, half);
+  if constexpr (kIsTrellis<Decoder>) scale *= half_of(stage.offsets[c], lane, half);
   return Decoder::kUnitLevels ? scale * w.unit : scale;
 }
 
 template <typename Decoder>
 __device__ inline float offset_of(const TileStage<Decoder>& stage, const PassView& w, int c,
                                   int lane, int half) {
-  return w.offsets != nullptr ? half_of(stage.offsets[c], lane, half) : 0.0f;
+  return !kIsTrellis<Decoder> && w.offsets != nullptr ? half_of(stage.offsets[c], lane, half)
+                                                      : 0.0f;
 }
 
 // B of the H16 product for this lane: +-1 pairs; the second half of its columns flips with h'.

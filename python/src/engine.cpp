@@ -1,0 +1,269 @@
+#include "walsh/engine.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/stop.h"
+#include "module.h"
+#include "text_stream.h"
+#include "walsh/error.h"
+
+namespace walsh::python {
+namespace {
+
+// Values of an array move into a NumPy array that owns them from then on.
+template <typename Shape>
+nb::object to_numpy(std::vector<float>&& values, const Shape& shape) {
+  auto owner = std::make_unique<std::vector<float>>(std::move(values));
+  float* data = owner->data();
+  const nb::capsule capsule(owner.release(),
+                            [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  return nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), capsule)
+      .cast(nb::rv_policy::reference);
+}
+
+// An engine that threads of Python may share: one call at a time, and none after close().
+class SharedEngine {
+ public:
+  SharedEngine(const std::string& path, const EngineOptions& options)
+      : engine_(Engine::open(path, options)) {}
+
+  // Calls body(engine) once every other call is done; throws usage if it is closed.
+  template <typename Body>
+  void use(const Body& body) {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    while (!lock.try_lock_for(std::chrono::milliseconds(20)))
+      check_stop();
+    if (!engine_) throw Error(ErrorCode::usage, "model", "it is closed");
+    body(*engine_);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    engine_.reset();
+  }
+
+ private:
+  std::timed_mutex mutex_;
+  std::optional<Engine> engine_;
+};
+
+using Handle = std::shared_ptr<SharedEngine>;
+
+// A call that gives a value.
+template <typename Result, typename Body>
+Result call(const Handle& handle, const Body& body) {
+  Result result{};
+  run_interruptible([&] { handle->use([&](Engine& engine) { result = body(engine); }); });
+  return result;
+}
+
+struct PyEngine {
+  Handle handle;
+};
+
+void open_engine(PyEngine* self, const nb::bytes& path, const EngineOptions& options) {
+  Handle handle;
+  const std::string name = path_of(path);
+  const EngineOptions copy = options;
+  run_interruptible([&] { handle = std::make_shared<SharedEngine>(name, copy); });
+  new (self) PyEngine{std::move(handle)};
+}
+
+nb::dict info(const PyEngine& self) {
+  nb::dict result;
+  std::vector<std::string> notes;
+  std::string type, device;
+  int64_t vocab = 0, context = 0;
+  double bits = 0;
+  bool chat = false;
+  run_interruptible([&] {
+    self.handle->use([&](Engine& engine) {
+      notes = engine.notes();
+      type = engine.type();
+      device = engine.device();
+      vocab = engine.vocab_size();
+      context = engine.context();
+      bits = engine.bits_per_weight();
+      chat = engine.has_chat_template();
+    });
+  });
+  result["notes"] = notes;
+  result["type"] = type;
+  result["device"] = device;
+  result["vocab_size"] = vocab;
+  result["context"] = context;
+  result["bits_per_weight"] = bits;
+  result["has_chat_template"] = chat;
+  return result;
+}
+
+nb::object logits(const PyEngine& self, const Tokens& tokens, int64_t first, bool all) {
+  int64_t vocab = 0;
+  auto values = call<std::vector<float>>(self.handle, [&](Engine& engine) {
+    vocab = engine.vocab_size();
+    return all ? engine.all_logits(span_of(tokens), first) : engine.logits(span_of(tokens));
+  });
+  const auto columns = static_cast<size_t>(vocab);
+  if (!all) return to_numpy(std::move(values), std::array<size_t, 1>{columns});
+  const size_t rows = values.size() / columns;
+  return to_numpy(std::move(values), std::array<size_t, 2>{rows, columns});
+}
+
+nb::list logprobs(const PyEngine& self, const Tokens& tokens, int64_t first) {
+  const auto scores = call<std::vector<TokenPrediction>>(
+      self.handle, [&](Engine& engine) { return engine.logprobs(span_of(tokens), first); });
+  nb::list result;
+  for (const TokenPrediction& score : scores)
+    result.append(nb::make_tuple(score.logprob, score.best));
+  return result;
+}
+
+nb::tuple perplexity(const PyEngine& self, const std::string& text, int64_t ctx, int64_t chunks) {
+  const auto r = call<PerplexityResult>(
+      self.handle, [&](Engine& engine) { return engine.perplexity(text, ctx, chunks); });
+  return nb::make_tuple(r.perplexity, r.standard_error, r.tokens);
+}
+
+nb::tuple kl_divergence(const PyEngine& self, const PyEngine& reference, const std::string& text,
+                        int64_t ctx, int64_t chunks) {
+  const auto measure = [&](Engine& engine) {
+    // A model may be compared with itself; its lock is held already then.
+    if (self.handle == reference.handle) return engine.kl_divergence(engine, text, ctx, chunks);
+    DivergenceResult result;
+    reference.handle->use(
+        [&](const Engine& other) { result = engine.kl_divergence(other, text, ctx, chunks); });
+    return result;
+  };
+  const auto r = call<DivergenceResult>(self.handle, measure);
+  return nb::make_tuple(r.mean, r.standard_error, r.same_top, r.perplexity, r.reference_perplexity,
+                        r.tokens);
+}
+
+// Python owns the result.
+TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationOptions& options) {
+  std::vector<int32_t> prompt(tokens.data(), tokens.data() + tokens.size());
+  return new TextStream(
+      [handle = self.handle, prompt = std::move(prompt), options](const TextStream::Sink& sink) {
+        GenerationResult result;
+        handle->use([&](Engine& engine) { result = engine.generate(prompt, options, sink); });
+        return result;
+      });
+}
+
+// What a stream gives next: its text, or None at the end.
+nb::object next_piece(TextStream& stream) {
+  std::optional<std::string> piece;
+  run_interruptible([&] { piece = stream.next(); });
+  if (!piece) return nb::none();
+  return nb::str(piece->data(), piece->size());
+}
+
+const char* reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop_token:
+      return "stop_token";
+    case FinishReason::max_tokens:
+      return "max_tokens";
+    case FinishReason::context_full:
+      return "context_full";
+    case FinishReason::stopped:
+      return "stopped";
+  }
+  return "stopped";
+}
+
+nb::dict stream_result(const TextStream& stream) {
+  const GenerationResult r = stream.result();
+  nb::dict result;
+  result["text"] = r.text;
+  result["reason"] = reason_name(r.reason);
+  result["prompt_tokens"] = r.prompt_tokens;
+  result["tokens"] = r.tokens;
+  result["prompt_seconds"] = r.prompt_seconds;
+  result["decode_seconds"] = r.decode_seconds;
+  result["seed"] = r.seed;
+  return result;
+}
+
+void bind_options(nb::module_& module) {
+  using Generation = GenerationOptions;
+  nb::class_<Generation>(module, "GenerationOptions")
+      .def(nb::init<>())
+      .def_rw("max_tokens", &Generation::max_tokens)
+      .def_rw("temperature", &Generation::temperature, nb::arg().none())
+      .def_rw("top_k", &Generation::top_k, nb::arg().none())
+      .def_rw("top_p", &Generation::top_p, nb::arg().none())
+      .def_rw("min_p", &Generation::min_p, nb::arg().none())
+      .def_rw("repeat_penalty", &Generation::repeat_penalty, nb::arg().none())
+      .def_rw("presence_penalty", &Generation::presence_penalty)
+      .def_rw("frequency_penalty", &Generation::frequency_penalty)
+      .def_rw("repeat_last_n", &Generation::repeat_last_n)
+      .def_rw("seed", &Generation::seed, nb::arg().none())
+      .def_rw("ignore_eos", &Generation::ignore_eos);
+  using Options = EngineOptions;
+  nb::class_<Options>(module, "EngineOptions")
+      .def(nb::init<>())
+      .def_rw("threads", &Options::threads)
+      .def_rw("context", &Options::context)
+      .def_rw("activations", &Options::activations)
+      .def_rw("device", &Options::device)
+      .def_rw("cache_keys", &Options::cache_keys)
+      .def_rw("cache_values", &Options::cache_values)
+      .def_rw("cache_window", &Options::cache_window)
+      .def_rw("device_bytes", &Options::device_bytes)
+      .def_rw("compress", &Options::compress, nb::arg().none());
+}
+
+std::vector<int32_t> encode(const PyEngine& self, const std::string& text, bool add_special) {
+  return call<std::vector<int32_t>>(
+      self.handle, [&](Engine& engine) { return engine.encode(text, add_special); });
+}
+
+std::vector<int32_t> encode_prompt(const PyEngine& self, const std::string& text) {
+  return call<std::vector<int32_t>>(self.handle,
+                                    [&](Engine& engine) { return engine.encode_prompt(text); });
+}
+
+std::string decode(const PyEngine& self, const Tokens& tokens, bool skip_special) {
+  return call<std::string>(
+      self.handle, [&](Engine& engine) { return engine.decode(span_of(tokens), skip_special); });
+}
+
+std::string chat_prompt(const PyEngine& self, const std::string& messages, bool generation) {
+  return call<std::string>(
+      self.handle, [&](Engine& engine) { return engine.chat_prompt(messages, generation); });
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  bind_options(module);
+  nb::class_<TextStream>(module, "TextStream")
+      .def("next", &next_piece)
+      .def("close", &TextStream::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("result", &stream_result);
+  nb::class_<PyEngine>(module, "Engine")
+      .def("__init__", &open_engine)
+      .def(
+          "close", [](PyEngine& self) { self.handle->close(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("info", &info)
+      .def("encode", &encode)
+      .def("encode_prompt", &encode_prompt)
+      .def("decode", &decode)
+      .def("chat_prompt", &chat_prompt)
+      .def("logits", &logits)
+      .def("logprobs", &logprobs)
+      .def("perplexity", &perplexity)
+      .def("kl_divergence", &kl_divergence)
+      .def("stream", &stream, nb::rv_policy::take_ownership);
+}
+
+}  // namespace walsh::python

@@ -1,0 +1,117 @@
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "module.h"
+#include "walsh/error.h"
+#include "walsh/stop.h"
+
+namespace walsh::python {
+namespace {
+
+constexpr std::chrono::milliseconds kSignalInterval{50};
+
+const char* code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::internal:
+      return "internal";
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::bad_input:
+      return "bad_input";
+    case ErrorCode::limit:
+      return "limit";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::interrupted:
+      return "interrupted";
+  }
+  return "internal";
+}
+
+// Names of files need not be UTF-8: their other bytes become what os.fsdecode makes of them.
+nb::object text_of(const std::string& text) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+}
+
+// The work of one call and the thread that does it.
+class Worker {
+ public:
+  explicit Worker(const std::function<void()>& work) : thread_([this, &work] { run(work); }) {}
+  ~Worker() { thread_.join(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return finished_.wait_for(lock, kSignalInterval, [this] { return done_; });
+  }
+  void stop() { stop_ = true; }
+  const std::exception_ptr& error() const { return error_; }
+
+ private:
+  void run(const std::function<void()>& work) {
+    try {
+      const StopScope scope(stop_);
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    finished_.notify_one();
+  }
+
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace
+
+void run_interruptible(const std::function<void()>& work) {
+  std::exception_ptr error;
+  bool interrupted = false;
+  {
+    const nb::gil_scoped_release release;
+    Worker worker(work);
+    while (!worker.wait()) {
+      const nb::gil_scoped_acquire acquire;
+      if (!interrupted && PyErr_CheckSignals() != 0) {
+        interrupted = true;
+        // What the handler raised stays set while the work comes to its end.
+        worker.stop();
+      }
+    }
+    error = worker.error();
+  }
+  if (interrupted) throw nb::python_error();
+  if (error) std::rethrow_exception(error);
+}
+
+void register_errors(nb::module_& module) {
+  // The class is Python's own (walsh/_error.py); the module keeps it alive.
+  module.attr("Error") = nb::module_::import_("walsh._error").attr("Error");
+  nb::register_exception_translator(
+      [](const std::exception_ptr& p, void* type) {
+        try {
+          std::rethrow_exception(p);
+        } catch (const Error& e) {
+          const auto kind = static_cast<PyObject*>(type);
+          const nb::object value =
+              nb::borrow(kind)(code_name(e.code()), text_of(e.where()), text_of(e.reason()));
+          PyErr_SetObject(kind, value.ptr());
+        }
+      },
+      nb::object(module.attr("Error")).ptr());
+}
+
+}  // namespace walsh::python

@@ -1,0 +1,40 @@
+// What the parts of the extension module share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace walsh::python {
+
+namespace nb = nanobind;
+
+// Token ids as the Python side makes them: contiguous int32.
+using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A path as the Python side makes it, by os.fsencode.
+inline std::string path_of(const nb::bytes& path) {
+  return {path.c_str(), path.size()};
+}
+
+inline std::span<const int32_t> span_of(const Tokens& tokens) {
+  return {tokens.data(), tokens.size()};
+}
+
+// Runs `work`, which touches no Python object, on a thread of its own without the interpreter's
+// lock, while this thread looks for signals: Ctrl-C ends the work (walsh/stop.h) and raises
+// KeyboardInterrupt. Errors of the work are thrown here.
+void run_interruptible(const std::function<void()>& work);
+
+// walsh::Error becomes walsh.Error with the same text.
+void register_errors(nb::module_& module);
+
+void bind_quantizer(nb::module_& module);
+void bind_engine(nb::module_& module);
+void bind_operators(nb::module_& module);
+
+}  // namespace walsh::python

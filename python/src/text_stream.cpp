@@ -1,0 +1,59 @@
+#include "text_stream.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/stop.h"
+#include "walsh/stop.h"
+
+namespace walsh::python {
+
+TextStream::TextStream(Work work) : thread_([this, work = std::move(work)] { run(work); }) {}
+
+void TextStream::run(const Work& work) {
+  GenerationResult result;
+  std::exception_ptr error;
+  try {
+    const StopScope scope(stop_);
+    result = work([this](std::string_view piece) {
+      const std::lock_guard lock(mutex_);
+      pieces_.emplace_back(piece);
+      changed_.notify_all();
+      return !stop_;
+    });
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  result_ = std::move(result);
+  error_ = error;
+  done_ = true;
+  changed_.notify_all();
+}
+
+std::optional<std::string> TextStream::next() {
+  std::unique_lock lock(mutex_);
+  const auto ready = [this] { return done_ || !pieces_.empty(); };
+  while (!changed_.wait_for(lock, std::chrono::milliseconds(20), ready))
+    check_stop();
+  if (!pieces_.empty()) {
+    std::string piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    return piece;
+  }
+  if (error_ && !stop_) std::rethrow_exception(error_);
+  return std::nullopt;
+}
+
+void TextStream::close() {
+  stop_ = true;
+  const std::lock_guard lock(joining_);
+  if (thread_.joinable()) thread_.join();
+}
+
+GenerationResult TextStream::result() const {
+  const std::lock_guard lock(mutex_);
+  return result_;
+}
+
+}  // namespace walsh::python

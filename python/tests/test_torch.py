@@ -1,0 +1,219 @@
+"""walsh.torch: quantized layers on the CPU."""
+import copy
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import walsh
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch import nn  # noqa: E402
+
+import walsh.torch as wt  # noqa: E402
+
+TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
+
+
+def relative(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+def weights(rows, cols, seed=1):
+    return torch.randn(rows, cols, generator=torch.Generator().manual_seed(seed))
+
+
+def plain_layer(rows, cols, bias=True, dtype=torch.float32):
+    layer = nn.Linear(cols, rows, bias).to(dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weights(rows, cols))
+    return layer
+
+
+def refused(code, call):
+    with pytest.raises(walsh.Error) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_products_are_those_of_the_decoded_weights(kind):
+    linear = plain_layer(40, 288)
+    layer = wt.Linear.from_linear(linear, type=kind, fast=True)
+    x = weights(5, 288, seed=2)
+    plain = layer.plain(x)
+    layer.exact = True
+    assert relative(layer(x), plain) < 1e-5
+    layer.exact = False
+    assert relative(layer(x), plain) < 0.02
+    bound = {f.name: f.bound for f in walsh.formats()}[kind]
+    error = relative(layer.dequantize(), linear.weight.detach())
+    assert abs(error**2 - layer.nmse) < 1e-4
+    assert error < 1.3 * max(bound, 1e-4)**0.5
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_stored_arrays_come_back_bit_by_bit(kind):
+    layer = wt.Linear.from_linear(plain_layer(24, 160), type=kind, fast=True)
+    state = {name: array.clone() for name, array in layer.state_dict().items()}
+    assert sum(a.numel() for n, a in state.items() if n != "bias") == layer.stored_bytes
+    other = wt.Linear(160, 24, type=layer.format)
+    other.load_state_dict(state)
+    assert not other.layer
+    x = weights(3, 160, seed=3)
+    assert torch.equal(other(x), layer(x)) and other.layer
+    for name, array in other.state_dict().items():
+        assert torch.equal(array, state[name]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_types_shapes_and_strides_of_the_input(dtype):
+    layer = wt.Linear.from_linear(plain_layer(48, 256, dtype=dtype), type="tq4")
+    x = weights(6, 512, seed=4).to(dtype)
+    expected = layer(x[:, :256].contiguous())
+    assert expected.dtype == dtype
+    assert torch.equal(layer(x[:, :256]), expected)  # rows farther apart
+    assert torch.equal(layer(x[:, :256].t().contiguous().t()), expected)  # columns apart
+    assert torch.equal(layer(x[:, :256].reshape(2, 3, 256)).reshape(6, 48), expected)
+    assert torch.equal(layer(x[0, :256]), expected[0])
+    assert layer(x[:0, :256]).shape == (0, 48)
+    many = weights(600, 256, seed=5).to(dtype)
+    assert torch.equal(layer(many)[:6], layer(many[:6]))
+
+
+def test_what_makes_no_sense_is_refused():
+    layer = wt.Linear.from_linear(plain_layer(16, 64), type="tq3")
+    refused("usage", lambda: layer(torch.zeros(2, 63)))
+    refused("usage", lambda: layer(torch.tensor(1.0)))
+    refused("usage", lambda: layer(torch.zeros(2, 64, dtype=torch.float64)))
+    refused("usage", lambda: layer(torch.zeros(2, 64, dtype=torch.int64)))
+    refused("usage", lambda: wt.Linear(64, 16, type="tq9"))
+    refused("usage", lambda: wt.Linear(64, 16, type="bf16"))
+    refused("usage", lambda: wt.Linear(64, 16, rotation="spin"))
+    refused("usage", lambda: wt.Linear(64, 16, block=48))
+    refused("usage", lambda: wt.Linear(64, 0))
+    refused("usage", lambda: wt.Linear(64, 16, device="meta")(torch.zeros(1, 64)))
+    refused("bad_input", lambda: layer.encode(torch.full((16, 64), float("nan"))))
+    refused("usage", lambda: layer.encode(torch.zeros(16, 65)))
+    refused("usage", lambda: torch.ops.walsh.linear(torch.zeros(1, 64), 10**9, 16, False))
+    refused("usage", lambda: wt.TurboQuantConfig(group_size=64).format_name)
+    bad = layer.state_dict()
+    bad["codes"] = bad["codes"][:, :-1]
+    with pytest.raises(RuntimeError):
+        wt.Linear(64, 16, type="tq3").load_state_dict(bad)
+
+
+def test_gradients_flow_to_the_input():
+    layer = wt.Linear.from_linear(plain_layer(32, 128), type="tq4")
+    x = weights(4, 128, seed=6).requires_grad_()
+    (layer(x) * weights(4, 32, seed=7)).sum().backward()
+    y = x.detach().clone().requires_grad_()
+    (layer.plain(y) * weights(4, 32, seed=7)).sum().backward()
+    assert relative(x.grad, y.grad) < 1e-5
+
+
+def test_operators_pass_the_checks_of_pytorch():
+    layer = wt.Linear.from_linear(plain_layer(32, 128), type="tq4")
+    x = weights(4, 128, seed=6)
+    arguments = (x, layer.layer, 32, False)
+    torch.library.opcheck(torch.ops.walsh.linear.default, arguments,
+                          test_utils=("test_schema", "test_faketensor",
+                                      "test_autograd_registration"))
+
+
+def test_compiles_as_a_whole():
+    net = nn.Sequential(wt.Linear.from_linear(plain_layer(64, 128), type="tq4"), nn.ReLU(),
+                        wt.Linear.from_linear(plain_layer(32, 64), type="tq3"))
+    x = weights(4, 128, seed=8)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), net(x))
+    grad_input = x.clone().requires_grad_()
+    compiled(grad_input).sum().backward()
+    assert grad_input.grad.abs().sum() > 0
+
+
+def test_copies_are_layers_of_their_own():
+    layer = wt.Linear.from_linear(plain_layer(32, 128), type="tq3")
+    x = weights(2, 128, seed=9)
+    expected = layer(x)
+    copied, thawed = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    number = layer.layer
+    del layer
+    gc.collect()
+    assert torch.equal(copied(x), expected) and torch.equal(thawed(x), expected)
+    refused("usage", lambda: torch.ops.walsh.linear(x, number, 32, False))
+
+
+def test_threads_may_share_layers():
+    layer = wt.Linear.from_linear(plain_layer(64, 256), type="tq4")
+    inputs = [weights(3, 256, seed=i) for i in range(4)]
+    expected = [layer(x) for x in inputs]
+    wrong = []
+
+    def work(i):
+        for _ in range(20):
+            if not torch.equal(layer(inputs[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_residual_passes_and_rotations_of_the_seed():
+    linear = plain_layer(64, 256)
+    errors = {}
+    for name, config in {"4": {}, "4+2": {"residual_bit_width": 2}, "4+4": {
+            "residual_bit_width": 4}, "qr": {"rotation": "qr"}}.items():
+        net = wt.quantize_model(nn.Sequential(copy.deepcopy(linear)), wt.TurboQuantConfig(**config))
+        errors[name] = net[0].nmse
+    assert errors["4+4"] < errors["4+2"] < errors["4"] < 0.012
+    assert abs(errors["qr"] - errors["4"]) < 0.002
+
+
+def test_a_model_is_quantized_saved_and_loaded(tmp_path):
+    def build():
+        torch.manual_seed(0)
+        net = nn.Module()
+        net.up, net.down = nn.Linear(128, 256), nn.Linear(256, 128, bias=False)
+        net.lm_head = nn.Linear(128, 16)
+        net.forward = lambda x: net.lm_head(net.down(torch.relu(net.up(x))))
+        return net
+
+    config = wt.TurboQuantConfig(bit_width=3, residual_bit_width=2, seed=7)
+    net = wt.quantize_model(build(), config)
+    assert net.walsh_summary.layers == 2 and type(net.lm_head) is nn.Linear
+    assert "2 layers quantized" in str(net.walsh_summary)
+    wt.save_quantized(net, config, tmp_path / "saved")
+    again = wt.load_quantized(build(), tmp_path / "saved")
+    x = weights(3, 128)
+    assert torch.equal(again(x), net(x))
+    (tmp_path / "saved" / wt.CONFIG_NAME).write_text("{")
+    refused("bad_input", lambda: wt.load_quantized(build(), tmp_path / "saved"))
+    refused("io", lambda: wt.load_quantized(build(), tmp_path / "absent"))
+
+
+def test_rules_choose_layers():
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    wt.quantize_model(net, wt.Config(type="tq3", ignore=["0"], overrides=["re:2=tq4+4"]))
+    assert [getattr(m, "format", None) for m in net] == [None, "tq3", "tq4+4"]
+    refused("usage", lambda: wt.quantize_model(nn.Sequential(nn.Linear(64, 64)),
+                                               wt.Config(ignore=["re:nothing"])))
+    refused("usage", lambda: wt.Config(overrides=["x"]) and wt.quantize_model(
+        nn.Sequential(nn.Linear(64, 64)), wt.Config(overrides=["x"])))
+
+
+def test_read_only_weights_are_read():
+    array = np.ascontiguousarray(weights(32, 64).numpy())
+    array.flags.writeable = False
+    layer = wt.Linear(64, 32, type="tq4")
+    with pytest.warns(UserWarning, match="not writable"):
+        tensor = torch.from_numpy(array)
+    layer.encode(tensor)
+    assert layer.nmse < 0.02

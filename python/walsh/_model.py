@@ -1,0 +1,294 @@
+"""A model with its tokenizer, ready to run."""
+from __future__ import annotations
+
+import json
+import os
+from types import TracebackType
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _walsh
+from ._error import usage
+from ._quantizer import Path, compress_options, set_option
+
+Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
+
+
+class Generation(NamedTuple):
+    """A text that was generated."""
+
+    text: str
+    reason: str  # "stop_token", "max_tokens", "context_full" or "stopped"
+    prompt_tokens: int
+    tokens: int
+    prompt_seconds: float
+    decode_seconds: float
+    seed: int  # that was used
+
+
+class Perplexity(NamedTuple):
+    """Perplexity of a text."""
+
+    perplexity: float
+    standard_error: float
+    tokens: int  # scored
+
+
+class Divergence(NamedTuple):
+    """How a model's predictions differ from a reference's."""
+
+    mean: float  # KL(reference || model) per token, in nats
+    standard_error: float
+    same_top: float  # share of tokens whose best one is the same
+    perplexity: float
+    reference_perplexity: float
+    tokens: int  # scored
+
+
+class TokenPrediction(NamedTuple):
+    """What a model says of a token behind those in front of it."""
+
+    logprob: float  # natural logarithm
+    best: bool  # no other token is more probable
+
+
+def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
+    """Token ids as the extension module takes them; refuses what are none."""
+    array = np.asarray(tokens)
+    if array.ndim != 1:
+        raise usage("tokens", f"an array of {array.ndim} dimensions, expected 1")
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.dtype.kind not in "iu":
+        raise usage("tokens", f"values of type {array.dtype}, expected integers")
+    limits = np.iinfo(np.int32)
+    if int(array.min()) < limits.min or int(array.max()) > limits.max:
+        raise usage("tokens", "an id does not fit into 32 bits")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise usage(where, f"a value of type {type(value).__name__}, expected a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise usage(where, "the text has a lone surrogate, which is no character") from None
+    return value
+
+
+class TextStream:
+    """The pieces of a text while it is generated; `result` has the whole once it has ended.
+
+    Leaving it early (`close`, the end of a `with` block) ends the generation.
+    """
+
+    def __init__(self, stream: _walsh.TextStream) -> None:
+        self._stream = stream
+        self._result: Optional[Generation] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if self._result is None:
+            try:
+                piece = self._stream.next()
+            except BaseException:
+                self._stream.close()
+                raise
+            if piece is not None:
+                return piece
+            self._result = Generation(**self._stream.result())
+        raise StopIteration
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the generation; what was not read is gone."""
+        self._stream.close()
+        if self._result is None:
+            self._result = Generation(**self._stream.result())
+
+    @property
+    def result(self) -> Generation:
+        """The whole text and its figures; reads what is left of the stream."""
+        for _ in self:
+            pass
+        assert self._result is not None
+        return self._result
+
+
+class Model:
+    """A walsh file, or a Hugging Face folder, which is compressed while loading if `quantize` says
+    to what: the name of a type, or a mapping with the options of `walsh.quantize`.
+
+    Threads may share a model; their calls wait for each other.
+
+    >>> import walsh
+    >>> with walsh.Model(getfixture("tiny_model"), quantize="tq4") as model:
+    ...     tokens = model.tokenize("The river")
+    ...     logits = model.logits(tokens)
+    ...     text = model.generate("The river", max_tokens=8, temperature=0).text
+    >>> logits.shape == (model.vocab_size,), logits.dtype
+    (True, dtype('float32'))
+    >>> isinstance(text, str)
+    True
+    """
+
+    def __init__(self, path: Path, *, quantize: Union[str, Mapping[str, Any], None] = None,
+                 device: str = "auto", threads: int = 0, context: int = 0,
+                 activations: str = "auto", cache_keys: str = "f16", cache_values: str = "f16",
+                 cache_window: int = 32, device_bytes: int = 0) -> None:
+        options = _walsh.EngineOptions()
+        for name, value in {"device": device, "threads": threads, "context": context,
+                            "activations": activations, "cache_keys": cache_keys,
+                            "cache_values": cache_values, "cache_window": cache_window,
+                            "device_bytes": device_bytes}.items():
+            set_option(options, name, value)
+        if isinstance(quantize, str):
+            quantize = {"type": quantize}
+        if quantize is not None:
+            options.compress = compress_options(dict(quantize))
+        self._engine = _walsh.Engine(os.fsencode(path), options)
+        self._info = self._engine.info()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (f"<walsh.Model {self.type}, {self.bits_per_weight:.3f} bits per weight, "
+                f"{self.device}>")
+
+    def close(self) -> None:
+        """Gives the memory back; later calls are errors."""
+        self._engine.close()
+
+    @property
+    def type(self) -> str:
+        """The format of most linear weights."""
+        return str(self._info["type"])
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the linear weights, scales included."""
+        return float(self._info["bits_per_weight"])
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu", "cuda:0"."""
+        return str(self._info["device"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the model knows; the length of a row of logits."""
+        return int(self._info["vocab_size"])
+
+    @property
+    def context(self) -> int:
+        """Positions that a text may take."""
+        return int(self._info["context"])
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat_prompt` can be used."""
+        return bool(self._info["has_chat_template"])
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know of the model and what is no error."""
+        return list(self._info["notes"])
+
+    def tokenize(self, text: str, *, add_special: bool = True) -> npt.NDArray[np.int32]:
+        """Token ids of a text, with those that the tokenizer puts around one unless told not to."""
+        return np.array(self._engine.encode(_text(text, "text"), add_special), np.int32)
+
+    def detokenize(self, tokens: Tokens, *, skip_special: bool = True) -> str:
+        """The text of token ids.
+
+        >>> model = getfixture("model")
+        >>> model.detokenize(model.tokenize("The river was low."))
+        'The river was low.'
+        """
+        return self._engine.decode(token_array(tokens), skip_special)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, Any]], *,
+                    add_generation_prompt: bool = True) -> str:
+        """The prompt for a conversation by the model's template.
+
+        It has its special tokens: tokenize it with add_special=False.
+
+        >>> getfixture("model").chat_prompt([{"role": "user", "content": "Hi"}])
+        '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
+        """
+        try:
+            conversation = json.dumps(list(messages))
+        except (TypeError, ValueError) as error:
+            raise usage("messages", str(error)) from None
+        return self._engine.chat_prompt(conversation, add_generation_prompt)
+
+    def logits(self, tokens: Tokens, *, first: Optional[int] = None) -> npt.NDArray[np.float32]:
+        """Logits [vocab_size] behind the last token; with `first`, those behind each token from
+        that index on, [len(tokens) - first, vocab_size]. The array is not a copy."""
+        return self._engine.logits(token_array(tokens), first or 0, first is not None)
+
+    def logprobs(self, tokens: Tokens, *, first: int = 1) -> list[TokenPrediction]:
+        """How probable tokens `first`, first + 1, ... are behind those in front of them."""
+        found = self._engine.logprobs(token_array(tokens), first)
+        return [TokenPrediction(*prediction) for prediction in found]
+
+    def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
+               temperature: Optional[float] = None, top_k: Optional[int] = None,
+               top_p: Optional[float] = None, min_p: Optional[float] = None,
+               repeat_penalty: Optional[float] = None, presence_penalty: float = 0,
+               frequency_penalty: float = 0, repeat_last_n: int = -1, seed: Optional[int] = None,
+               ignore_eos: bool = False) -> TextStream:
+        """Continues a text (or token ids) piece by piece.
+
+        What is not given is what the model's files say. max_tokens=-1: until the context is full;
+        temperature=0: always the best token.
+
+        >>> with getfixture("model").stream("Once", max_tokens=4, temperature=0) as stream:
+        ...     pieces = list(stream)
+        >>> "".join(pieces) == stream.result.text, stream.result.tokens
+        (True, 4)
+        """
+        options = _walsh.GenerationOptions()
+        for name, value in {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
+                            "top_p": top_p, "min_p": min_p, "repeat_penalty": repeat_penalty,
+                            "presence_penalty": presence_penalty,
+                            "frequency_penalty": frequency_penalty,
+                            "repeat_last_n": repeat_last_n, "seed": seed,
+                            "ignore_eos": ignore_eos}.items():
+            set_option(options, name, value)
+        if isinstance(prompt, str):
+            tokens = np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
+        else:
+            tokens = token_array(prompt)
+        return TextStream(self._engine.stream(tokens, options))
+
+    def generate(self, prompt: Union[str, Tokens], **options: Any) -> Generation:
+        """Continues a text at once; the options are those of `stream`."""
+        with self.stream(prompt, **options) as stream:
+            return stream.result
+
+    def perplexity(self, text: str, *, ctx: int = 512, chunks: int = 0) -> Perplexity:
+        """Perplexity in windows of `ctx` tokens, the second half of each scored; chunks=0: all."""
+        return Perplexity(*self._engine.perplexity(_text(text, "text"), ctx, chunks))
+
+    def kl_divergence(self, reference: Model, text: str, *, ctx: int = 512,
+                      chunks: int = 0) -> Divergence:
+        """How far the predictions are from those of `reference` on the same windows."""
+        return Divergence(*self._engine.kl_divergence(reference._engine, _text(text, "text"), ctx,
+                                                      chunks))

@@ -1,0 +1,123 @@
+"""Compressing checkpoints, and looking into the files."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+from . import _walsh
+from ._error import usage
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Format(NamedTuple):
+    """A storage format of weights."""
+
+    name: str
+    bits_per_weight: float  # on long rows, scales included
+    bound: float  # NMSE on N(0,1) that it must reach; 0: none
+    note: str
+
+
+class QuantizeReport(NamedTuple):
+    """What `quantize` has written."""
+
+    file_bytes: int
+    bits_per_weight: float  # of the linear layers, scales included
+    notes: list[str]  # what is no error and should be known
+
+
+class TensorSummary(NamedTuple):
+    """A tensor of a walsh file; a vector has one row."""
+
+    name: str
+    type: str
+    source_type: str
+    shape: tuple[int, int]
+    bytes: int
+    nmse: float
+    linear: bool
+    checksum: str
+
+
+class FileSummary(NamedTuple):
+    """What is in a walsh file."""
+
+    bytes: int
+    producer: str
+    recipe: dict[str, Any]
+    bits_per_weight: float
+    tensors: list[TensorSummary]
+
+
+def formats() -> list[Format]:
+    """All weight formats.
+
+    >>> import walsh
+    >>> {f.name: f.bits_per_weight for f in walsh.formats()}["tq4+4"]
+    8.25
+    """
+    return [Format(*f) for f in _walsh.formats()]
+
+
+def inspect(path: Path, *, check: bool = False) -> FileSummary:
+    """Shows what is in a walsh file; `check` reads all of it and verifies every checksum."""
+    found = _walsh.inspect(os.fsencode(path), check)
+    found["recipe"] = json.loads(found["recipe"])
+    found["tensors"] = [TensorSummary(**t) for t in found["tensors"]]
+    return FileSummary(**found)
+
+
+def compress_options(options: dict[str, Any]) -> _walsh.CompressOptions:
+    """The options of the extension module from keyword arguments; refuses unknown names."""
+    result = _walsh.CompressOptions()
+    for name, value in options.items():
+        if name.startswith("_") or not hasattr(result, name):
+            raise usage(name, "is no option of the quantizer")
+        set_option(result, name, value)
+    return result
+
+
+def set_option(options: Any, name: str, value: Any) -> None:
+    """Sets one of the options; a value of a wrong type is an error that names it."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif isinstance(value, tuple):
+        value = list(value)
+    try:
+        setattr(options, name, value)
+    except (TypeError, ValueError, OverflowError):
+        raise usage(name, f"{value!r} is not of the expected type") from None
+
+
+def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = "",
+             head_type: str = "", overrides: Sequence[str] = (), ignore: Sequence[str] = (),
+             rotation: str = "hadamard", rotate: str = "input", block: int = 0, signs: bool = True,
+             seed: int = 42, balance: bool = True, fast: bool = False, shape_gain: bool = False,
+             calibrate: Path = "", calibrate_tokens: int = 0, bits_per_weight: float = 0,
+             file_bytes: int = 0, allocate_text: Path = "", recipe: Path = "",
+             threads: Optional[int] = None) -> QuantizeReport:
+    """Compresses a Hugging Face folder into one file, which appears whole or not at all.
+
+    The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
+    "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
+    activations on; `bits_per_weight` or `file_bytes` choose the types by measuring.
+
+    >>> import tempfile, walsh
+    >>> folder = getfixture("tiny_model")
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     report = walsh.quantize(folder, place + "/tiny.gguf", type="tq3", fast=True)
+    ...     summary = walsh.inspect(place + "/tiny.gguf", check=True)
+    >>> round(report.bits_per_weight, 2), summary.recipe["type"]
+    (3.13, 'tq3')
+    """
+    options = compress_options({
+        "type": type, "embed_type": embed_type, "head_type": head_type,
+        "overrides": list(overrides), "ignore": list(ignore), "rotation": rotation,
+        "rotate": rotate, "block": block, "signs": signs, "seed": seed, "balance": balance,
+        "fast": fast, "shape_gain": shape_gain, "calibrate": calibrate,
+        "calibrate_tokens": calibrate_tokens, "bits_per_weight": float(bits_per_weight),
+        "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe})
+    return QuantizeReport(*_walsh.quantize(os.fsencode(source), os.fsencode(out), options,
+                                           threads or 0))

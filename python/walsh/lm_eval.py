@@ -1,0 +1,139 @@
+"""walsh as a model of lm-evaluation-harness, in process.
+
+    python -m walsh.lm_eval --model walsh --model_args path=model.gguf --tasks ...
+
+is the harness's own command with this model registered; importing the module registers it too.
+"""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from lm_eval import utils
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from tqdm import tqdm
+
+from ._error import usage
+from ._model import Model
+
+
+@register_model("walsh")
+class WalshLM(TemplateLM):  # type: ignore[misc]
+    """`path` is a walsh file or a folder, `quantize` a type to compress to while loading; other
+    arguments are those of `walsh.Model` (device, threads, context, activations, ...)."""
+
+    def __init__(self, path: str = "", quantize: Optional[str] = None,
+                 add_bos_token: Optional[bool] = None, max_gen_toks: int = 256,
+                 pretrained: str = "", batch_size: Any = None, max_batch_size: Any = None,
+                 **options: Any) -> None:
+        super().__init__()
+        if not (path or pretrained):
+            raise usage("path", "a file or folder is needed")
+        self.model = Model(path or pretrained, quantize=quantize, **options)
+        self.add_bos_token = add_bos_token
+        self.max_gen_toks = int(max_gen_toks)
+        beginning = self.model._engine.encode_prompt("")
+        # As in transformers, BOS; a tokenizer without one has no token to begin a text with.
+        self._prefix = int(beginning[0]) if beginning else None
+        self._prefix_text = self.model.detokenize(beginning, skip_special=False)
+
+    @property
+    def eot_token_id(self) -> int:
+        """What stands in front of a text without context."""
+        if self._prefix is None:
+            raise usage("context", "the tokenizer has no BOS: texts need a context")
+        return self._prefix
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the context."""
+        return self.model.context
+
+    @property
+    def tokenizer_name(self) -> str:
+        """A name for the harness's cache."""
+        return repr(self.model)
+
+    def tok_encode(self, string: str, add_special_tokens: Optional[bool] = None,
+                   **others: Any) -> list[int]:
+        """Token ids as transformers' tokenizers give them."""
+        special = add_special_tokens
+        if special is None:
+            special = True if self.add_bos_token is None else bool(self.add_bos_token)
+            if self._prefix_text and string.startswith(self._prefix_text):
+                special = False
+        return [int(t) for t in self.model.tokenize(string, add_special=special)]
+
+    def tok_decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of tokens."""
+        return self.model.detokenize(tokens, skip_special=skip_special_tokens)
+
+    def chat_template(self, chat_template: Any = False) -> Optional[str]:
+        """The template is the model's own; the harness only keeps a note of it."""
+        return "the model's own" if chat_template else ""
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]],
+                            add_generation_prompt: bool = True) -> str:
+        """The prompt for a conversation."""
+        return self.model.chat_prompt(chat_history, add_generation_prompt=add_generation_prompt)
+
+    def _score(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
+        """Log-probability of a continuation, and whether greedy decoding would give it."""
+        tokens = [*context, *continuation][-(self.max_length + 1):]
+        found = self.model.logprobs(tokens, first=max(1, len(tokens) - len(continuation)))
+        return sum(p.logprob for p in found), all(p.best for p in found)
+
+    def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False,
+                              **others: Any) -> list[tuple[float, bool]]:
+        results = []
+        for texts, context, continuation in tqdm(requests, disable=disable_tqdm):
+            result = self._score(context, continuation)
+            if texts is not None:
+                self.cache_hook.add_partial("loglikelihood", texts, result)
+            results.append(result)
+        return results
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
+        """Log-probabilities of whole texts, in windows that do not overlap."""
+        results = []
+        for (text,) in tqdm([r.args for r in requests], disable=disable_tqdm):
+            windows = utils.get_rolling_token_windows(
+                token_list=self.tok_encode(text), prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length, context_len=1)
+            total = sum(self._score(*utils.make_disjoint_window(w))[0] for w in windows)
+            self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
+            results.append(total)
+        return results
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
+        """Texts behind prompts, up to a stop string."""
+        results = []
+        for prompt, arguments in tqdm([r.args for r in requests], disable=disable_tqdm):
+            text = self._generate(prompt, dict(arguments))
+            self.cache_hook.add_partial("generate_until", (prompt, arguments), text)
+            results.append(text)
+        return results
+
+    def _generate(self, prompt: str, arguments: dict[str, Any]) -> str:
+        until = arguments.get("until") or []
+        stops = [s for s in ([until] if isinstance(until, str) else until) if s]
+        most = int(arguments.get("max_gen_toks", arguments.get("max_tokens", self.max_gen_toks)))
+        sample = bool(arguments.get("do_sample", False))
+        temperature = float(arguments.get("temperature", 0)) if sample else 0.0
+        tokens = self.tok_encode(prompt)[-max(1, self.max_length - most):]
+        text = ""
+        with self.model.stream(tokens, max_tokens=most, temperature=temperature,
+                               top_p=arguments.get("top_p") if sample else None,
+                               repeat_penalty=1.0) as stream:
+            for piece in stream:
+                text += piece
+                ends = [text.index(s) for s in stops if s in text]
+                if ends:
+                    return text[:min(ends)]
+        return text
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

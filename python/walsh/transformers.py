@@ -1,0 +1,164 @@
+"""A quantizer for transformers; importing this module registers it.
+
+    from walsh.transformers import WalshConfig
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=WalshConfig(type="tq3", ignore=["lm_head"]))
+
+compresses a checkpoint while it is loaded, one matrix at a time; `model.save_pretrained(other)`
+writes a folder with `quantization_config`, which `from_pretrained(other)` loads as it is.
+"""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+from torch import nn
+from transformers.core_model_loading import ConversionOps
+from transformers.quantizers import HfQuantizer
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from . import _walsh
+from ._error import Error
+from ._rules import Rules
+from .torch import Linear
+
+METHOD = "walsh"
+FORMAT_VERSION = 1
+
+
+@register_quantization_config(METHOD)
+class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
+    """What linear layers become: `type` is a format of walsh, `ignore` and `overrides` are rules on
+    names of modules as those of `walsh.quantize`; `modules` says what is stored in a folder."""
+
+    def __init__(self, type: str = "tq4", ignore: Optional[Sequence[str]] = None,
+                 overrides: Sequence[str] = (), rotation: str = "hadamard", block: int = 0,
+                 seed: int = 42, fast: bool = False, shape_gain: bool = False,
+                 modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
+                 producer: str = "", **others: Any) -> None:
+        self.quant_method = METHOD
+        self.format_version = format_version
+        self.producer = producer or f"walsh {_walsh.__version__}"
+        self.type, self.rotation, self.block, self.seed = type, rotation, block, seed
+        self.ignore = ["lm_head"] if ignore is None else list(ignore)
+        self.overrides = list(overrides)
+        self.fast, self.shape_gain = fast, shape_gain
+        self.modules = modules or {}
+        self.post_init()
+
+    def post_init(self) -> None:
+        """Refuses a folder of a later version, unknown types and wrong rules."""
+        if not isinstance(self.format_version, int) or self.format_version > FORMAT_VERSION:
+            raise Error("bad_input", "quantization_config: format_version",
+                        f"{self.format_version}, this walsh reads up to {FORMAT_VERSION}")
+        _walsh.layer_form(self.type, 32, 32, self.rotation, self.block, self.seed, self.fast)
+        self.rules()
+
+    def rules(self) -> Rules:
+        """The rules on names of modules."""
+        return Rules(self.type, self.ignore, self.overrides)
+
+
+class _Encode(ConversionOps):  # type: ignore[misc]
+    """Replaces a plain layer by a quantized one when its weights arrive."""
+
+    def __init__(self, quantizer: WalshQuantizer) -> None:
+        self.hf_quantizer = quantizer
+
+    def convert(self, input_dict: dict[str, Any], model: Optional[nn.Module] = None,
+                full_layer_name: Optional[str] = None, missing_keys: Optional[set[str]] = None,
+                **others: Any) -> dict[str, torch.Tensor]:
+        """Takes the weight of one layer; nothing is left for the loader to set."""
+        assert model is not None and full_layer_name is not None
+        value = next(iter(input_dict.values()))
+        weight = value[0] if isinstance(value, list) else value
+        name = full_layer_name.rpartition(".")[0]
+        self.hf_quantizer.encode(model, name, weight)
+        if missing_keys is not None:
+            missing_keys.discard(full_layer_name)
+        return {}
+
+
+@register_quantizer(METHOD)
+class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
+    """Compresses while loading, or loads what was compressed."""
+
+    requires_calibration = False
+    quantization_config: WalshConfig
+
+    def __init__(self, quantization_config: WalshConfig, **options: Any) -> None:
+        super().__init__(quantization_config, **options)
+        self._types: dict[str, str] = {}  # of the layers that will be encoded
+
+    def encode(self, model: nn.Module, name: str, weight: torch.Tensor) -> None:
+        """Puts a quantized layer with these weights in the place of a plain one."""
+        config, plain = self.quantization_config, model.get_submodule(name)
+        layer = Linear(plain.in_features, plain.out_features, False, type=self._types[name],
+                       rotation=config.rotation, block=config.block, seed=config.seed,
+                       fast=config.fast, device="meta")
+        try:
+            layer.encode(weight, shape_gain=config.shape_gain, fast=config.fast)
+        except Error as error:
+            raise Error(error.code, f"{name}: {error.where}", error.reason) from None
+        layer.bias = plain.bias  # loaded before or after
+        layer._is_hf_initialized = True
+        model.set_submodule(name, layer)
+        config.modules[name] = {"type": layer.format, "rotation": layer.rotations}
+
+    def param_needs_quantization(self, model: nn.Module, param_name: str, **others: Any) -> bool:
+        """Whether a parameter is the weight of a layer to quantize."""
+        module, _, kind = param_name.rpartition(".")
+        return kind == "weight" and module in self._types
+
+    def get_quantize_ops(self) -> ConversionOps:
+        """What the loader calls with such a weight."""
+        return _Encode(self)
+
+    def _process_model_before_weight_loading(self, model: nn.Module, **others: Any) -> None:
+        if self.pre_quantized:
+            self._replace_stored(model)
+            return
+        rules = self.quantization_config.rules()
+        tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Linear) and name + ".weight" not in tied:
+                kind = rules.type_of(name)
+                if kind is not None:
+                    self._types[name] = kind
+        rules.check_used()
+        self.quantization_config.modules = {}
+
+    def _replace_stored(self, model: nn.Module) -> None:
+        for name, form in self.quantization_config.modules.items():
+            try:
+                plain = model.get_submodule(name)
+            except AttributeError:
+                plain = None
+            if not isinstance(plain, nn.Linear):
+                raise Error("bad_input", f"quantization_config: {name}",
+                            "the model has no such linear layer")
+            layer = Linear(plain.in_features, plain.out_features, plain.bias is not None,
+                           type=form["type"], rotations=form["rotation"],
+                           dtype=plain.weight.dtype, device="meta")
+            model.set_submodule(name, layer)
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **others: Any) -> nn.Module:
+        for module in model.modules():
+            if isinstance(module, Linear):
+                module.pack()
+        return model
+
+    def is_serializable(self) -> bool:
+        """The model can be saved."""
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Codes are not trained; adapters beside the layers are, through the input's gradient."""
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        """torch.compile knows the operators."""
+        return True

@@ -1,0 +1,83 @@
+// A linear layer outside of a model: what other frameworks multiply with, on memory of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/thread_pool.h"
+#include "formats/tensor.h"
+#include "kernels/ops.h"
+#include "quantize/scalar/encoder.h"
+
+namespace walsh {
+
+// How the weights [rows, cols] of a layer are stored.
+struct LayerForm {
+  const Format* format = nullptr;  // coded
+  int64_t rows = 0, cols = 0;
+  Rotation rotation[2];  // per pass
+};
+
+// A matrix in the caller's memory: rows of contiguous values, `stride` values from row to row.
+struct MatrixView {
+  const void* data = nullptr;
+  DType type = DType::f32;
+  int64_t rows = 0, cols = 0, stride = 0;
+};
+
+// One of the arrays of a stored layer (array_specs), by the suffix of its name: "codes", "scales",
+// "codes2", ...
+struct LayerArray {
+  std::string name;
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+};
+// In file order. Throws usage for a dense format or an impossible shape or rotation.
+std::vector<LayerArray> layer_arrays(const LayerForm& form);
+
+// The form of new weights: the format's own rotation block (block = 0) or another one, seeds drawn
+// from `seed` for each pass. Throws usage for what check_recipe refuses and for dense formats.
+LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
+                    const std::string& rotation, int block, uint32_t seed, Effort effort);
+
+// Const use is thread-safe: products that need the same pool wait for each other.
+class LinearOperator {
+ public:
+  // Encodes weights [rows, cols]; throws bad_input for values that are not finite. `nmse`, unless
+  // null, receives the squared error relative to the squared weights.
+  static LinearOperator encode(const LayerForm& form, const MatrixView& weights,
+                               const EncodeOptions& options, ThreadPool& pool, double* nmse);
+  // From arrays in the order of layer_arrays, which are copied. Throws bad_input for wrong sizes.
+  static LinearOperator restore(const LayerForm& form,
+                                std::span<const std::span<const std::byte>> arrays);
+
+  const LayerForm& form() const { return form_; }
+  uint64_t bytes() const;  // of memory
+  // The stored arrays, in the order of layer_arrays.
+  std::vector<std::vector<std::byte>> arrays() const;
+  // y[m][rows] = x[m][cols] W^T with int8 activations as the format asks, or with float32 ones if
+  // `exact`; y has the type and row count of x and `y_stride` values from row to row.
+  void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, ThreadPool& pool) const;
+  // Rows [begin, end) in the original basis, out[(end - begin) * cols].
+  void decode(int64_t begin, int64_t end, float* out) const;
+
+ private:
+  struct Pass {
+    PanelMatrix panels;
+    std::shared_ptr<const Rotator> rotator;  // null: not rotated
+  };
+  LinearOperator() = default;
+  void pack(const Tensor& tensor);
+  class Product;
+
+  LayerForm form_;
+  std::vector<Pass> passes_;
+  std::vector<std::vector<std::byte>> small_;  // all arrays; those of codes are empty
+};
+
+}  // namespace walsh

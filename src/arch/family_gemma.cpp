@@ -1,0 +1,52 @@
+// Gemma: gains stored minus one, GeGLU, a scaled embedding that is the head, too.
+#include <cmath>
+
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultHeadDim = 256;  // transformers' defaults for absent keys
+constexpr double kDefaultScale = 256;
+constexpr double kLargestCap = 1e6;
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  // Early files say "gelu" and mean its approximation.
+  if (reader.pending("hidden_act") && *reader.value("hidden_act") != "gelu" &&
+      *reader.value("hidden_act") != "gelu_pytorch_tanh")
+    reader.refuse("hidden_act", "not supported, expected 'gelu_pytorch_tanh'");
+  read_gemma(reader, traits, config);
+}
+
+}  // namespace
+
+float read_cap(ConfigReader& reader, const char* key, double fallback) {
+  const double absent = reader.has(key) ? 0 : fallback;
+  return static_cast<float>(reader.number_or(key, absent, 1e-3, kLargestCap));
+}
+
+void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  traits.gain_offset = 1;
+  traits.gate_function = GateFunction::gelu_tanh;
+  reader.only("hidden_activation", "gelu_pytorch_tanh");
+  reader.only("hidden_act", "gelu_pytorch_tanh");
+  reader.only("use_bidirectional_attention", false);
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));
+  config.tied_head = reader.boolean_or("tie_word_embeddings", true);
+  if (reader.value("head_dim") != nullptr) return;
+  for (LayerTraits& layer : traits.layers)
+    layer.head_dim = kDefaultHeadDim;
+}
+
+void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits) {
+  traits.names.mlp_norm = "pre_feedforward_layernorm";
+  traits.norms_after = true;
+  const double scale = reader.number_or("query_pre_attn_scalar", kDefaultScale, 1e-3, 1e6);
+  for (LayerTraits& layer : traits.layers)
+    layer.attention_scale = static_cast<float>(1 / std::sqrt(scale));
+}
+
+const Family kGemma = {"gemma", "GemmaForCausalLM", read};
+
+}  // namespace walsh

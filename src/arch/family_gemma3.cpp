@@ -1,0 +1,39 @@
+// Gemma 3: Gemma 2 with norms of queries and keys instead of caps; all layers but every sixth one
+// have a window and a rope of their own.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultPattern = 6;
+
+// The text part of the models with vision says only in what it differs from these.
+constexpr std::string_view kDefaults = R"({
+    "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "rms_norm_eps": 1e-6})";
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_gemma(reader, traits, config);
+  read_gemma_blocks(reader, traits);
+  traits.qk_norm = true;
+  config.logit_cap = read_cap(reader, "final_logit_softcapping", 0);
+  const int64_t window = read_window(reader, kDefaultWindow);
+  const int64_t old = reader.integer_or("_sliding_window_pattern", kDefaultPattern, 1, 1024);
+  const auto pattern =
+      static_cast<size_t>(reader.integer_or("sliding_window_pattern", old, 1, 1024));
+  if (read_layer_types(reader, window, traits)) return;
+  for (size_t i = 0; i < traits.layers.size(); ++i)
+    traits.layers[i].window = (i + 1) % pattern != 0 ? window : 0;
+}
+
+}  // namespace
+
+const Family kGemma3 = {"gemma3_text",
+                        "Gemma3ForCausalLM",
+                        read,
+                        {.theta = 1e6, .per_kind = true, .local_theta = 1e4},
+                        kDefaults};
+
+}  // namespace walsh

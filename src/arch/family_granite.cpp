@@ -1,0 +1,40 @@
+// Granite: Llama with multipliers; some models have experts, all of a layer in one tensor.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr double kLeast = 1e-6, kMost = 1e6;  // of a multiplier
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  const auto multiplier = [&](const char* key) { return reader.number_or(key, 1, kLeast, kMost); };
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  traits.mlp_bias = reader.boolean_or("mlp_bias", false);
+  config.logit_scale = static_cast<float>(1 / multiplier("logits_scaling"));
+  const auto attention = static_cast<float>(multiplier("attention_multiplier"));
+  for (LayerTraits& layer : traits.layers)
+    layer.attention_scale = attention;
+  // Every branch is multiplied by r before it is added to the stream, which only norms read. A
+  // stream divided by r takes the branches as they are, and to norms it is the same where their
+  // epsilon is divided by r^2.
+  const double r = multiplier("residual_multiplier");
+  config.embedding_scale = static_cast<float>(multiplier("embedding_multiplier") / r);
+  traits.norm_eps = static_cast<float>(static_cast<double>(traits.norm_eps) / (r * r));
+}
+
+void read_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read(reader, traits, config);
+  TensorNames& names = traits.names;
+  names.router = "block_sparse_moe.router.layer";
+  names.experts = "block_sparse_moe.experts.";
+  names.all_gate_up = "block_sparse_moe.input_linear.weight";
+  names.all_down = "block_sparse_moe.output_linear.weight";
+  read_expert_counts(reader, "intermediate_size", traits);
+}
+
+}  // namespace
+
+const Family kGranite = {"granite", "GraniteForCausalLM", read};
+const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe};
+
+}  // namespace walsh

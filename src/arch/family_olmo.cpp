@@ -1,0 +1,31 @@
+// OLMo 2 and 3: norms behind both blocks and none before them; queries and keys are normed over all
+// heads. OLMo 3 has a window in all layers but every fourth one, which do without scaled rope.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr size_t kPattern = 4;
+
+void read_olmo2(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.names.attention_norm = traits.names.mlp_norm = "";
+  traits.norms_after = true;
+  traits.qk_norm = traits.qk_norm_of_all = true;
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+}
+
+void read_olmo3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_olmo2(reader, traits, config);
+  const int64_t window = read_window(reader, kDefaultWindow);
+  if (read_layer_types(reader, window, traits)) return;
+  for (size_t i = 0; i < traits.layers.size(); ++i)
+    traits.layers[i].window = (i + 1) % kPattern != 0 ? window : 0;
+}
+
+}  // namespace
+
+const Family kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read_olmo2};
+const Family kOlmo3 = {"olmo3", "Olmo3ForCausalLM", read_olmo3, {.theta = 5e5, .per_kind = true}};
+
+}  // namespace walsh

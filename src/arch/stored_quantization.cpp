@@ -1,0 +1,51 @@
+#include "arch/stored_quantization.h"
+
+#include "arch/config_reader.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kMaxBlock = int64_t{1} << 20;
+
+void read_block(ConfigReader& reader, StoredQuantization& stored) {
+  const char* key = "weight_block_size";
+  const Json* block = reader.value(key);
+  if (block == nullptr) return;
+  const auto is_size = [](const Json& size) {
+    return size.is_number_unsigned() && size > 0 && size <= kMaxBlock;
+  };
+  if (!block->is_array() || block->size() != 2 || !is_size((*block)[0]) || !is_size((*block)[1]))
+    reader.refuse(key, "expected rows and columns of a block");
+  stored.block_rows = (*block)[0].get<int64_t>();
+  stored.block_cols = (*block)[1].get<int64_t>();
+}
+
+}  // namespace
+
+StoredQuantization read_stored_quantization(ConfigReader& reader) {
+  const char* key = "quantization_config";
+  StoredQuantization stored;
+  const Json* object = reader.value(key);
+  if (object == nullptr) return stored;
+  if (!object->is_object()) reader.refuse(key, "expected an object");
+  ConfigReader own(*object, reader.where() + ": " + key);
+  const std::string method = own.text("quant_method").value_or("");
+  if (method == "fp8") {
+    stored.kind = StoredQuantization::Kind::fp8;
+    own.only("fmt", "e4m3");
+    read_block(own, stored);
+  } else if (method == "mxfp4") {
+    stored.kind = StoredQuantization::Kind::mxfp4;
+  } else {
+    own.refuse("quant_method", "not supported, expected fp8 or mxfp4");
+  }
+  // How activations are rounded elsewhere (here they are not), which tensors are left as they are
+  // (their types say it), and how transformers loads them.
+  for (const char* inert :
+       {"activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"})
+    own.value(inert);
+  own.finish();
+  return stored;
+}
+
+}  // namespace walsh

@@ -1,0 +1,254 @@
+#include "import/ggml_blocks.h"
+
+#include <array>
+#include <bit>
+
+#include "base/half.h"
+#include "import/ggml_codes.h"
+#include "io/gguf_types.h"
+
+namespace walsh {
+namespace {
+
+// Blocks of 32: a scale, sometimes a minimum, and codes whose low and high nibbles are the first
+// and the second half of the block.
+void decode_q4_0(const uint8_t* b, float* out) {
+  const float d = half_at(b);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>((b[2 + i] & 15) - 8);
+    out[i + 16] = d * static_cast<float>((b[2 + i] >> 4) - 8);
+  }
+}
+
+void decode_q4_1(const uint8_t* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(b[4 + i] & 15) + m;
+    out[i + 16] = d * static_cast<float>(b[4 + i] >> 4) + m;
+  }
+}
+
+// Code i of 32 with five bits: nibbles, and the fifth bits in one word in front of them.
+int five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
+  const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+  return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
+}
+
+void decode_q5_0(const uint8_t* b, float* out) {
+  const float d = half_at(b);
+  for (int i = 0; i < 32; ++i)
+    out[i] = d * static_cast<float>(five_bits(b + 2, b + 6, i) - 16);
+}
+
+void decode_q5_1(const uint8_t* b, float* out) {
+  const float d = half_at(b), m = half_at(b + 2);
+  for (int i = 0; i < 32; ++i)
+    out[i] = d * static_cast<float>(five_bits(b + 4, b + 8, i)) + m;
+}
+
+void decode_q8_0(const uint8_t* b, float* out) {
+  const float d = half_at(b);
+  for (int i = 0; i < 32; ++i)
+    out[i] = d * static_cast<float>(static_cast<int8_t>(b[2 + i]));
+}
+
+// Blocks of 256. Value i of the codes of two bits: 32 bytes hold four runs of 32 values.
+int two_bits(const uint8_t* codes, int i) {
+  return codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+}
+
+void decode_q2_k(const uint8_t* b, float* out) {
+  const uint8_t *scales = b, *codes = b + 16;
+  const float d = half_at(b + 80), dmin = half_at(b + 82);
+  for (int i = 0; i < 256; ++i) {
+    const float scale = d * static_cast<float>(scales[i / 16] & 15);
+    const float minimum = dmin * static_cast<float>(scales[i / 16] >> 4);
+    out[i] = scale * static_cast<float>(two_bits(codes, i)) - minimum;
+  }
+}
+
+void decode_q3_k(const uint8_t* b, float* out) {
+  const uint8_t *high = b, *codes = b + 32, *packed = b + 96;
+  const float d = half_at(b + 108);
+  float scales[16];
+  for (int k = 0; k < 16; ++k) {
+    const int low = k < 8 ? packed[k] & 15 : packed[k - 8] >> 4;
+    const int upper = packed[8 + k % 4] >> (k / 4 * 2) & 3;
+    scales[k] = d * static_cast<float>((low | upper << 4) - 32);
+  }
+  for (int i = 0; i < 256; ++i) {
+    const int offset = (high[i % 32] >> (i / 32) & 1) ? 0 : 4;
+    out[i] = scales[i / 16] * static_cast<float>(two_bits(codes, i) - offset);
+  }
+}
+
+// Six bits each of eight scales and eight minima in 12 bytes, times the block's two factors.
+struct ScalesAndMinima {
+  float scale[8], minimum[8];
+
+  explicit ScalesAndMinima(const uint8_t* b) {
+    const float d = half_at(b), dmin = half_at(b + 2);
+    const uint8_t* packed = b + 4;
+    for (int k = 0; k < 4; ++k) {
+      scale[k] = d * static_cast<float>(packed[k] & 63);
+      minimum[k] = dmin * static_cast<float>(packed[k + 4] & 63);
+      const int low = packed[k + 8] & 15, upper = packed[k + 8] >> 4;
+      scale[k + 4] = d * static_cast<float>(low | (packed[k] >> 6 << 4));
+      minimum[k + 4] = dmin * static_cast<float>(upper | (packed[k + 4] >> 6 << 4));
+    }
+  }
+};
+
+// Value i of 256 nibbles: 32 bytes hold two runs of 32 values.
+int nibble(const uint8_t* codes, int i) {
+  const uint8_t byte = codes[i / 64 * 32 + i % 32];
+  return i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
+}
+
+void decode_q4_k(const uint8_t* b, float* out) {
+  const ScalesAndMinima s(b);
+  for (int i = 0; i < 256; ++i)
+    out[i] = s.scale[i / 32] * static_cast<float>(nibble(b + 16, i)) - s.minimum[i / 32];
+}
+
+void decode_q5_k(const uint8_t* b, float* out) {
+  const ScalesAndMinima s(b);
+  const uint8_t *high = b + 16, *codes = b + 48;
+  for (int i = 0; i < 256; ++i) {
+    const int code = nibble(codes, i) | (high[i % 32] >> (i / 32) & 1) << 4;
+    out[i] = s.scale[i / 32] * static_cast<float>(code) - s.minimum[i / 32];
+  }
+}
+
+void decode_q6_k(const uint8_t* b, float* out) {
+  const uint8_t *low = b, *high = b + 128, *scales = b + 192;
+  const float d = half_at(b + 208);
+  for (int i = 0; i < 256; ++i) {
+    const uint8_t byte = low[i / 128 * 64 + i % 64];
+    const int code = (i / 64 % 2 == 0 ? byte & 15 : byte >> 4) | two_bits(high, i) << 4;
+    const float scale = d * static_cast<float>(static_cast<int8_t>(scales[i / 16]));
+    out[i] = scale * static_cast<float>(code - 32);
+  }
+}
+
+// Five ternary digits in a byte, as a fraction of 256: multiplying by 3 moves the next one out.
+void decode_digits(const uint8_t* bytes, int count, int digits, float d, float* out) {
+  for (int i = 0; i < count; ++i) {
+    auto rest = bytes[i];
+    for (int k = 0; k < digits; ++k) {
+      const int moved = rest * 3;
+      out[k * count + i] = d * static_cast<float>((moved >> 8) - 1);
+      rest = static_cast<uint8_t>(moved);
+    }
+  }
+}
+
+void decode_tq1_0(const uint8_t* b, float* out) {
+  const float d = half_at(b + 52);
+  decode_digits(b, 32, 5, d, out);
+  decode_digits(b + 32, 16, 5, d, out + 160);
+  decode_digits(b + 48, 4, 4, d, out + 240);
+}
+
+void decode_tq2_0(const uint8_t* b, float* out) {
+  const float d = half_at(b + 64);
+  for (int i = 0; i < 256; ++i)
+    out[i] = d * static_cast<float>(two_bits(b, i) - 1);
+}
+
+// OCP's E2M1 times two, with E8M0 scales of half their value.
+constexpr std::array<int8_t, 16> kFp4 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+void decode_mxfp4(const uint8_t* b, float* out) {
+  const uint32_t bits = b[0] < 2 ? uint32_t{0x200000} << b[0] : (uint32_t{b[0]} - 1) << 23;
+  const float d = std::bit_cast<float>(bits);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kFp4[b[1 + i] & 15]);
+    out[i + 16] = d * static_cast<float>(kFp4[b[1 + i] >> 4]);
+  }
+}
+
+// The levels of the four-bit types that are not linear.
+constexpr std::array<int8_t, 16> kCurve = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                           1,    13,   25,  38,  53,  69,  89,  113};
+
+void decode_curve(const uint8_t* codes, float d, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kCurve[codes[i] & 15]);
+    out[i + 16] = d * static_cast<float>(kCurve[codes[i] >> 4]);
+  }
+}
+
+void decode_iq4_nl(const uint8_t* b, float* out) {
+  decode_curve(b + 2, half_at(b), out);
+}
+
+void decode_iq4_xs(const uint8_t* b, float* out) {
+  const float d = half_at(b);
+  const uint16_t high = u16_at(b + 2);
+  for (int k = 0; k < 8; ++k) {
+    const int scale = nibble_at(b + 4, k) | (high >> 2 * k & 3) << 4;
+    decode_curve(b + 8 + 16 * k, d * static_cast<float>(scale - 32), out + 32 * k);
+  }
+}
+
+void decode_f32(const uint8_t* b, float* out) {
+  *out = std::bit_cast<float>(u32_at(b));
+}
+
+void decode_f16(const uint8_t* b, float* out) {
+  *out = half_at(b);
+}
+
+void decode_bf16(const uint8_t* b, float* out) {
+  *out = bf16_to_f32(u16_at(b));
+}
+
+// By type id; null where there is nothing to decode.
+constexpr auto kDecoders = [] {
+  std::array<GgmlBlockDecoder*, 40> table{};
+  table[0] = decode_f32;
+  table[1] = decode_f16;
+  table[2] = decode_q4_0;
+  table[3] = decode_q4_1;
+  table[6] = decode_q5_0;
+  table[7] = decode_q5_1;
+  table[8] = decode_q8_0;
+  table[10] = decode_q2_k;
+  table[11] = decode_q3_k;
+  table[12] = decode_q4_k;
+  table[13] = decode_q5_k;
+  table[14] = decode_q6_k;
+  table[16] = decode_iq2_xxs;
+  table[17] = decode_iq2_xs;
+  table[18] = decode_iq3_xxs;
+  table[19] = decode_iq1_s;
+  table[20] = decode_iq4_nl;
+  table[21] = decode_iq3_s;
+  table[22] = decode_iq2_s;
+  table[23] = decode_iq4_xs;
+  table[29] = decode_iq1_m;
+  table[30] = decode_bf16;
+  table[34] = decode_tq1_0;
+  table[35] = decode_tq2_0;
+  table[39] = decode_mxfp4;
+  return table;
+}();
+
+}  // namespace
+
+bool can_decode_ggml(uint32_t type) {
+  return type < kDecoders.size() && kDecoders[type] != nullptr;
+}
+
+void decode_ggml(uint32_t type, std::span<const std::byte> blocks, float* out) {
+  GgmlBlockDecoder* decode = kDecoders.at(type);
+  const GgmlTypeInfo& info = *ggml_type_info(type);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(blocks.data());
+  for (size_t i = 0; i + info.block_bytes <= blocks.size(); i += info.block_bytes) {
+    decode(bytes + i, out);
+    out += info.block;
+  }
+}
+
+}  // namespace walsh

@@ -1,0 +1,15 @@
+// The points of 4 or 8 magnitudes that ggml's IQ types index. They were found by its authors on
+// weights of models and follow from no formula.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace walsh {
+
+enum class GgmlGrid : uint8_t { iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1 };
+
+// The points one after the other, 8 values each (iq3: 4).
+std::span<const int8_t> ggml_grid(GgmlGrid grid);
+
+}  // namespace walsh

@@ -1,0 +1,137 @@
+#include "import/gguf_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "import/gguf_config.h"
+#include "import/gguf_family.h"
+#include "import/gguf_metadata.h"
+#include "import/gguf_tokenizer.h"
+#include "io/gguf.h"
+#include "io/printable.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr const char* kOwnKeys = "walsh.";
+constexpr const char *kSplitCount = "split.count", *kSplitNumber = "split.no";
+constexpr int64_t kMaxFiles = 1000;
+
+// The paths of all files of a model that is split into `count`, of which `path` is the first.
+std::vector<std::string> split_paths(const std::string& path, int64_t count) {
+  const std::string end = fmt::format("-00001-of-{:05}.gguf", count);
+  if (!path.ends_with(end)) {
+    throw Error(ErrorCode::bad_input, path,
+                fmt::format("is the first of {} files, so its name has to end in {}", count, end));
+  }
+  const std::string stem = path.substr(0, path.size() - end.size());
+  std::vector<std::string> paths;
+  for (int64_t i = 1; i <= count; ++i)
+    paths.push_back(fmt::format("{}-{:05}-of-{:05}.gguf", stem, i, count));
+  return paths;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) { parts_.path = path; }
+
+  Checkpoint read() {
+    const GgufContent content = open(parts_.path);
+    const GgufMetadata metadata(content, parts_.path);
+    family_ = &gguf_family(metadata);
+    read_heads(metadata);
+    // A reallocation moves the maps, not what they map.
+    const auto bytes = parts_.shards.front().bytes();
+    parts_.config = gguf_config(metadata, *family_, bytes);
+    parts_.generation_config = gguf_generation_config(metadata);
+    GgufTokenizer tokenizer = gguf_tokenizer(metadata);
+    parts_.tokenizer = std::move(tokenizer.json);
+    parts_.tokenizer_config = std::move(tokenizer.config);
+    add_tensors(content);
+    open_others(metadata);
+    return Checkpoint::assemble(std::move(parts_));
+  }
+
+ private:
+  GgufContent open(const std::string& path) {
+    parts_.files.push_back(path);
+    return parse_gguf(parts_.shards.emplace_back(path).bytes(), path);
+  }
+
+  void open_others(const GgufMetadata& metadata) {
+    const int64_t count = metadata.integer(kSplitCount).value_or(1);
+    if (count <= 1) return;
+    if (count > kMaxFiles) metadata.refuse(kSplitCount, "exceeds 1000");
+    if (metadata.integer(kSplitNumber).value_or(0) != 0)
+      metadata.refuse(kSplitNumber, "this is not the first file of the model: name that one");
+    const std::vector<std::string> paths = split_paths(parts_.path, count);
+    for (size_t i = 1; i < paths.size(); ++i)
+      add_tensors(open(paths[i]));
+  }
+
+  void read_heads(const GgufMetadata& metadata) {
+    if (!family_->paired_heads) return;
+    heads_ = metadata.require(".attention.head_count");
+    kv_heads_ = metadata.uniform_integer(".attention.head_count_kv").value_or(heads_);
+    // Both are factors of rows from here on; whether they suit the model, its config shows.
+    if (heads_ <= 0) metadata.refuse(".attention.head_count", "is not positive");
+    if (kv_heads_ <= 0) metadata.refuse(".attention.head_count_kv", "is not positive");
+  }
+
+  void add_tensors(const GgufContent& content) {
+    const std::string& path = parts_.files.back();
+    for (const GgufTensor& tensor : content.tensors) {
+      const auto name = checkpoint_name(*family_, tensor.name, path);
+      if (!name) continue;
+      TensorInfo info;
+      info.name = *name;
+      info.dtype_text = ggml_type_info(tensor.type)->name;
+      info.shape.assign(tensor.dims.rbegin(), tensor.dims.rend());
+      info.file = path;
+      info.shard = parts_.shards.size() - 1;
+      info.offset = tensor.offset;
+      info.bytes = tensor.bytes;
+      info.gguf = form(tensor, info.name);
+      parts_.tensors.push_back(std::move(info));
+    }
+  }
+
+  GgufForm form(const GgufTensor& tensor, std::string_view name) const {
+    GgufForm form;
+    form.type = tensor.type;
+    if (tensor.dims.size() == 1 && name.ends_with("norm.weight"))
+      form.offset = family_->gain_offset;
+    if (name.find(".self_attn.q_proj.") != std::string_view::npos) form.paired_heads = heads_;
+    if (name.find(".self_attn.k_proj.") != std::string_view::npos) form.paired_heads = kv_heads_;
+    return form;
+  }
+
+  CheckpointParts parts_;
+  const GgufFamily* family_ = nullptr;
+  int64_t heads_ = 0, kv_heads_ = 0;  // of a family with paired heads
+};
+
+}  // namespace
+
+bool is_foreign_gguf(const std::string& path) {
+  std::error_code unreadable;  // then whoever opens it says why
+  if (!std::filesystem::is_regular_file(path, unreadable)) return false;
+  try {
+    const MappedFile file(path);
+    if (!looks_like_gguf(file.bytes())) return false;
+    const GgufContent content = parse_gguf(file.bytes(), path);
+    return std::none_of(content.metadata.begin(), content.metadata.end(),
+                        [](const GgufEntry& e) { return e.key.starts_with(kOwnKeys); });
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::bad_input;
+  }
+}
+
+Checkpoint open_gguf_checkpoint(const std::string& path) {
+  return Reader(path).read();
+}
+
+}  // namespace walsh

@@ -1,0 +1,153 @@
+#include "import/gguf_config.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "import/ggml_blocks.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+// The specials that end a turn, by their texts, where no key names them.
+constexpr std::array<std::string_view, 10> kEnds = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",   "<|endoftext|>",
+    "<|eom_id|>", "< EOT >",    "<|eot|>", "<|end_of_text|>", "<|return|>"};
+constexpr int64_t kMaxFactors = 1024;
+
+// The values of an F32 vector that stands for a list of the config.
+Json read_factors(const GgufMetadata& m, const GgufTensor& tensor,
+                  std::span<const std::byte> file) {
+  const std::string where = m.path() + ": tensor " + tensor.name;
+  if (tensor.type != static_cast<uint32_t>(GgmlType::f32) || tensor.dims.size() != 1 ||
+      tensor.dims[0] > kMaxFactors) {
+    throw Error(ErrorCode::bad_input, where, "expected a vector of F32 factors");
+  }
+  std::vector<float> values(tensor.dims[0]);
+  decode_ggml(tensor.type, file.subspan(tensor.offset, tensor.bytes), values.data());
+  return values;
+}
+
+int64_t head_dim(const GgufMetadata& m) {
+  const int64_t heads = m.require(".attention.head_count");
+  const int64_t usual = heads > 0 ? m.require(".embedding_length") / heads : 0;
+  const int64_t dim = m.uniform_integer(".attention.key_length").value_or(usual);
+  if (m.uniform_integer(".attention.value_length").value_or(dim) != dim)
+    m.refuse(".attention.value_length", "differs from the keys' length, which is not supported");
+  return dim;
+}
+
+// Factors that divide the frequencies are longrope's, whatever they were made of.
+void add_factors(const GgufMetadata& m, const GgufTensor& short_factors,
+                 const GgufTensor& long_factors, std::span<const std::byte> file, Json& rope) {
+  rope["rope_type"] = "longrope";
+  rope["short_factor"] = read_factors(m, short_factors, file);
+  rope["long_factor"] = read_factors(m, long_factors, file);
+  rope["attention_factor"] = m.number(".rope.scaling.attn_factor").value_or(1);
+  rope["original_max_position_embeddings"] =
+      m.integer(".rope.scaling.original_context_length").value_or(m.require(".context_length"));
+}
+
+Json rope_parameters(const GgufMetadata& m, int64_t dim, std::span<const std::byte> file) {
+  Json rope = {{"rope_theta", m.number(".rope.freq_base").value_or(10000)},
+               {"rope_type", "default"}};
+  if (const auto rotated = m.integer(".rope.dimension_count"); rotated && *rotated != dim) {
+    if (*rotated <= 0 || *rotated > dim) m.refuse(".rope.dimension_count", "exceeds the heads");
+    rope["partial_rotary_factor"] = static_cast<double>(*rotated) / static_cast<double>(dim);
+  }
+  const GgufTensor* all = m.content().find_tensor("rope_freqs.weight");
+  const GgufTensor* shorter = m.content().find_tensor("rope_factors_short.weight");
+  const GgufTensor* longer = m.content().find_tensor("rope_factors_long.weight");
+  if (all != nullptr) add_factors(m, *all, *all, file, rope);
+  if (shorter != nullptr && longer != nullptr) add_factors(m, *shorter, *longer, file, rope);
+  const std::string kind = m.text(".rope.scaling.type").value_or("none");
+  if (kind == "none" || kind == "longrope") return rope;
+  if (all != nullptr || shorter != nullptr)
+    m.refuse(".rope.scaling.type", "\"" + kind + "\" contradicts the tensors with factors");
+  rope["rope_type"] = kind;
+  rope["factor"] = m.number(".rope.scaling.factor").value_or(1);
+  if (const auto original = m.integer(".rope.scaling.original_context_length"))
+    rope["original_max_position_embeddings"] = *original;
+  constexpr std::array<std::array<const char*, 2>, 3> kYarn = {
+      {{".rope.scaling.attn_factor", "attention_factor"},
+       {".rope.scaling.yarn_beta_fast", "beta_fast"},
+       {".rope.scaling.yarn_beta_slow", "beta_slow"}}};
+  for (const auto& [key, name] : kYarn)
+    if (const auto value = m.number(key)) rope[name] = *value;
+  return rope;
+}
+
+// The number of rows of the embedding, which is the number of tokens.
+int64_t vocabulary(const GgufMetadata& m) {
+  constexpr const char* kTokens = "tokenizer.ggml.tokens";
+  const GgufTensor* embedding = m.content().find_tensor("token_embd.weight");
+  if (embedding == nullptr || embedding->dims.size() != 2)
+    throw Error(ErrorCode::bad_input, m.path() + ": tensor token_embd.weight", "no such matrix");
+  const uint64_t rows = embedding->dims[1];
+  if (const GgufValue* tokens = m.value(kTokens); tokens != nullptr && tokens->count() != rows) {
+    m.refuse(kTokens, "has " + std::to_string(tokens->count()) + " tokens, but token_embd.weight " +
+                          std::to_string(rows) + " rows");
+  }
+  return static_cast<int64_t>(rows);
+}
+
+}  // namespace
+
+std::string gguf_config(const GgufMetadata& m, const GgufFamily& family,
+                        std::span<const std::byte> file) {
+  const int64_t heads = m.require(".attention.head_count"), dim = head_dim(m);
+  const auto eps = m.number(".attention.layer_norm_rms_epsilon");
+  if (!eps) m.refuse(".attention.layer_norm_rms_epsilon", "is missing");
+  Json config = {
+      {"model_type", family.model_type},
+      {"architectures", Json::array({family.model_class})},
+      {"num_hidden_layers", m.require(".block_count")},
+      {"hidden_size", m.require(".embedding_length")},
+      {"intermediate_size", m.require(".feed_forward_length")},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", m.uniform_integer(".attention.head_count_kv").value_or(heads)},
+      {"head_dim", dim},
+      {"max_position_embeddings", m.require(".context_length")},
+      {"rms_norm_eps", *eps},
+      {"vocab_size", vocabulary(m)},
+      {"tie_word_embeddings", m.content().find_tensor("output.weight") == nullptr},
+      {"hidden_act", "silu"},
+      {"rope_parameters", rope_parameters(m, dim, file)}};
+  if (const auto id = m.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
+  if (const auto id = m.integer("tokenizer.ggml.eos_token_id")) config["eos_token_id"] = *id;
+  if (family.describe != nullptr) family.describe(m, config);
+  return config.dump();
+}
+
+std::string gguf_generation_config(const GgufMetadata& m) {
+  std::set<int64_t> ends;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    if (const auto id = m.integer(key)) ends.insert(*id);
+  }
+  constexpr const char *kTokens = "tokenizer.ggml.tokens", *kTypes = "tokenizer.ggml.token_type";
+  constexpr int64_t kNormal = 1;
+  const GgufValue *tokens = m.value(kTokens), *types = m.value(kTypes);
+  if (tokens != nullptr && types != nullptr) {
+    const auto& texts = tokens->as_texts(m.where(kTokens));
+    const auto kinds = types->as_ints(m.where(kTypes));
+    for (size_t id = 0; id < std::min(texts.size(), kinds.size()); ++id) {
+      const bool ends_turn = std::find(kEnds.begin(), kEnds.end(), texts[id]) != kEnds.end();
+      if (ends_turn && kinds[id] != kNormal) ends.insert(static_cast<int64_t>(id));
+    }
+  }
+  Json config = Json::object();
+  if (!ends.empty()) config["eos_token_id"] = ends;
+  constexpr std::array<std::array<const char*, 2>, 4> kSampling = {
+      {{"general.sampling.temp", "temperature"},
+       {"general.sampling.top_p", "top_p"},
+       {"general.sampling.min_p", "min_p"},
+       {"general.sampling.penalty_repeat", "repetition_penalty"}}};
+  for (const auto& [key, name] : kSampling)
+    if (const auto value = m.number(key)) config[name] = *value;
+  if (const auto k = m.integer("general.sampling.top_k")) config["top_k"] = *k;
+  return config.dump();
+}
+
+}  // namespace walsh

@@ -1,0 +1,213 @@
+#include "import/gguf_tensor.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/aligned.h"
+#include "base/half.h"
+#include "import/ggml_blocks.h"
+#include "io/gguf_types.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr float kLargestHalf = 65504;
+constexpr int64_t kGroup = 32;  // weights per scale of Q8_0 and Q4_0
+
+bool is_type(const TensorInfo& info, GgmlType type) {
+  return info.gguf->type == static_cast<uint32_t>(type);
+}
+
+bool keeps_codes(const TensorInfo& info, GgufCodes codes) {
+  return codes == GgufCodes::keep && info.shape.size() == 2 &&
+         (is_type(info, GgmlType::q8_0) || is_type(info, GgmlType::q4_0));
+}
+
+// The rows of a tensor, one after the other.
+class Rows {
+ public:
+  Rows(const Checkpoint& checkpoint, const TensorInfo& info)
+      : data_(checkpoint.data(info)),
+        rows_(info.shape.size() == 2 ? info.shape[0] : 1),
+        cols_(info.shape.back()),
+        paired_heads_(info.gguf->paired_heads) {
+    // A vector that belongs to rows of heads: a bias.
+    if (info.shape.size() == 1 && paired_heads_ != 0) std::swap(rows_, cols_);
+    if (paired_heads_ != 0 && rows_ % (2 * paired_heads_) != 0) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  fmt::format("{} rows, expected an even number for each of {} heads", rows_,
+                              paired_heads_));
+    }
+  }
+
+  int64_t cols() const { return cols_; }
+  size_t bytes() const { return data_.size() / static_cast<size_t>(rows_); }
+  std::span<const std::byte> row(int64_t r) const {
+    return data_.subspan(static_cast<size_t>(stored(r)) * bytes(), bytes());
+  }
+  std::span<const std::byte> range(int64_t first, int64_t rows) const {
+    return data_.subspan(static_cast<size_t>(first) * bytes(), static_cast<size_t>(rows) * bytes());
+  }
+
+ private:
+  int64_t stored(int64_t r) const {
+    if (paired_heads_ == 0) return r;
+    const int64_t head = rows_ / paired_heads_, half = head / 2;
+    const int64_t in_head = r % head;
+    return r - in_head + in_head % half * 2 + in_head / half;
+  }
+
+  std::span<const std::byte> data_;
+  int64_t rows_, cols_;
+  int64_t paired_heads_;
+};
+
+template <typename T>
+std::span<T> allocate(Tensor& tensor, size_t count) {
+  auto buffer = std::make_shared<AlignedArray<T>>(count);
+  const std::span<T> result(buffer->data(), count);
+  tensor.owner = buffer;
+  return result;
+}
+
+// Rows of q8_0 and q4_0: a scale and the codes of 32 weights follow each other in the file, and
+// stand in arrays of their own here.
+void split_blocks(const Rows& source, int64_t first, Tensor& tensor) {
+  const int bits = tensor.format->code[0].bits;
+  const size_t groups = static_cast<size_t>(tensor.cols / kGroup);
+  const size_t code_bytes = groups * static_cast<size_t>(kGroup * bits / 8),
+               scale_bytes = 2 * groups;
+  const auto rows = static_cast<size_t>(tensor.rows);
+  const auto memory = allocate<std::byte>(tensor, rows * (code_bytes + scale_bytes));
+  const auto codes = memory.first(rows * code_bytes), scales = memory.subspan(rows * code_bytes);
+  const size_t block = 2 + static_cast<size_t>(kGroup * bits / 8);
+  for (size_t r = 0; r < rows; ++r) {
+    const std::byte* in = source.row(first + static_cast<int64_t>(r)).data();
+    std::byte* out = &codes[r * code_bytes];
+    for (size_t g = 0; g < groups; ++g, in += block) {
+      std::memcpy(&scales[r * scale_bytes + 2 * g], in, 2);
+      if (bits == 8) {
+        std::memcpy(out + g * 32, in + 2, 32);
+        continue;
+      }
+      uint8_t nibbles[32];
+      for (size_t i = 0; i < 16; ++i) {
+        nibbles[i] = std::to_integer<uint8_t>(in[2 + i]) & 15;
+        nibbles[i + 16] = std::to_integer<uint8_t>(in[2 + i]) >> 4;
+      }
+      pack_codes(tensor.format->code[0], nibbles, kGroup, out + g * 16);
+    }
+  }
+  tensor.pass[0].codes = codes;
+  tensor.pass[0].scales = scales;
+}
+
+template <typename T, typename Convert>
+void decode(const Rows& source, const TensorInfo& info, int64_t first, Tensor& tensor,
+            Convert convert) {
+  const auto cols = static_cast<size_t>(source.cols());
+  const auto rows = static_cast<size_t>(tensor.rows * tensor.cols) / cols;
+  const auto out = allocate<T>(tensor, rows * cols);
+  std::vector<float> values(cols);
+  for (size_t r = 0; r < rows; ++r) {
+    decode_ggml(info.gguf->type, source.row(first + static_cast<int64_t>(r)), values.data());
+    for (size_t c = 0; c < cols; ++c)
+      out[r * cols + c] = convert(values[c]);
+  }
+  tensor.data = std::as_bytes(out);
+}
+
+// Counts of matrices by type, as "Q4_K (49 tensors), Q6_K (7 tensors)".
+std::string list_types(const Checkpoint& checkpoint, auto&& wanted) {
+  std::map<std::string, int> counts;
+  for (const TensorInfo& info : checkpoint.tensors())
+    if (info.gguf && info.shape.size() == 2 && wanted(info)) ++counts[info.dtype_text];
+  std::string text;
+  for (const auto& [type, count] : counts)
+    text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", type, count,
+                        count == 1 ? "" : "s");
+  return text;
+}
+
+bool is_dense(const TensorInfo& info) {
+  return ggml_type_info(info.gguf->type)->block == 1;
+}
+
+}  // namespace
+
+const Format& gguf_format(const TensorInfo& info, GgufCodes codes) {
+  if (!can_decode_ggml(info.gguf->type)) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "has type " + info.dtype_text + ", which is not read");
+  }
+  if (keeps_codes(info, codes)) return get_format(is_type(info, GgmlType::q8_0) ? "q8_0" : "q4_0");
+  if (info.gguf->offset != 0) return dense_format(DType::f32);
+  if (is_dense(info)) return dense_format(info.dtype());
+  return dense_format(info.dtype_text == "MXFP4" ? DType::bf16 : DType::f16);
+}
+
+Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
+                      GgufCodes codes, int64_t first, int64_t rows) {
+  Tensor tensor;
+  tensor.format = &gguf_format(info, codes);
+  tensor.rows = rows;
+  tensor.cols = info.shape.back();
+  for (Rotation& rotation : tensor.rotation)
+    rotation = {RotationKind::none, 32, 0, false};
+  const Rows source(*checkpoint, info);
+  if (!tensor.format->dense) {
+    split_blocks(source, first, tensor);
+    return tensor;
+  }
+  if (is_dense(info) && info.gguf->paired_heads == 0 && info.gguf->offset == 0) {
+    tensor.data = source.range(first, rows);
+    tensor.owner = checkpoint;
+    return tensor;
+  }
+  switch (tensor.format->dtype) {
+    case DType::f32:
+      decode<float>(source, info, first, tensor, [&](float v) { return v - info.gguf->offset; });
+      break;
+    case DType::bf16:
+      decode<uint16_t>(source, info, first, tensor, f32_to_bf16);
+      break;
+    case DType::f16:
+      decode<uint16_t>(source, info, first, tensor, [&](float v) {
+        if (!(std::fabs(v) <= kLargestHalf)) {
+          throw Error(ErrorCode::bad_input, info.where(),
+                      fmt::format("holds the value {}, which f16 does not", v));
+        }
+        return f32_to_f16(v);
+      });
+      break;
+  }
+  return tensor;
+}
+
+std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes) {
+  const std::string kept =
+      list_types(checkpoint, [&](const TensorInfo& t) { return keeps_codes(t, codes); });
+  const std::string others = list_types(
+      checkpoint, [&](const TensorInfo& t) { return !is_dense(t) && !keeps_codes(t, codes); });
+  if (kept.empty() && others.empty()) return {};
+  std::string text = checkpoint.folder() + ": ";
+  if (!others.empty()) text += others + " dequantized to 16 bits";
+  if (!kept.empty()) text += (others.empty() ? "" : ", ") + kept + " as they are";
+  return text;
+}
+
+std::string warn_of_quantized(const Checkpoint& checkpoint) {
+  const std::string types = list_types(checkpoint, [](const TensorInfo& t) {
+    const GgmlTypeInfo& type = *ggml_type_info(t.gguf->type);
+    return type.block_bytes < type.block;
+  });
+  if (types.empty()) return {};
+  return checkpoint.folder() + ": is quantized to less than 8 bits, " + types +
+         ": its errors remain and the new ones are added";
+}
+
+}  // namespace walsh

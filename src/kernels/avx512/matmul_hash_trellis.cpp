@@ -1,0 +1,22 @@
+// The int8 matmul of trellis codes of one product per step for processors without byte permutes
+// across lanes.
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/avx512/trellis_words.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::avx512 {
+
+namespace {
+
+template <class Steps>
+using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
+
+}  // namespace
+
+void matmul_hash_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  MatmulVnni::run_hash_trellis<TrellisDecoder>(
+      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+}
+
+}  // namespace walsh::avx512

@@ -1,0 +1,14 @@
+// The int8 matmul of trellis codes of one product per step with VBMI's byte permutes.
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/avx512vbmi/trellis_decoder.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::avx512vbmi {
+
+void matmul_hash_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  avx512::MatmulVnni::run_hash_trellis<TrellisDecoder>(
+      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+}
+
+}  // namespace walsh::avx512vbmi

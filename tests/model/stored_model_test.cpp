@@ -1,0 +1,89 @@
+// Checkpoints that store a model in another way than it is computed: parts of a larger model, rows
+// in another order, small floats with scales.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "arch/composite.h"
+#include "model/model_support.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/pipeline/pipeline.h"
+
+namespace walsh {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(StoredModel, OfSeveralPartsTheTextIsReadAndANoteSaysWhatIsLeftOut) {
+  const CheckpointSource source = CheckpointSource::open(test::tiny_model("gemma3-vision-tiny"));
+  EXPECT_THAT(source.names(), Contains("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_THAT(source.names(), Not(Contains(HasSubstr("vision"))));
+  EXPECT_THAT(source.names(), Not(Contains(HasSubstr("projector"))));
+  ASSERT_EQ(source.notes().size(), 1u);
+  EXPECT_THAT(source.notes()[0], HasSubstr("text part of a Gemma3ForConditionalGeneration"));
+  EXPECT_THAT(source.notes()[0], HasSubstr("tensors of its other parts are left out"));
+}
+
+TEST(StoredModel, ATensorIsCalledAsInItsFileWhereItIsRefused) {
+  Checkpoint checkpoint = Checkpoint::open(test::tiny_model("gemma3-vision-tiny"));
+  checkpoint.rename(text_names());
+  const TensorInfo* norm = checkpoint.find("model.norm.weight");
+  ASSERT_NE(norm, nullptr);
+  EXPECT_THAT(norm->where(), HasSubstr("language_model"));
+}
+
+TEST(StoredModel, TwoTensorsOfOneNameAreRefused) {
+  Checkpoint checkpoint = Checkpoint::open(test::tiny_model("llama31-tiny"));
+  const NameRule rules[] = {{"model.layers.0.", "model.layers.1."}};
+  EXPECT_THROW(checkpoint.rename(rules), Error);
+}
+
+TEST(StoredModel, MatricesInFp8AreFloatsAndTheirScalesAreNotSeen) {
+  CheckpointSource source = CheckpointSource::open(test::tiny_model("ministral3-fp8-tiny"));
+  const std::string name = "model.layers.0.self_attn.q_proj.weight";
+  EXPECT_EQ(source.format_of(name).name, "f32");
+  EXPECT_EQ(source.load(name).rows, 64);
+  EXPECT_THAT(source.names(), Not(Contains(HasSubstr("scale"))));
+  EXPECT_THAT(source.notes(), ElementsAre(HasSubstr("matrices in FP8 are decoded")));
+}
+
+class StoredModelFile : public testing::TestWithParam<const char*> {};
+
+// Whatever the checkpoint's way, walsh's own file has the model as it is computed.
+TEST_P(StoredModelFile, HasTheLogitsOfTheCheckpointCompressedWhileItIsLoaded) {
+  ThreadPool pool(2);
+  const std::string folder = test::tiny_model(GetParam());
+  Recipe recipe;
+  recipe.type = &get_format("tq4+4");
+  const auto logits = [&](WeightSource& source) {
+    const ModelConfig config = parse_config(source.config_json(), "config.json");
+    const Model model = Model::load(source, config, {&pool, ActivationMode::automatic, {}});
+    Session session(model, {64});
+    return test::all_logits(session, test::random_tokens(40, config.vocab, 1));
+  };
+  const std::string file = std::filesystem::temp_directory_path() /
+                           ("walsh_stored_" + std::string(GetParam()) + std::to_string(getpid()));
+  const auto compressor = open_compressor(folder, recipe, pool);
+  quantize_to_file(*compressor, file, {});
+  const auto expected = logits(*open_source(folder, &recipe, pool));
+  EXPECT_EQ(logits(*open_source(file, nullptr, pool)), expected);
+  std::filesystem::remove(file);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StoredModelFile,
+                         testing::Values("gemma3-vision-tiny", "glm4-tiny", "llama-fp8-tiny",
+                                         "ministral3-vision-tiny"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace walsh

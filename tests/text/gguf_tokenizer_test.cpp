@@ -1,0 +1,216 @@
+// Tokenizers that GGUF files hold: built from the metadata that llama.cpp's converter writes for a
+// tokenizer.json, they give its tokens.
+#include "import/gguf_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string read(const std::string& name) {
+  std::ifstream file(WALSH_TEST_DATA "/tokenizers/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> lines_of(const std::string& name) {
+  std::ifstream file(WALSH_TEST_DATA "/tokenizers/" + name, std::ios::binary);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);)
+    lines.push_back(line);
+  return lines;
+}
+
+class Content {
+ public:
+  Content() { set("general.architecture", GgufValue::text("llama")); }
+  void set(const std::string& key, GgufValue value) {
+    const auto [place, is_new] = content_.metadata_index.try_emplace(key, content_.metadata.size());
+    if (is_new) {
+      content_.metadata.push_back({key, std::move(value)});
+    } else {
+      content_.metadata[place->second].value = std::move(value);
+    }
+  }
+  GgufTokenizer convert() const { return gguf_tokenizer(GgufMetadata(content_, "model.gguf")); }
+
+ private:
+  GgufContent content_;
+};
+
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6;
+
+struct Tokens {
+  std::vector<std::string> texts;
+  std::vector<int32_t> types;
+  std::vector<float> scores;
+  std::vector<std::string> merges;
+
+  explicit Tokens(const Json& json) {
+    for (const auto& [text, id] : json["model"]["vocab"].items())
+      put(id, text, text.starts_with("<0x") ? kByte : kNormal);
+    for (const Json& added : json["added_tokens"]) {
+      const std::string text = added["content"];
+      const bool is_special = added["special"];
+      put(added["id"], text, text == "<unk>" ? kUnknown : is_special ? kControl : kUserDefined);
+    }
+    scores.assign(texts.size(), -1e6f);
+    float score = 0;
+    for (const Json& merge : json["model"]["merges"]) {
+      const bool is_pair = merge.is_array();
+      const std::string text = is_pair
+                                   ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
+                                   : merge.get<std::string>();
+      merges.push_back(text);
+      std::string joined = text;
+      joined.erase(text.find(' '), 1);
+      const size_t id = json["model"]["vocab"][joined];
+      if (scores[id] < -1e5f) scores[id] = score;
+      score -= 1;
+    }
+  }
+
+  Content content(const char* model) const {
+    Content content;
+    content.set("tokenizer.ggml.model", GgufValue::text(model));
+    content.set("tokenizer.ggml.tokens", GgufValue::texts(texts));
+    content.set("tokenizer.ggml.token_type", GgufValue::numbers(types));
+    content.set("tokenizer.ggml.scores", GgufValue::numbers(scores));
+    content.set("tokenizer.ggml.merges", GgufValue::texts(merges));
+    content.set("tokenizer.ggml.add_bos_token", GgufValue::boolean(false));
+    return content;
+  }
+
+ private:
+  void put(size_t id, const std::string& text, int32_t type) {
+    if (texts.size() <= id) {
+      for (size_t hole = texts.size(); hole <= id; ++hole)
+        texts.push_back("[PAD" + std::to_string(hole) + "]");
+      types.resize(id + 1, 5);
+    }
+    texts[id] = text;
+    types[id] = type;
+  }
+};
+
+struct Case {
+  const char *name, *model, *pre;
+};
+
+class GgufTokenizerCases : public testing::TestWithParam<Case> {};
+
+TEST_P(GgufTokenizerCases, TokensAndTextsAreThoseOfTheTokenizerJson) {
+  const Case& c = GetParam();
+  const std::string json = read(std::string(c.name) + ".json");
+  const Tokenizer original = Tokenizer::from_json(json, "", c.name);
+  Content content = Tokens(Json::parse(json)).content(c.model);
+  content.set("tokenizer.ggml.pre", GgufValue::text(c.pre));
+  const GgufTokenizer converted = content.convert();
+  const Tokenizer tokenizer = Tokenizer::from_json(converted.json, converted.config, "gguf");
+  size_t compared = 0;
+  for (const std::string& line : lines_of("strings.txt")) {
+    const std::vector<int32_t> ids = original.encode(line, false);
+    EXPECT_EQ(tokenizer.encode(line, false), ids) << line;
+    EXPECT_EQ(tokenizer.decode(ids, true), original.decode(ids, true)) << line;
+    ++compared;
+  }
+  EXPECT_GT(compared, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufTokenizerCases,
+                         testing::Values(Case{"gpt2", "gpt2", "gpt-2"},
+                                         Case{"llama3", "gpt2", "llama-bpe"},
+                                         Case{"qwen2", "gpt2", "qwen2"},
+                                         Case{"llama2", "llama", "default"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// A byte-level vocabulary of four tokens.
+Content small() {
+  Content content;
+  content.set("tokenizer.ggml.model", GgufValue::text("gpt2"));
+  content.set("tokenizer.ggml.pre", GgufValue::text("gpt-2"));
+  content.set("tokenizer.ggml.tokens", GgufValue::texts({"a", "b", "ab", "<end>"}));
+  content.set("tokenizer.ggml.token_type",
+              GgufValue::numbers(std::vector<int32_t>{kNormal, kNormal, kNormal, kControl}));
+  content.set("tokenizer.ggml.merges", GgufValue::texts({"a b"}));
+  content.set("tokenizer.ggml.bos_token_id", GgufValue::number<uint32_t>(3));
+  content.set("tokenizer.ggml.eos_token_id", GgufValue::number<uint32_t>(3));
+  return content;
+}
+
+TEST(GgufTokenizer, FlagsAndNamedTokensCount) {
+  Content content = small();
+  content.set("tokenizer.ggml.add_bos_token", GgufValue::boolean(true));
+  content.set("tokenizer.ggml.add_eos_token", GgufValue::boolean(true));
+  content.set("tokenizer.chat_template", GgufValue::text("{{ messages[0].content }}"));
+  const GgufTokenizer converted = content.convert();
+  const Tokenizer tokenizer = Tokenizer::from_json(converted.json, converted.config, "gguf");
+  EXPECT_EQ(tokenizer.encode("ab", true), (std::vector<int32_t>{3, 2, 3}));
+  EXPECT_EQ(tokenizer.encode("ab<end>b", false), (std::vector<int32_t>{2, 3, 1}));
+  EXPECT_EQ(tokenizer.eos(), 3);
+  EXPECT_EQ(Json::parse(converted.config)["chat_template"], "{{ messages[0].content }}");
+}
+
+TEST(GgufTokenizer, AFileWithoutTokenizerHasNone) {
+  EXPECT_TRUE(Content().convert().json.empty());
+}
+
+TEST(GgufTokenizer, WhatLiesIsRefusedByName) {
+  using Change = std::function<void(Content&)>;
+  const auto set = [](const char* key, GgufValue value) {
+    return [=](Content& content) { content.set(key, value); };
+  };
+  const std::vector<int32_t> three = {1, 1, 1};
+  const std::vector<std::pair<const char*, Change>> cases = {
+      {"tokenizer.ggml.model", set("tokenizer.ggml.model", GgufValue::text("wordlevel"))},
+      {"tokenizer.ggml.model", set("tokenizer.ggml.model", GgufValue::number<uint32_t>(1))},
+      {"tokenizer.ggml.pre", set("tokenizer.ggml.pre", GgufValue::text("unheard-of"))},
+      {"tokenizer.ggml.token_type", set("tokenizer.ggml.token_type", GgufValue::numbers(three))},
+      {"tokenizer.ggml.tokens", set("tokenizer.ggml.tokens", GgufValue::number<uint32_t>(4))},
+      {"tokenizer.ggml.tokens",
+       set("tokenizer.ggml.tokens", GgufValue::texts({"a", "a", "ab", "<end>"}))},
+      {"token 1 is not UTF-8",
+       set("tokenizer.ggml.tokens", GgufValue::texts({"a", "\xFF", "ab", "<end>"}))},
+      {"tokenizer.ggml.merges", set("tokenizer.ggml.merges", GgufValue::texts({"ab"}))},
+      {"tokenizer.ggml.bos_token_id",
+       set("tokenizer.ggml.bos_token_id", GgufValue::number<uint32_t>(4))},
+      {"tokenizer.ggml.eos_token_id",
+       set("tokenizer.ggml.eos_token_id", GgufValue::number<int32_t>(-1))},
+      {"tokenizer.chat_template", set("tokenizer.chat_template", GgufValue::text("\xFF"))},
+      {"tokenizer.ggml.scores", set("tokenizer.ggml.model", GgufValue::text("llama"))},
+      {"at most 256",
+       [](Content& content) {
+         content.set("tokenizer.ggml.model", GgufValue::text("llama"));
+         content.set("tokenizer.ggml.scores", GgufValue::numbers(std::vector<float>(4)));
+         content.set("tokenizer.ggml.tokens",
+                     GgufValue::texts({"a", std::string(257, 'b'), "ab", "<end>"}));
+       }},
+  };
+  for (const auto& [part, change] : cases) {
+    Content content = small();
+    change(content);
+    try {
+      content.convert();
+      ADD_FAILURE() << part;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::bad_input);
+      const std::string text = e.what();
+      EXPECT_NE(text.find("model.gguf"), std::string::npos) << text;
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh

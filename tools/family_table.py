@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Writes the table of model families into README.md and docs/results.md.
+
+    test_model --gtest_filter='*Golden*' --gtest_output=json:RESULTS.json
+    tools/family_table.py RESULTS.json...
+
+RESULTS.json come from the tests that compare the tiny checkpoints with transformers (on the CPU, on
+a GPU, or both); they record the largest difference of a logit, as a share of the row's largest one.
+What they found is kept in docs/families.json, so that the two may be measured on two machines.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = ROOT / "tests/data/models"
+FIGURES = ROOT / "docs/families.json"
+# What people call the families, by model_type; others are called by that.
+NAMES = {
+    "gemma": "Gemma",
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3 (text)",
+    "glm": "GLM-4 (9B)",
+    "glm4": "GLM-4 (0414)",
+    "granite": "Granite",
+    "llama": "Llama 1 to 3.3",
+    "ministral": "Ministral",
+    "ministral3": "Ministral 3 (text)",
+    "mistral": "Mistral, Mistral Small 3 (text)",
+    "olmo2": "OLMo 2",
+    "olmo3": "OLMo 3",
+    "phi3": "Phi 3, 3.5, 4",
+    "qwen2": "Qwen 2, 2.5",
+    "qwen3": "Qwen 3",
+    "smollm3": "SmolLM3",
+}
+ISAS = ("ref", "avx2", "avx512", "avx512vbmi")
+
+
+def family_of(model):
+    config = json.loads((MODELS / model / "config.json").read_text())
+    return config.get("text_config", config)["model_type"]
+
+
+def differences(path):
+    """Of a file of results: (model, "cpu" or "gpu", difference) of every test that measured one."""
+    names = {re.sub("-", "_", folder.name): folder.name for folder in MODELS.iterdir()}
+    for suite in json.loads(path.read_text())["testsuites"]:
+        for test in suite["testsuite"]:
+            if "worst" not in test or test.get("failures"):
+                continue
+            case = test["name"].rpartition("/")[2]
+            if suite["name"].endswith("GpuGolden"):
+                device = "gpu" if test["name"].startswith("LogitsAndGreedy") else None
+            else:
+                device = "cpu"
+                case, _, isa = case.rpartition("_")
+                if isa not in ISAS:
+                    continue
+            if device and case in names:
+                yield names[case], device, float(test["worst"])
+
+
+def table(figures):
+    rows = {}
+    for model in sorted(folder.name for folder in MODELS.iterdir()):
+        rows.setdefault(family_of(model), []).append(figures.get(model, {}))
+    lines = ["| family | `model_type` | checkpoints | CPU | GPU |", "|---|---|---|---|---|"]
+    for family in sorted(rows, key=lambda f: NAMES.get(f, f).lower()):
+        found = rows[family]
+        cells = []
+        for device in ("cpu", "gpu"):
+            all_known = all(device in f for f in found)
+            cells.append(f"{max(f[device] for f in found):.1e}" if all_known else "-")
+        name = NAMES.get(family, family)
+        lines.append(f"| {name} | `{family}` | {len(found)} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=pathlib.Path, nargs="*")
+    args = parser.parse_args()
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    fresh = {}
+    for path in args.results:
+        for model, device, difference in differences(path):
+            of_model = fresh.setdefault(model, {})
+            of_model[device] = max(difference, of_model.get(device, 0))
+    for model, found in fresh.items():
+        figures.setdefault(model, {}).update(found)
+    FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    begin, end = "<!-- families:begin -->", "<!-- families:end -->"
+    for name in ("README.md", "docs/results.md"):
+        path = ROOT / name
+        before, rest = path.read_text().split(begin)
+        path.write_text(before + begin + "\n" + table(figures) + "\n" + end + rest.split(end)[1])
+
+
+if __name__ == "__main__":
+    main()
