@@ -112,7 +112,9 @@ TEST_F(Generate, RefusesAnEmptyPromptAndOneThatIsTooLong) {
 }
 
 TEST_F(Generate, LookedUpTokensChangeNoText) {
-  // A prompt that repeats itself, so that there is much to look up, right and wrong.
+  // A prompt that repeats itself and a penalty that rewards what was there, so that there is much
+  // to look up, right and wrong.
+  options_.sampler.repeat_penalty = 0.2f;
   std::vector<int32_t> prompt;
   for (int i = 0; i < 4; ++i)
     prompt.insert(prompt.end(), prompt_.begin(), prompt_.begin() + 8);
