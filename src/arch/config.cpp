@@ -149,7 +149,8 @@ ModelConfig read_text_model(Json object, const std::string& where) {
   ConfigReader type(object, where);
   const Family& family = choose_family(type);
   if (!family.defaults.empty()) {
-    for (const auto& [key, value] : Json::parse(family.defaults).items())
+    const Json defaults = Json::parse(family.defaults);
+    for (const auto& [key, value] : defaults.items())
       if (!object.contains(key)) object[key] = value;
   }
   ConfigReader reader(object, where);
