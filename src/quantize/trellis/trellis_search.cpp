@@ -115,7 +115,7 @@ void TileSearch::forward(const float* const* x, int tiles, int steps) {
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
   const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
   float windows[kAtOnce][kTileWeights];
-  const float *window[kAtOnce], *tile[kAtOnce];
+  const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
   for (int i = 0; i < tiles; ++i) {
     tile[i] = x + i * kTileWeights;
     window[i] = windows[i];
