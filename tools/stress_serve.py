@@ -198,7 +198,8 @@ def broken_body(rng):
             "input": "a", "tokens": [1], "content": "a"}
     for _ in range(rng.randrange(3)):
         key = rng.choice([*body, "temperature", "top_k", "stop", "n", "seed", "logit_bias",
-                          "stream", "logprobs", "samplers", "dry_sequence_breakers", "tools", "system"])
+                          "stream", "logprobs", "samplers", "dry_sequence_breakers", "tools",
+                          "system"])
         body[key] = rng.choice([None, True, -1, 10 ** 30, 1e308, "x", "\ud800", [], {}, [[]], [{}],
                                 {"a": "b"}, ["x"] * 20, {"1": 200}, [None], "a" * 1000])
     data = bytearray(json.dumps(body).encode())
