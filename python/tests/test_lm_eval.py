@@ -66,8 +66,7 @@ def test_scores_are_those_of_a_server(ours, command, tiny_model):
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
     server = subprocess.Popen([command, "serve", str(tiny_model), "--port", "0", "--device", "cpu",
-                               "--activations", "f32"], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-                              text=True)
+                               "--activations", "f32"], stderr=subprocess.PIPE, text=True)
     try:
         for line in server.stderr:
             found = re.search(r"http://[\d.]+:\d+", line)
