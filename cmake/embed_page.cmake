@@ -1,8 +1,10 @@
-# Puts the files of the page together as one HTML text and writes it as a C++ source.
+# Puts the files of the page together as one HTML text and writes it, and the description of the
+# endpoints, as a C++ source.
 # cmake -DFOLDER=src/serve/page -DOUTPUT=page_text.cpp -P embed_page.cmake
 set(scripts markdown.js store.js client.js messages.js settings.js page.js)
 file(READ ${FOLDER}/index.html page)
 file(READ ${FOLDER}/style.css style)
+file(READ ${FOLDER}/openapi.json openapi)
 set(script "\"use strict\";\n")
 foreach(name ${scripts})
   file(READ ${FOLDER}/${name} text)
@@ -16,6 +18,7 @@ file(WRITE ${OUTPUT} "// Written by cmake/embed_page.cmake.
 namespace walsh {
 
 const std::string_view kPageText = R\"walsh_page(${page})walsh_page\";
+const std::string_view kOpenApiText = R\"walsh_page(${openapi})walsh_page\";
 
 }  // namespace walsh
 ")

@@ -136,7 +136,8 @@ function(walsh_finish)
       target_compile_options(walsh_command PRIVATE -Wno-stringop-overflow)
     endif()
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json)
+    target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json
+                                                PkgConfig::LIBEDIT)
     if(WALSH_PCH)
       target_precompile_headers(walsh_command PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>
                                 <fmt/format.h> <filesystem> <string> <vector>)

@@ -5,8 +5,8 @@ import re
 import sys
 
 LAYERS = ["base", "io", "rotate", "formats", "arch", "import", "quantize", "kernels", "cache",
-          "model", "text", "generate", "eval", "calibrate", "allocate", "schedule", "api", "serve",
-          "cli"]
+          "model", "text", "grammar", "generate", "eval", "calibrate", "allocate", "schedule",
+          "api", "serve", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 
 

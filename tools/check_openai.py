@@ -8,6 +8,7 @@ Every case is a call as users write it; the program ends with the number of case
 failed.
 """
 import argparse
+import json
 import sys
 
 import openai
@@ -46,6 +47,46 @@ def streamed_chat(client, model):
             text += choice.delta.content or ""
             reasons.append(choice.finish_reason)
     return text, usage, reasons
+
+
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]},
+                                         "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"]}}}
+
+
+def structured_cases(client, model):
+    """Answers that match a schema, and calls of tools."""
+    schema = {"type": "object", "properties": {"river": {"type": "string", "maxLength": 9},
+                                               "long": {"type": "boolean"}},
+              "required": ["river", "long"], "additionalProperties": False}
+    wanted = {"type": "json_schema", "json_schema": {"name": "river", "strict": True,
+                                                     "schema": schema}}
+    value = json.loads(chat(client, model, response_format=wanted,
+                            max_completion_tokens=80).choices[0].message.content)
+    yield "an answer matches its schema", (list(value) == ["river", "long"] and
+                                           isinstance(value["long"], bool))
+    yield "a schema that cannot be enforced is refused", refused(
+        lambda: chat(client, model, response_format={"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {"not": {}}}}), openai.BadRequestError)
+    text = chat(client, model, extra_body={"grammar": 'root ::= "yes" | "no"'})
+    yield "a grammar is enforced", text.choices[0].message.content in ("yes", "no")
+    try:
+        call = chat(client, model, tools=[WEATHER], tool_choice="required",
+                    parallel_tool_calls=False, max_completion_tokens=80).choices[0]
+    except openai.BadRequestError as error:
+        yield "a template without tools refuses them", "does not show tools" in str(error)
+        return
+    arguments = json.loads(call.message.tool_calls[0].function.arguments)
+    yield "a required tool is called", (call.finish_reason == "tool_calls" and
+                                        arguments["city"] in ("Paris", "Rome"))
+    pieces = []
+    for chunk in chat(client, model, tools=[WEATHER], tool_choice="required", stream=True,
+                      parallel_tool_calls=False, max_completion_tokens=80):
+        for piece in chunk.choices[0].delta.tool_calls or []:
+            pieces.append(piece.function.arguments or "")
+    yield "a call is streamed", json.loads("".join(pieces)) == arguments
 
 
 def cases(client, model):
@@ -93,12 +134,7 @@ def cases(client, model):
         lambda: chat(client, model, temperature=-1), openai.BadRequestError)
     yield "a wrong role is refused", refused(
         lambda: chat(client, model, messages=[{"content": "x"}]), openai.BadRequestError)
-    yield "tools are refused", refused(
-        lambda: chat(client, model, tools=[{"type": "function", "function": {"name": "f"}}]),
-        openai.BadRequestError)
-    yield "a format that cannot be enforced is refused", refused(
-        lambda: chat(client, model, response_format={"type": "json_object"}),
-        openai.BadRequestError)
+    yield from structured_cases(client, model)
     yield "an unknown model's description is not found", refused(
         lambda: client.models.retrieve("absent"), openai.NotFoundError)
 

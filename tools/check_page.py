@@ -34,8 +34,8 @@ ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL
               "TABLE TBODY TD TH THEAD TR UL".split())
 HOSTILE = [
     "<script>pwned=1</script>", "<img src=x onerror='pwned=1'>",
-    "</script><script>pwned=1</script>",
-    "<svg onload=pwned=1>", "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "</script><script>pwned=1</script>", "<svg onload=pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
     "<a href='javascript:pwned=1'>a</a>", "[a](javascript:pwned=1)", "[a](JaVaScRiPt:pwned=1)",
     "[a](data:text/html,<script>pwned=1</script>)", "[a](vbscript:pwned)",
     "[a]( javascript:pwned=1)",

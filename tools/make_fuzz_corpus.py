@@ -400,6 +400,23 @@ def scaled_values_seeds() -> list[bytes]:
     return [fp8, mxfp4]
 
 
+def grammar_seeds() -> list[bytes]:
+    """Grammars and schemas that use every construct."""
+    return [
+        b'root ::= "a" [^b-c\\n]* ("x" | y){1,3} # c\ny ::= "\\x41\\u00e9"? .+ | "" \n | root',
+        b'root ::= "[" (root ("," root)*)? "]" | [0-9]{2,}',
+        b'{"type": "object", "properties": {"a": {"type": "integer", "minimum": -3, "maximum": 12,'
+        b' "multipleOf": 3}, "b": {"type": "string", "pattern": "^(a|[b-d]+)\\\\d{2,3}$",'
+        b' "maxLength": 9}}, "required": ["a"], "additionalProperties": {"type": "null"},'
+        b' "maxProperties": 4}',
+        b'{"anyOf": [{"$ref": "#/$defs/n"}, {"enum": [1, "x", null]}], "$defs": {"n": {"type":'
+        b' "array", "prefixItems": [{"format": "date"}], "items": {"$ref": "#"}, "maxItems": 3}}}',
+        b'{"allOf": [{"type": "number", "exclusiveMinimum": 0.5}, {"maximum": 10}]}',
+        b'{"oneOf": [{"type": "string", "minLength": 2}, {"type": ["null", "boolean"]}]}',
+        b'{"patternProperties": {"^x": {"const": {"k": [1]}}}, "additionalProperties": false}',
+    ]
+
+
 def chat_template_seeds() -> list[bytes]:
     folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "chat_templates"
     cases = json.loads((folder / "constructs.json").read_text(encoding="utf-8"))["cases"]
@@ -425,6 +442,7 @@ def main() -> None:
         "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),
         "chat_template": chat_template_seeds(),
+        "grammar": grammar_seeds(),
     }
     for name, contents in seeds.items():
         folder = Path(sys.argv[1]) / name

@@ -18,6 +18,7 @@ import shutil
 import torch
 import transformers
 from golden_dense import dense_configs
+from golden_experts import expert_configs
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -93,6 +94,9 @@ def tiny_configs():
 
     yield from gemma2_configs()
     yield from phi3_configs()
+    yield from qwen35_configs()
+    yield from qwen_hybrid_expert_configs()
+    yield from expert_configs()
     yield from dense_configs()
 
 
@@ -157,16 +161,102 @@ def phi3_configs():
     ), {}
 
 
+def qwen35_configs():
+    rope = dict(rope_theta=10000.0, rope_type="default")
+    shape = {**SHAPE, "head_dim": 32}
+    delta = dict(linear_key_head_dim=16, linear_value_head_dim=32)
+    yield "qwen35-tiny", transformers.Qwen3_5TextConfig(
+        **{**shape, "num_hidden_layers": 4},
+        **delta,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        tie_word_embeddings=True,
+        rope_parameters={**rope, "partial_rotary_factor": 0.25},
+    ), dict(prompt=127, gain=0.0)
+    yield "qwen35-odd-tiny", transformers.Qwen3_5TextConfig(
+        **{**shape, "num_key_value_heads": 4},
+        linear_key_head_dim=32,
+        linear_value_head_dim=16,
+        linear_num_key_heads=3,
+        linear_num_value_heads=3,
+        linear_conv_kernel_dim=3,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        attention_bias=True,
+        tie_word_embeddings=False,
+        rope_parameters={**rope, "partial_rotary_factor": 0.5},
+    ), dict(prompt=65, gain=0.0)
+    yield "qwen35-wide-tiny", transformers.Qwen3_5TextConfig(
+        **{
+            **shape,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 1,
+            "max_position_embeddings": 2048,
+        },
+        linear_key_head_dim=48,
+        linear_value_head_dim=64,
+        linear_num_key_heads=1,
+        linear_num_value_heads=3,
+        linear_conv_kernel_dim=5,
+        layer_types=["linear_attention", "full_attention"],
+        tie_word_embeddings=True,
+        rope_parameters={**rope, "partial_rotary_factor": 1.0},
+    ), dict(prompt=1000, gain=0.0, positions=[0, 30, 31, 32, 62, 63, 64, 126, 999])
+
+
+def qwen_hybrid_expert_configs():
+    """Recurrent layers with experts."""
+    shape = {
+        **SHAPE,
+        "head_dim": 32,
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": dict(
+            rope_theta=10000.0, rope_type="default", partial_rotary_factor=0.25
+        ),
+    }
+    kinds = (
+        ("qwen3-next", transformers.Qwen3NextConfig, {}),
+        ("qwen35-moe", transformers.Qwen3_5MoeTextConfig, {"intermediate_size": None}),
+    )
+    for name, kind, without in kinds:
+        own = {key: value for key, value in shape.items() if key not in without}
+        yield f"{name}-tiny", kind(**own, tie_word_embeddings=True), dict(gain=0.0)
+        odd = dict(num_experts=5, num_experts_per_tok=3, linear_num_value_heads=2)
+        yield f"{name}-odd-tiny", kind(
+            **{**own, **odd, "linear_conv_kernel_dim": 3}, attention_bias=True
+        ), dict(gain=0.0, whole_experts=True)
+        wide = dict(linear_num_key_heads=1, linear_num_value_heads=3, linear_key_head_dim=32)
+        if not without:
+            wide |= dict(norm_topk_prob=False, mlp_only_layers=[1])
+        yield f"{name}-wide-tiny", kind(**{**own, **wide}), dict(gain=0.0, prompt=40)
+
+
 def randomize(model, seed, embedding=0.25, gain=1.0):
     """Weights large enough that every part of the function shows in the logits."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
-            if "norm" in name:
+            if name.endswith("linear_attn.norm.weight"):  # is not stored minus one
+                p.copy_(1 + 0.3 * noise)
+            elif "norm" in name:
                 p.copy_(gain + 0.3 * noise)
-            elif name.endswith("bias"):
+            elif name.endswith("A_log"):  # states that live for a few and for a hundred positions
+                p.copy_(2 * noise - 3)
+            elif name.endswith("conv1d.weight"):
+                p.copy_(noise / p.shape[2] ** 0.5)
+            elif name.endswith("bias"):  # dt_bias, too
                 p.copy_(0.3 * noise)
+            elif p.dim() == 3:  # all experts of a layer
+                p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
             elif "embed" in name:  # small beside the branches, or a tied head repeats its input
                 p.copy_(embedding * noise)
             elif p.dim() == 1:
@@ -174,6 +264,9 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
             else:
                 scale = 1.0 if "down_proj" not in name else 1.5
                 p.copy_(scale * noise / p.shape[1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def round_to_fp8(model, block):
@@ -231,9 +324,10 @@ def evaluate(model, prompt, give_up=False):
     return greedy, logits, decided
 
 
-def write_golden(name, prompt, greedy, logits):
+def write_golden(name, prompt, greedy, logits, positions=None):
     count, vocab = logits.shape
-    positions = sorted({0, count // 5, count // 3, count // 2, count - 2, count - 1})
+    if positions is None:
+        positions = sorted({0, count // 5, count // 3, count // 2, count - 2, count - 1})
     if vocab <= 256:
         ids = list(range(vocab))
     else:
@@ -268,6 +362,8 @@ def make_tiny(
     fp8=None,
     embedding=0.25,
     gain=1.0,
+    positions=None,
+    whole_experts=False,
 ):
     if old_rope:
         drop, add = ["rope_parameters"], old_rope
@@ -295,7 +391,9 @@ def make_tiny(
     else:
         raise SystemExit(f"{name}: no seed with a decided continuation")
     shutil.rmtree(folder, ignore_errors=True)
-    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    model.to(dtype).save_pretrained(
+        folder, max_shard_size=shard, save_original_format=not whole_experts
+    )
     (folder / "generation_config.json").unlink(missing_ok=True)
     if fp8:
         save_fp8(folder, stored, fp8["block"])
@@ -304,7 +402,7 @@ def make_tiny(
         data = json.loads(path.read_text())
         data = {key: value for key, value in data.items() if key not in drop}
         path.write_text(json.dumps({**data, **add}, indent=2, sort_keys=True) + "\n")
-    write_golden(name, ids, greedy, logits)
+    write_golden(name, ids, greedy, logits, positions)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: seed {seed}, {size} bytes, {len(set(greedy))} distinct greedy tokens")
 
@@ -334,7 +432,7 @@ def main():
     if args.only:
         return
     make_real(ROOT / "models/walsh-tiny-13m")
-    for name in ("walsh-ref-27m", "walsh-qwen3-16m"):
+    for name in ("walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m", "walsh-qwen35-17m"):
         make_real(args.shared / "models" / name)
 
 

@@ -25,8 +25,27 @@ struct GenerationOptions {
   std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens [1]
   float presence_penalty = 0, frequency_penalty = 0;  // as OpenAI's, for generated tokens
   int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
+  // What llama.cpp has besides, under its names.
+  std::optional<float>
+      typical_p;           // of the fewest with this probability whose surprise is usual [1]
+  float top_n_sigma = -1;  // of those within so many deviations of the best; -1: of all
+  float xtc_probability = 0, xtc_threshold = 0.1f;  // of dropping the best ones above the threshold
+  float dry_multiplier = 0, dry_base = 1.75f;       // against sequences that were there before
+  int dry_allowed_length = 2, dry_penalty_last_n = -1;
+  std::optional<std::vector<std::string>> dry_sequence_breakers;  // [line feed : " *]
+  // Several tokens are evaluated at once where the text repeats itself: the same text, sooner if it
+  // does. On a GPU logits are then rounded differently. Without effect with coded keys and values.
+  bool lookup = false;
+  std::string samplers;  // the steps in their order, "penalties;top_k;..."; empty: llama.cpp's
   std::optional<uint64_t> seed;  // [drawn]
   bool ignore_eos = false;       // go on after the end of the text
+  // What the text has to match, one of them or none: a grammar in GBNF (llama.cpp's language), a
+  // JSON schema (docs/structured_output.md).
+  std::string grammar, json_schema;
+  // What the prompt and the text before it have in common at their beginnings is not evaluated
+  // again: for conversations. Coded keys and values of it stay as they are, which can change what
+  // is generated.
+  bool keep_context = false;
 };
 
 enum class FinishReason : uint8_t {
@@ -40,7 +59,9 @@ struct GenerationResult {
   std::string text;
   FinishReason reason = FinishReason::max_tokens;
   int64_t prompt_tokens = 0, tokens = 0;          // that were read, that were generated
+  int64_t cached_tokens = 0;                      // of the prompt, not evaluated again
   double prompt_seconds = 0, decode_seconds = 0;  // without the callback
+  int64_t drafted = 0, drafted_right = 0;         // tokens that were looked up
   int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
   uint64_t seed = 0;           // that was used
 };

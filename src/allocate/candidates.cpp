@@ -24,17 +24,21 @@ const TensorPlan& plan_of(const Compressor& compressor, const std::string& name)
 
 // What the balancing of another matrix, which this one feeds, multiplied the rows with; empty if
 // nothing (calibrated balancing of the inputs of o and down).
-std::vector<float> row_factors(Compressor& compressor, const CandidateTensor& tensor) {
-  const int fed = plan_of(compressor, tensor.name).fed_site;
+std::vector<float> row_factors(Compressor& compressor, const std::string& name, int64_t rows) {
+  const int fed = plan_of(compressor, name).fed_site;
   if (fed < 0) return {};
   const ModelPlan plan = read_plan(compressor.config_json(), compressor.path() + ": config.json");
   const Site& site = plan.sites[static_cast<size_t>(fed)];
-  return feeder_factors(site.feeder, compressor.column_scales(site.matrices.front()), tensor.rows);
+  return feeder_factors(site.feeder, compressor.column_scales(site.matrices.front()), rows);
 }
 
-TensorRule exact_rule(const std::string& name, const Format* format) {
-  TensorRule rule;
-  rule.pattern = name;
+// The rule for all members of a tensor.
+TensorRule rule_for(const CandidateTensor& tensor, const Format* format) {
+  std::string pattern = tensor.name;
+  if (const size_t star = pattern.find('*'); star != std::string::npos)
+    pattern =
+        "re:^\\Q" + pattern.substr(0, star) + "\\E[0-9]+\\Q" + pattern.substr(star + 1) + "\\E$";
+  TensorRule rule = parse_ignore(pattern);
   rule.format = format;
   return rule;
 }
@@ -79,10 +83,7 @@ class AssignedSource : public WeightSource {
     return owner(name).format_of(name);
   }
   Tensor load(const std::string& name) override {
-    const auto it = candidates_.index_.find(name);
-    if (it != candidates_.index_.end())
-      return candidates_.encoded(it->second, assignment_[it->second]);
-    return candidates_.other(name, candidate_of(name));
+    return candidates_.encoded(name, candidate_of(name));
   }
   void release(const std::string&) override {}
   bool folded() const override { return first().folded(); }
@@ -114,12 +115,19 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
     compressors_.push_back(open(candidate_recipe(c)));
     compressors_.back()->settle_formats();
   }
+  const ModelPlan model =
+      read_plan(compressors_[0]->config_json(), compressors_[0]->path() + ": config.json");
+  std::map<std::string, size_t> kinds;  // of experts
   StepBudget steps(kRuleSteps);
   for (const TensorPlan& plan : compressors_[0]->tensors()) {
     if (plan.site < 0 || named_by_a_rule(base_, plan.name, steps)) continue;
     if (!plan.linear && !whole_file_) continue;
-    index_[plan.name] = tensors_.size();
-    tensors_.push_back({plan.name, plan.rows, plan.cols, plan.linear});
+    const auto expert = model.experts.find(plan.name);
+    const std::string& name = expert == model.experts.end() ? plan.name : expert->second.kind;
+    const auto [known, is_new] = kinds.emplace(name, tensors_.size());
+    if (is_new) tensors_.push_back({name, {}, plan.rows, plan.cols, plan.linear});
+    tensors_[known->second].members.push_back(plan.name);
+    index_[plan.name] = known->second;
   }
   if (tensors_.empty()) {
     throw Error(ErrorCode::usage, "--override", "no tensor is left whose format is free");
@@ -160,7 +168,7 @@ void Candidates::find_gain_readers() {
   for (const TensorPlan& norm : compressors_[0]->tensors()) {
     if (norm.folded_site < 0) continue;
     for (size_t t = 0; t < tensors_.size(); ++t) {
-      const TensorPlan& plan = plan_of(*compressors_[0], tensors_[t].name);
+      const TensorPlan& plan = plan_of(*compressors_[0], tensors_[t].members.front());
       if (plan.site == norm.folded_site) gain_readers_[norm.name] = t;
     }
   }
@@ -171,17 +179,24 @@ int Candidates::count(size_t tensor) const {
 }
 
 const Format& Candidates::format(size_t tensor, int candidate) const {
-  return compressor(candidate).format_of(tensors_[tensor].name);
+  return compressor(candidate).format_of(tensors_[tensor].members.front());
 }
 
 uint64_t Candidates::bytes(size_t tensor, int candidate) const {
   const CandidateTensor& t = tensors_[tensor];
-  return tensor_bytes(format(tensor, candidate), t.rows, t.cols);
+  uint64_t sum = 0;
+  for (const std::string& name : t.members)
+    sum += tensor_bytes(compressor(candidate).format_of(name), t.rows, t.cols);
+  return sum;
 }
 
 double Candidates::nmse(size_t tensor, int candidate) {
-  encoded(tensor, candidate);
-  return compressor(candidate).nmse(tensors_[tensor].name);
+  double sum = 0;
+  for (const std::string& name : tensors_[tensor].members) {
+    encoded(name, candidate);
+    sum += compressor(candidate).nmse(name);
+  }
+  return sum / static_cast<double>(tensors_[tensor].members.size());
 }
 
 uint64_t Candidates::linear_weights() const {
@@ -199,18 +214,11 @@ uint64_t Candidates::fixed_linear_bytes() const {
   return sum;
 }
 
-const Tensor& Candidates::encoded(size_t tensor, int candidate) {
-  const auto key = std::make_pair(tensor, candidate);
+const Tensor& Candidates::encoded(const std::string& name, int candidate) {
+  const auto key = std::make_pair(name, candidate);
   const auto it = encoded_.find(key);
   if (it != encoded_.end()) return it->second;
-  return encoded_[key] = compressor(candidate).load(tensors_[tensor].name);
-}
-
-const Tensor& Candidates::other(const std::string& name, int candidate) {
-  const auto key = std::make_pair(name, candidate);
-  const auto it = others_.find(key);
-  if (it != others_.end()) return it->second;
-  return others_[key] = compressor(candidate).load(name);
+  return encoded_[key] = compressor(candidate).load(name);
 }
 
 std::unique_ptr<WeightSource> Candidates::plain() const {
@@ -221,11 +229,11 @@ std::unique_ptr<WeightSource> Candidates::plain() const {
   return open_source(compressors_[0]->path(), folded ? &dense : nullptr, pool_);
 }
 
-Tensor Candidates::decoded(size_t tensor, int candidate) {
-  const CandidateTensor& t = tensors_[tensor];
-  const Tensor& coded = encoded(tensor, candidate);
-  const std::span<const float> scales = compressor(candidate).column_scales(t.name);
-  auto buffer = std::make_shared<AlignedArray<float>>(static_cast<size_t>(t.weights()));
+Tensor Candidates::decoded(const std::string& name, int candidate) {
+  const CandidateTensor& t = tensors_[index_.at(name)];
+  const Tensor& coded = encoded(name, candidate);
+  const std::span<const float> scales = compressor(candidate).column_scales(name);
+  auto buffer = std::make_shared<AlignedArray<float>>(static_cast<size_t>(t.rows * t.cols));
   pool_.for_ranges(t.rows, 16, [&](int64_t begin, int64_t end) {
     float* out = buffer->data() + begin * t.cols;
     decode_rows(coded, begin, end, out);
@@ -234,9 +242,8 @@ Tensor Candidates::decoded(size_t tensor, int candidate) {
       for (size_t c = 0; c < scales.size(); ++c)
         out[c] /= scales[c];
   });
-  invert_outputs(compressor(candidate).form_of(t.name).output, t.rows, t.cols, pool_,
-                 buffer->data());
-  const std::vector<float> factors = row_factors(compressor(candidate), t);
+  invert_outputs(compressor(candidate).form_of(name).output, t.rows, t.cols, pool_, buffer->data());
+  const std::vector<float> factors = row_factors(compressor(candidate), name, t.rows);
   for (size_t r = 0; r < factors.size(); ++r) {
     float* row = buffer->data() + static_cast<int64_t>(r) * t.cols;
     for (int64_t c = 0; c < t.cols; ++c)
@@ -267,9 +274,9 @@ Recipe Candidates::recipe(const Assignment& assignment) const {
     const bool source = assignment[t] == static_cast<int>(formats_.size());
     const Format* format = source ? nullptr : formats_[static_cast<size_t>(assignment[t])];
     if (tensors_[t].linear) {
-      if (format != recipe.type) recipe.rules.push_back(exact_rule(tensors_[t].name, format));
+      if (format != recipe.type) recipe.rules.push_back(rule_for(tensors_[t], format));
     } else {
-      recipe.rules.push_back(exact_rule(tensors_[t].name, format));
+      recipe.rules.push_back(rule_for(tensors_[t], format));
     }
   }
   return recipe;

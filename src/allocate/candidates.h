@@ -21,11 +21,16 @@ using OpenCompressor = std::function<std::unique_ptr<Compressor>(const Recipe&)>
 
 inline constexpr size_t kMaxCandidates = 16;
 
+// A matrix, or those of one kind of all experts of a layer, which get one format: what one of them
+// does alone is too little to be measured.
 struct CandidateTensor {
-  std::string name;
-  int64_t rows = 0, cols = 0;
-  bool linear = false;  // in the layers; otherwise the embedding or the head
-  uint64_t weights() const { return static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols); }
+  std::string name;  // with "*" for the number of an expert
+  std::vector<std::string> members;
+  int64_t rows = 0, cols = 0;  // of each
+  bool linear = false;         // in the layers; otherwise the embedding or the head
+  uint64_t weights() const {
+    return members.size() * static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
+  }
 };
 
 class Candidates {
@@ -41,13 +46,13 @@ class Candidates {
   const std::vector<const Format*>& formats() const { return formats_; }
   // Of candidates of a tensor.
   int count(size_t tensor) const;
-  // The format stored, with the profile that the tensor needs.
+  // The format stored, with the profile that the tensor (the first of its members) needs.
   const Format& format(size_t tensor, int candidate) const;
   uint64_t bytes(size_t tensor, int candidate) const;
-  double nmse(size_t tensor, int candidate);  // encodes
-  // What the balancing multiplies the columns with; empty if nothing.
-  std::span<const float> column_scales(size_t tensor, int candidate) const {
-    return compressor(candidate).column_scales(tensors_[tensor].name);
+  double nmse(size_t tensor, int candidate);  // encodes; the mean of the members
+  // What the balancing multiplies the columns of a matrix with; empty if nothing.
+  std::span<const float> column_scales(const std::string& name, int candidate) const {
+    return compressor(candidate).column_scales(name);
   }
 
   uint64_t linear_weights() const;      // in the layers, also those that are not free
@@ -55,8 +60,8 @@ class Candidates {
 
   // The unquantized model, in the basis of decoded().
   std::unique_ptr<WeightSource> plain() const;
-  // The decoded candidate as f32 in the checkpoint's (or the folded model's) basis.
-  Tensor decoded(size_t tensor, int candidate);
+  // The decoded candidate of a matrix as f32 in the checkpoint's (or the folded model's) basis.
+  Tensor decoded(const std::string& name, int candidate);
   // The model of an assignment; valid as long as this object.
   std::unique_ptr<WeightSource> source(const Assignment& assignment);
   // The recipe that quantizes so, its type being the one of most weights.
@@ -67,8 +72,7 @@ class Candidates {
   Compressor& compressor(int candidate) const {
     return *compressors_[static_cast<size_t>(candidate)];
   }
-  const Tensor& encoded(size_t tensor, int candidate);
-  const Tensor& other(const std::string& name, int candidate);
+  const Tensor& encoded(const std::string& name, int candidate);
   Recipe candidate_recipe(int candidate) const;
   void check_formats() const;
   void find_gain_readers();
@@ -79,10 +83,9 @@ class Candidates {
   bool whole_file_;
   std::vector<std::unique_ptr<Compressor>> compressors_;  // per candidate
   std::vector<CandidateTensor> tensors_;
-  std::map<std::string, size_t> index_;
-  std::map<std::pair<size_t, int>, Tensor> encoded_;
-  // Norms and fixed matrices, which a candidate of the head may change.
-  std::map<std::pair<std::string, int>, Tensor> others_;
+  std::map<std::string, size_t> index_;  // by the members' names
+  // Also norms and fixed matrices, which a candidate of the head may change.
+  std::map<std::pair<std::string, int>, Tensor> encoded_;
   std::map<std::string, size_t> gain_readers_;  // norm to a tensor that reads its balanced output
 };
 

@@ -67,7 +67,9 @@ class Measurement {
   }
 
   double measure(size_t tensor, int candidate) {
-    source_.replace(candidates_.tensors()[tensor].name, disturbed(tensor, candidate));
+    const std::vector<std::string>& members = candidates_.tensors()[tensor].members;
+    for (size_t i = 0; i < members.size(); ++i)
+      source_.replace(members[i], disturbed(members[i], candidate, (i << 32) + tensor));
     const Model model = Model::load(source_, config_, load_);
     source_.restore();
     const Estimate damage = text_.divergence(model, [&] {
@@ -77,13 +79,12 @@ class Measurement {
     return std::clamp(damage.value, kLeastDamage, kMostDamage);
   }
 
-  Tensor disturbed(size_t tensor, int candidate) {
-    if (probe_ == Probe::encode) return candidates_.decoded(tensor, candidate);
+  Tensor disturbed(const std::string& name, int candidate, uint64_t number) {
+    if (probe_ == Probe::encode) return candidates_.decoded(name, candidate);
     const Format& format = *candidates_.formats()[static_cast<size_t>(candidate)];
     const int64_t block = std::max(format.rotation_block, 32);
-    return with_rounding_noise(source_.load(candidates_.tensors()[tensor].name),
-                               candidates_.column_scales(tensor, candidate), block,
-                               declared_nmse(format), kNoiseSeed + tensor, *load_.pool);
+    return with_rounding_noise(source_.load(name), candidates_.column_scales(name, candidate),
+                               block, declared_nmse(format), kNoiseSeed + number, *load_.pool);
   }
 
   Candidates& candidates_;

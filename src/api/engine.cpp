@@ -40,6 +40,15 @@ FinishReason public_reason(StopReason reason) {
   return FinishReason::stopped;
 }
 
+std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
+                                                        const GenerationOptions& options) {
+  if (!options.grammar.empty() && !options.json_schema.empty())
+    throw Error(ErrorCode::usage, "grammar, json_schema", "only one of them can be enforced");
+  if (!options.grammar.empty()) return model.gbnf(options.grammar, "grammar");
+  if (options.json_schema.empty()) return nullptr;
+  return model.schema(parse_ordered_json(options.json_schema, "json_schema"), "json_schema");
+}
+
 WindowOptions halves(int64_t ctx, int64_t chunks) {
   WindowOptions windows;
   windows.ctx = ctx;
@@ -63,6 +72,21 @@ struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
   std::unique_ptr<Session> session;
+  std::vector<int32_t> context;  // tokens that are known to be in the session
+
+  // Makes the session hold nothing but a beginning of `prompt`; returns its tokens, not all.
+  int64_t keep(std::span<const int32_t> prompt) {
+    const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
+    const auto [end, other] = std::mismatch(prompt.begin(), most, context.begin(), context.end());
+    const int64_t known = session->reachable(0, end - prompt.begin());
+    context.clear();
+    if (known == 0) {
+      session->reset();
+    } else {
+      session->truncate(known);
+    }
+    return known;
+  }
 };
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -74,8 +98,8 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   LoadOptions load = request.load;
   load.pool = pool.get();
   LoadedModel loaded = load_model(request.path, request.recipe, load, request.generation);
-  auto impl =
-      std::unique_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
+  auto impl = std::unique_ptr<Engine::Impl>(
+      new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
   impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
   return Engine(std::move(impl));
 }
@@ -149,6 +173,7 @@ std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
 std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 0);
   const auto rows = static_cast<int64_t>(tokens.size()) - first;
+  impl_->context.clear();
   impl_->session->reset();
   std::vector<float> result;
   result.reserve(static_cast<size_t>(rows * vocab_size()));
@@ -163,6 +188,7 @@ std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t f
 
 std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 1);
+  impl_->context.clear();
   impl_->session->reset();
   std::vector<TokenPrediction> result;
   const auto score = [&](int64_t index, std::span<const float> row) {
@@ -194,8 +220,13 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   const GenerationConfig& config = impl_->loaded.generation;
   GenerateOptions generation;
   generation.sampler = config.sampler(options);
+  generation.breakers =
+      make_breakers(generation.sampler, impl_->loaded.tokenizer,
+                    options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
+  generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
+  generation.grammar = grammar_of(impl_->loaded, options);
   // The decoder has to know what stands before the first new token.
   StreamDecoder decoder(impl_->loaded.tokenizer, true);
   for (const int32_t token : prompt)
@@ -207,17 +238,26 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
     result.text += piece;
     return wanted = !on_text || on_text(piece);
   };
-  impl_->session->reset();
+  if (!options.keep_context) impl_->context.clear();
+  generation.known = impl_->keep(prompt);
   const GenerateResult done =
       walsh::generate(*impl_->session, prompt, generation,
                       [&](int32_t token) { return emit(decoder.push(token)); });
+  if (options.keep_context && done.intact) {
+    impl_->context.assign(prompt.begin(), prompt.end());
+    impl_->context.insert(impl_->context.end(), done.tokens.begin(), done.tokens.end());
+    impl_->context.resize(static_cast<size_t>(impl_->session->position()));
+  }
   emit(decoder.finish());
   result.reason = public_reason(done.reason);
   result.prompt_tokens = done.prompt_tokens;
+  result.cached_tokens = generation.known;
   result.tokens = static_cast<int64_t>(done.tokens.size());
   result.prompt_seconds = done.prompt_seconds;
   result.decode_seconds = done.decode_seconds;
   result.decoded_tokens = done.decoded_tokens;
+  result.drafted = done.drafted;
+  result.drafted_right = done.drafted_right;
   result.seed = generation.sampler.seed;
   return result;
 }

@@ -62,7 +62,8 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
           std::move(tokenizer),
           std::move(generation),
           std::move(chat),
-          std::move(notes)};
+          std::move(notes),
+          std::make_shared<grammar::GrammarCache>()};
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {

@@ -10,6 +10,7 @@
 #include "eval/evaluator.h"
 #include "formats/weight_source.h"
 #include "generate/generation_config.h"
+#include "grammar/grammar_cache.h"
 #include "model/model.h"
 #include "quantize/recipe/recipe.h"
 #include "text/chat_template.h"
@@ -25,6 +26,19 @@ struct LoadedModel {
   GenerationConfig generation;
   std::optional<ChatTemplate> chat;  // if it has one that is understood
   std::vector<std::string> notes;    // as WeightSource::notes
+  // Of its vocabulary, shared by everybody who generates texts.
+  std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
+
+  // What was asked for lately is known at once. `where` is for messages. Throws as gbnf_grammar and
+  // schema_grammar.
+  std::shared_ptr<const grammar::TokenGrammar> gbnf(const std::string& text,
+                                                    const std::string& where) const {
+    return gbnf_grammar(*grammars, tokenizer, model.config.vocab, text, where);
+  }
+  std::shared_ptr<const grammar::TokenGrammar> schema(const OrderedJson& schema,
+                                                      const std::string& where) const {
+    return schema_grammar(*grammars, tokenizer, model.config.vocab, schema, where);
+  }
 };
 
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the

@@ -11,6 +11,8 @@ namespace {
 
 constexpr auto kComposites = std::to_array<Composite>({
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text"},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral"},
 });
 
@@ -52,6 +54,7 @@ constexpr auto kTextNames = std::to_array<NameRule>({
     {"model.vision_tower.", "", true},
     {"model.multi_modal_projector.", "", true},
     {"model.visual.", "", true},
+    {"mtp.", "", true},
 });
 
 }  // namespace

@@ -66,7 +66,7 @@ DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
   traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
   LayerTraits layer;
-  layer.intermediate = reader.integer("intermediate_size", 1, kMaxWidth);
+  layer.intermediate = reader.integer_or("intermediate_size", 0, 1, kMaxWidth);
   layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
   layer.kv_heads = reader.integer_or("num_key_value_heads", layer.heads, 1, kMaxHeads);
   layer.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
@@ -115,6 +115,8 @@ void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorCode::bad_input, reader.where(), reason);
   };
+  if (layer.intermediate == 0 && !layer.experts)
+    reader.refuse("intermediate_size", "expected the width of the MLP");
   if (layer.head_dim == 0)
     reader.refuse("hidden_size", "not a multiple of num_attention_heads, and no head_dim");
   if (layer.heads % layer.kv_heads != 0) {
@@ -143,10 +145,15 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
   }
 }
 
-ModelConfig read_text_model(const Json& object, const std::string& where) {
+ModelConfig read_text_model(Json object, const std::string& where) {
+  ConfigReader type(object, where);
+  const Family& family = choose_family(type);
+  if (!family.defaults.empty()) {
+    for (const auto& [key, value] : Json::parse(family.defaults).items())
+      if (!object.contains(key)) object[key] = value;
+  }
   ConfigReader reader(object, where);
   ModelConfig config;
-  const Family& family = choose_family(reader);
   config.family = family.model_type;
   DecoderTraits traits = read_shape(reader, config);
   config.ropes = read_ropes(reader, family.rope);
@@ -183,6 +190,11 @@ ModelConfig parse_config(std::string_view json, std::string_view where) {
   return config;
 }
 
+bool is_recurrent(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerDesc& layer) { return layer.delta_net.present(); });
+}
+
 std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
   std::vector<const NormDesc*> norms;
   const auto add = [&](const NormDesc& norm) {
@@ -192,6 +204,7 @@ std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
     add(activation.norm);
   add(layer.attention.q_norm);
   add(layer.attention.k_norm);
+  add(layer.delta_net.norm);
   add(layer.after_attention);
   add(layer.after_mlp);
   return norms;
@@ -207,6 +220,15 @@ std::vector<TensorShape> model_tensors(const ModelConfig& c) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
     }
+    if (const DeltaNetDesc& d = layer.delta_net; d.present()) {
+      list.push_back({d.convolution, d.channels(), d.taps});
+      list.push_back({d.rate, 1, d.value_heads});
+      list.push_back({d.bias, 1, d.value_heads});
+    }
+    const AttentionDesc& attention = layer.attention;
+    if (!attention.sinks.empty()) list.push_back({attention.sinks, 1, attention.heads});
+    const ExpertsDesc& experts = layer.experts;
+    if (!experts.routing.bias.empty()) list.push_back({experts.routing.bias, 1, experts.count});
   }
   list.push_back({c.head_input.norm.weight, 1, c.hidden});
   if (!c.tied_head) list.push_back({c.head.weight, c.head.rows, c.head.cols});
@@ -223,6 +245,14 @@ LayerWidths widest(const ModelConfig& config) {
     w.head_dim = std::max(w.head_dim, a.head_dim);
     w.heads = std::max(w.heads, a.heads);
     w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+    const DeltaNetDesc& d = layer.delta_net;
+    w.query_rows = std::max(w.query_rows, a.query_rows());
+    w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});
+    w.channels = std::max(w.channels, d.channels());
+    w.value_heads = std::max(w.value_heads, d.value_heads);
+    w.experts = std::max(w.experts, layer.experts.count);
+    w.chosen = std::max(w.chosen, layer.experts.chosen);
+    w.expert = std::max(w.expert, layer.experts.width);
   }
   return w;
 }

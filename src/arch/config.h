@@ -19,10 +19,23 @@ namespace walsh {
 // vector) [first_row, first_row + rows) of `source`. Of every `head_dim` of them, the first
 // `turned` ones are stored as pairs (0, 1), (2, 3), ..., while this description has the first of
 // all pairs before the second ones; 0: they stand as they are.
+// With a `shape`, which is that of the source: the tensor [rows, cols] whose element (r, c) is
+// element first + r * row_step + c * col_step of it. A checkpoint that has a tensor of this name
+// itself need not have such a source.
 struct TensorPart {
+  // `count` times `rows` rows, the first of them at row `first`, one group `step` rows behind the
+  // other.
+  struct RowGroups {
+    int64_t first = 0, rows = 0, step = 0, count = 0;
+  };
+
   std::string name, source;
   int64_t first_row = 0, rows = 0;
   int64_t turned = 0, head_dim = 0;
+  std::vector<int64_t> shape = {};
+  int64_t cols = 0, first = 0, row_step = 0, col_step = 0;
+  // With a shape, instead of `first` and the steps: these rows, one group behind the other.
+  std::vector<RowGroups> groups = {};
 };
 
 struct ModelConfig {
@@ -61,6 +74,8 @@ struct TensorShape {
   int64_t cols = 0;
 };
 
+// Whether a sequence has a state besides keys and values.
+bool is_recurrent(const ModelConfig& config);
 // All norms of a layer that are present, in the order of the computation.
 std::vector<const NormDesc*> layer_norms(const LayerDesc& layer);
 // All tensors that the config asks for, embedding first; a tied model has no head.
@@ -69,6 +84,9 @@ std::vector<TensorShape> model_tensors(const ModelConfig& config);
 // The largest of a width over all layers.
 struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
+  // Of delta nets; query_rows with the gates of queries, mixed: what a mixer gives.
+  int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
+  int64_t experts = 0, chosen = 0, expert = 0;  // their number, those of a token, width of one
 };
 LayerWidths widest(const ModelConfig& config);
 

@@ -21,13 +21,45 @@ struct TensorNames {
   std::string_view attention_norm = "input_layernorm";
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
   std::string_view o = "self_attn.o_proj";
+  std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string_view after_attention_norm = "post_attention_layernorm";
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view after_mlp_norm = "post_feedforward_layernorm";
   std::string_view gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string_view delta_qkv = "linear_attn.in_proj_qkv", delta_z = "linear_attn.in_proj_z";
+  std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
+  std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
+  std::string_view convolution = "linear_attn.conv1d";
+  // Where a checkpoint has the first two in one tensor, key head after key head, and b and a so.
+  std::string_view delta_qkvz = "", delta_ba = "";
+  std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // Where a checkpoint has q, k and v, or gate and up, below each other in one tensor.
   std::string_view qkv = "", gate_up = "";
+  // Of layers with experts. A matrix of expert e is `experts` + e + "." + its name.
+  std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
+  std::string_view shared = "mlp.shared_expert.";  // in front of gate_proj, up_proj and down_proj
+  std::string_view experts = "mlp.experts.";
+  std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  // All experts in one tensor each, without ".weight", for checkpoints that store them so.
+  std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
+};
+
+// How a checkpoint stores all experts of a layer in one tensor.
+enum class ExpertOrder : uint8_t {
+  rows,        // gate_up [experts, 2 width, hidden], gates first; down [experts, hidden, width]
+  interleaved  // gate_up [experts, hidden, 2 width], a gate, an up, ...; down [experts, width,
+               // hidden]
+};
+
+// The experts of every layer that has some.
+struct ExpertTraits {
+  int64_t count = 0, chosen = 0, width = 0;
+  RoutingDesc routing;           // without the name of its bias
+  std::string_view choice_bias;  // that, behind the layer's prefix; empty: there is none
+  bool router_bias = false, bias = false;
+  bool gated_shared = false;  // a matrix gates the shared expert
+  ExpertOrder order = ExpertOrder::rows;
 };
 
 struct LayerTraits {
@@ -36,21 +68,34 @@ struct LayerTraits {
   int64_t window = 0;
   float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
   float logit_cap = 0;
+  bool experts = false;    // in place of the MLP of width `intermediate`
+  int64_t shared = 0;      // width of an expert that every token gets beside its own; 0: none
+  bool recurrent = false;  // a delta net in place of attention
+};
+
+// Of every delta net (DeltaNetDesc).
+struct DeltaNetTraits {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
 };
 
 struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
   float norm_eps = 0;
-  float gain_offset = 0;        // of every norm
+  float gain_offset = 0;        // of every norm but those of delta nets
   bool qk_norm = false;         // RMSNorm of queries and keys, over head_dim of every head
   bool qk_norm_of_all = false;  // or over all heads together
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool partial_rope = false;  // the family's code knows heads of which only a part is rotated
-  bool paired_rope = false;   // neighbours in a head are rotated together (TensorPart::turned)
-  bool norms_after = false;   // norms of what attention and MLP add to the stream as well
+  bool attention_gate = false;  // AttentionDesc::gated
+  bool partial_rope = false;    // the family's code knows heads of which only a part is rotated
+  bool paired_rope = false;     // neighbours in a head are rotated together (TensorPart::turned)
+  bool norms_after = false;     // norms of what attention and MLP add to the stream as well
   GateFunction gate_function = GateFunction::silu;
+  float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
+  bool sinks = false;                    // of attention
   float branch_scale = 1;
+  DeltaNetTraits delta_net;
+  ExpertTraits experts;
 };
 
 // Fills in layers, embedding, head and the tensors to ignore. hidden, vocab and tied_head are set.

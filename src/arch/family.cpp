@@ -5,9 +5,11 @@
 namespace walsh {
 
 std::span<const Family> families() {
-  static const std::array<Family, 16> table = {
-      kGemma,      kGemma2,  kGemma3, kGlm,   kGlm4, kGranite, kLlama, kMinistral,
-      kMinistral3, kMistral, kOlmo2,  kOlmo3, kPhi3, kQwen2,   kQwen3, kSmolLm3};
+  static const auto table = std::to_array<Family>(
+      {kGemma,    kGemma2,     kGemma3,    kGlm,       kGlm4,       kGlm4Moe,  kGptOss,
+       kGranite,  kGraniteMoe, kLlama,     kMinistral, kMinistral3, kMistral,  kMixtral,
+       kOlmo2,    kOlmo3,      kOlmoe,     kPhi3,      kQwen2,      kQwen2Moe, kQwen3,
+       kQwen3Moe, kQwen35,     kQwen35Moe, kQwen3Next, kSmolLm3});
   return table;
 }
 

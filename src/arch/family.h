@@ -16,14 +16,17 @@ struct Family {
   // `traits` has it, and config.ropes has the ropes; of two, layers with a window get the second.
   void (*read)(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
   RopeDefaults rope = {};
+  // JSON object of the shape that absent keys mean, where published files leave them out.
+  std::string_view defaults = {};
 };
 
 std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGranite, kLlama, kMinistral,
-    kMinistral3, kMistral, kOlmo2, kOlmo3, kPhi3, kQwen2, kQwen3, kSmolLm3;
+extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
+    kLlama, kMinistral, kMinistral3, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2,
+    kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSmolLm3;
 
 // `sliding_window`: absent gives the fallback, null none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
@@ -38,5 +41,11 @@ void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config
 void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits);
 // A cap of logits: absent gives the fallback, null none (0).
 float read_cap(ConfigReader& reader, const char* key, double fallback);
+
+// Number of experts, those of a token, and under the key `width` the width of one: all layers get
+// them. Refuses counts that contradict each other.
+void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
+// Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
+void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

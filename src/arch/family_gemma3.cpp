@@ -8,6 +8,12 @@ namespace {
 constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
 constexpr int64_t kDefaultPattern = 6;
 
+// The text part of the models with vision says only in what it differs from these.
+constexpr std::string_view kDefaults = R"({
+    "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "rms_norm_eps": 1e-6})";
+
 void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_gemma(reader, traits, config);
   read_gemma_blocks(reader, traits);
@@ -24,7 +30,10 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 }  // namespace
 
-const Family kGemma3 = {
-    "gemma3_text", "Gemma3ForCausalLM", read, {.theta = 1e6, .per_kind = true, .local_theta = 1e4}};
+const Family kGemma3 = {"gemma3_text",
+                        "Gemma3ForCausalLM",
+                        read,
+                        {.theta = 1e6, .per_kind = true, .local_theta = 1e4},
+                        kDefaults};
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Granite: Llama with multipliers.
+// Granite: Llama with multipliers; some models have experts, all of a layer in one tensor.
 #include "arch/family.h"
 
 namespace walsh {
@@ -22,8 +22,19 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.norm_eps = static_cast<float>(static_cast<double>(traits.norm_eps) / (r * r));
 }
 
+void read_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read(reader, traits, config);
+  TensorNames& names = traits.names;
+  names.router = "block_sparse_moe.router.layer";
+  names.experts = "block_sparse_moe.experts.";
+  names.all_gate_up = "block_sparse_moe.input_linear.weight";
+  names.all_down = "block_sparse_moe.output_linear.weight";
+  read_expert_counts(reader, "intermediate_size", traits);
+}
+
 }  // namespace
 
 const Family kGranite = {"granite", "GraniteForCausalLM", read};
+const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe};
 
 }  // namespace walsh

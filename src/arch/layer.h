@@ -53,12 +53,16 @@ struct MatrixDesc {
   int64_t rows = 0, cols = 0;
   int input = 0;  // index of the activation that it reads
   Basis outputs = Basis::own;
+  bool plain = false;  // is never coded: a router, whose choices a rounding would change
+  int expert = -1;     // of which it is a part; -1: none
 };
 
 // What a gate goes through.
 enum class GateFunction : uint8_t {
-  silu,      // x / (1 + exp(-x))
-  gelu_tanh  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  silu,         // x / (1 + exp(-x))
+  gelu_tanh,    // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  clamped_silu  // x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, up being cut at
+                // both limits
 };
 
 // Softmax attention over the positions of a sequence. Head h of the queries reads key-value head
@@ -72,27 +76,94 @@ struct AttentionDesc {
   float scale = 0;       // of the logits
   float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: they stay
   NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head, or over all of them
+  // Tensor [heads], logits that take part in the softmax of their head and have no value; empty:
+  // there are none.
+  std::string sinks = {};
+  // The matrix q gives head_dim values of a query, then as many of a gate, for head after head;
+  // what a head attends to is multiplied with the sigmoid of its gate.
+  bool gated = false;
   int q = -1, k = -1, v = -1, o = -1;
 
+  bool present() const { return heads > 0; }
   int64_t query_width() const { return heads * head_dim; }
+  int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
   // Whether the norms are over whole rows; both are, or neither.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
+// The gated delta rule (Yang, Kautz and Hatamizadeh 2024): every value head has a state S [key_dim,
+// value_dim] in place of keys and values of all positions,
+//   S <- d S + k (strength (v - (d S)^T k))^T, then S^T q,
+//   d = exp(-exp(rate) softplus(a + bias)), strength = sigmoid(b).
+// q, k and v come from a convolution over the last `taps` positions, then silu; every query and key
+// is divided by its length, queries by sqrt(key_dim) as well. Value head h reads the queries and
+// keys of head h / (value_heads / key_heads). What a head gives is normalized, then multiplied with
+// silu(z).
+struct DeltaNetDesc {
+  int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: there is none
+  int64_t key_dim = 0, value_dim = 0;      // of a head, multiples of 16
+  int64_t taps = 0;                        // of the convolution: 2 to 16
+  std::string convolution;                 // tensor [channels, taps], the newest position last
+  std::string rate, bias;                  // tensors [value_heads]
+  NormDesc norm = {};                      // over value_dim values of every head
+  // Rows of qkv: queries, keys, values; a and b have a row per value head.
+  int qkv = -1, z = -1, b = -1, a = -1, o = -1;
+
+  bool present() const { return value_heads > 0; }
+  int64_t group() const { return value_heads / key_heads; }
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * key_width() + value_width(); }
+};
+
 // down(function(gate(x)) * up(x)).
 struct MlpDesc {
-  int64_t width = 0;
+  int64_t width = 0;  // 0: there is none, but experts
   GateFunction function = GateFunction::silu;
+  float slope = 1, limit = 0;  // of clamped_silu
   int gate = -1, up = -1, down = -1;
 };
 
-// x += scale * after_attention(o(attention(input))); x += scale * after_mlp(down(...)).
+// Which experts a token gets, and with what weights. The scores are the softmax of the router's
+// logits, or the sigmoid of each.
+struct RoutingDesc {
+  bool sigmoid = false;
+  std::string bias;  // tensor [experts], added to the scores for the choice alone; empty: none
+  // Experts are in groups of equal size, neighbours in one; only the `groups_chosen` best groups
+  // take part. A group's score is the sum of its `group_best` highest ones.
+  int64_t groups = 1, groups_chosen = 1, group_best = 1;
+  bool normalized = true;  // the weights, scores of the chosen ones, are divided by their sum
+  float scale = 1;         // and multiplied by this
+};
+
+// sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All read the
+// input of the router; what their down matrices read is one activation, too.
+struct ExpertsDesc {
+  int64_t count = 0;   // 0: the layer has no experts
+  int64_t chosen = 0;  // per token
+  int64_t width = 0;   // of each
+  RoutingDesc routing;
+  int router = -1;       // matrix [count, hidden]
+  int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies what `mlp` adds; -1: 1
+  int first = -1;        // matrix: gate, up and down of expert 0, then those of 1, ...
+
+  bool present() const { return count > 0; }
+  int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
+  int up(int64_t expert) const { return gate(expert) + 1; }
+  int down(int64_t expert) const { return gate(expert) + 2; }
+};
+
+// x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
+// attention or a delta net.
+// Where there are experts, their sum is added to what `mlp` gives, which is the shared expert.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;        // in the order of the computation
   std::vector<MatrixDesc> matrices;               // in the order of the computation
-  AttentionDesc attention;                        // its q, k, v and o are indices into `matrices`,
+  DeltaNetDesc delta_net;                         // its matrices are indices into `matrices`,
+  AttentionDesc attention;                        // those of attention are
   MlpDesc mlp;                                    // and so are gate, up and down
+  ExpertsDesc experts;                            // the function of their gates is that of `mlp`
   NormDesc after_attention = {}, after_mlp = {};  // of what a branch adds to the stream
   float branch_scale = 1;                         // of what a branch adds to the stream
 
@@ -100,6 +171,9 @@ struct LayerDesc {
   const ActivationDesc& input_of(const MatrixDesc& m) const {
     return activations[static_cast<size_t>(m.input)];
   }
+  // Whether a token is multiplied with the matrix, the first experts standing for those that it
+  // gets: all have the same shapes.
+  bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
 
 }  // namespace walsh

@@ -1,5 +1,7 @@
 #include "arch/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace walsh {
@@ -12,9 +14,21 @@ void add_name(const std::string& name, std::vector<std::string>& list) {
 void add_sites(const LayerDesc& layer, std::vector<Site>& sites) {
   const size_t first = sites.size();
   for (const ActivationDesc& a : layer.activations)
-    sites.push_back({a.name, a.width, a.norm.weight, {}, a.feeder});
-  for (const MatrixDesc& m : layer.matrices)
-    sites[first + static_cast<size_t>(m.input)].matrices.push_back(m.weight);
+    sites.push_back({a.name, a.width, a.norm.weight, {}, a.feeder, {}});
+  for (const MatrixDesc& m : layer.matrices) {
+    Site& site = sites[first + static_cast<size_t>(m.input)];
+    (m.plain ? site.plain : site.matrices).push_back(m.weight);
+  }
+}
+
+void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& experts) {
+  for (const MatrixDesc& m : layer.matrices) {
+    if (m.expert < 0) continue;
+    const std::string number = fmt::format(".{}.", m.expert);
+    const size_t at = m.weight.rfind(number);
+    experts[m.weight] = {m.expert,
+                         m.weight.substr(0, at) + ".*." + m.weight.substr(at + number.size())};
+  }
 }
 
 // Whatever is neither a matrix nor the norm in front of an activation.
@@ -23,6 +37,11 @@ void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
     vectors.push_back(norm->weight);
   for (const MatrixDesc& m : layer.matrices)
     add_name(m.bias, vectors);
+  for (const std::string* name :
+       {&layer.delta_net.convolution, &layer.delta_net.rate, &layer.delta_net.bias})
+    add_name(*name, vectors);
+  add_name(layer.attention.sinks, vectors);
+  add_name(layer.experts.routing.bias, vectors);
 }
 
 // Why no rotation can be folded into the residual stream; empty if it can.
@@ -59,12 +78,14 @@ ResidualPlan residual_plan(const ModelConfig& c) {
   ResidualPlan plan;
   plan.refusal = residual_refusal(c);
   plan.hidden = c.hidden;
-  plan.head_dim = c.layers.front().attention.head_dim;
-  plan.kv_heads = c.layers.front().attention.kv_heads;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    if (a.head_dim != plan.head_dim || a.kv_heads != plan.kv_heads)
+    if (!a.present()) continue;
+    const bool first = plan.kv_heads == 0;
+    if (!first && (a.head_dim != plan.head_dim || a.kv_heads != plan.kv_heads))
       plan.refusal = "its layers have heads of different kinds";
+    plan.head_dim = a.head_dim;
+    plan.kv_heads = a.kv_heads;
   }
   plan.head = c.head_name;
   plan.tensors.push_back({c.embedding, c.embedding, "", Basis::own, Basis::residual});
@@ -92,6 +113,7 @@ ModelPlan make_plan(const ModelConfig& c) {
   for (const LayerDesc& layer : c.layers) {
     add_sites(layer, plan.sites);
     add_vectors(layer, plan.vectors);
+    add_experts(layer, plan.experts);
   }
   plan.vectors.push_back(plan.final_norm);
   plan.residual = residual_plan(c);

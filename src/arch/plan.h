@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,13 @@ struct Site {
   std::string norm;                   // weight of the RMSNorm that feeds it, empty if none
   std::vector<std::string> matrices;  // tensor names, in file order
   Feeder feeder = {};
+  std::vector<std::string> plain = {};  // matrices that read it, too, and are never coded
+};
+
+// Of a matrix that is a part of an expert.
+struct ExpertMatrix {
+  int expert = 0;
+  std::string kind;  // the same for all experts of a layer: the name with "*" for the number
 };
 
 // A tensor of the model whose residual stream is rotated: W' = R_rows W diag(gain) R_cols^T.
@@ -44,15 +52,17 @@ struct ModelPlan {
   std::string embedding;    // token embedding [vocab, hidden]
   std::string head;         // output head [vocab, hidden]; empty when tied to the embedding
   std::string final_norm;   // norm before the head
-  float gain_offset = 0;    // what is added to the stored gain of every norm (NormDesc)
+  float gain_offset = 0;    // what is added to the stored gain of every site's norm (NormDesc)
   std::vector<Site> sites;  // in layer order
-  std::vector<std::string> vectors;  // all remaining tensors (norms, biases): kept as they are
+  // All remaining tensors (norms, biases, convolutions): kept as they are.
+  std::vector<std::string> vectors;
   // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
   // rotary buffers): exact names. Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
   std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor, or in another way
-  std::span<const NameRule> stored_names;  // as in ModelConfig
+  std::map<std::string, ExpertMatrix> experts;  // by the name of the matrix
+  std::span<const NameRule> stored_names;       // as in ModelConfig
   std::string whole;
   StoredQuantization stored;
 };

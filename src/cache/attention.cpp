@@ -120,13 +120,14 @@ void attend_stored(const Ops& ops, const CacheHead& head, const CacheQueries& qu
   StoredAttention(ops, head, queries, scratch).run(out, ldo, log_sums);
 }
 
-void merge_attention(float* a, float log_sum_a, const float* b, float log_sum_b, int head_dim) {
+float merge_attention(float* a, float log_sum_a, const float* b, float log_sum_b, int head_dim) {
   const float largest = std::max(log_sum_a, log_sum_b);
-  if (largest == kNothing) return;
+  if (largest == kNothing) return kNothing;
   const float of_a = std::exp(log_sum_a - largest), of_b = std::exp(log_sum_b - largest);
   const float total = of_a + of_b;
   for (int d = 0; d < head_dim; ++d)
     a[d] = (a[d] * of_a + b[d] * of_b) / total;
+  return largest + std::log(total);
 }
 
 }  // namespace walsh

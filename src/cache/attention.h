@@ -52,7 +52,8 @@ struct CacheScratch {
 void attend_stored(const Ops& ops, const CacheHead& head, const CacheQueries& queries, float* out,
                    int64_t ldo, float* log_sums, CacheScratch& scratch);
 
-// Results over two sets of positions, [head_dim] each, become that over both, in `a`.
-void merge_attention(float* a, float log_sum_a, const float* b, float log_sum_b, int head_dim);
+// Results over two sets of positions, [head_dim] each, become that over both, in `a`. Returns the
+// logarithm of the sum of both.
+float merge_attention(float* a, float log_sum_a, const float* b, float log_sum_b, int head_dim);
 
 }  // namespace walsh

@@ -48,9 +48,8 @@ LayerStatistics::LayerStatistics(const std::string& folder,
   const Growth window{pages_->open(), options.max_positions};
   pages_->reserve({&window, 1});
   executor_ = std::make_unique<CpuExecutor>(model_, *pages_, options.max_bytes);
-  executor_->observe([this](const Input& input, const float* rows, int64_t stride, int64_t m) {
-    add(input, rows, stride, m);
-  });
+  executor_->observe(
+      [this](const Input& input, const CpuExecutor::InputRows& rows) { add(input, rows); });
   if (!fold) return;
   plan_ = folded_plan(std::move(plan_), folder);
   fold_ = std::make_unique<ResidualFold>(plan_, *fold, source_, pool_);
@@ -84,6 +83,13 @@ const InputMoments& LayerStatistics::moments(int site) {
   while (layer_ < layer)
     advance();
   return measured_[index].moments;
+}
+
+const InputMoments& LayerStatistics::expert_moments(int site, int expert) {
+  moments(site);
+  const auto& experts = measured_[place_of(site).second].experts;
+  const auto index = static_cast<size_t>(expert);
+  return index < experts.size() && experts[index] ? *experts[index] : nothing_;
 }
 
 // The layer of a site and its number among those of the layer; the head's is one layer more.
@@ -151,7 +157,7 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
       const Run run{0, begin, rows};
       const auto tokens =
           std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
-      executor_->run_parts(tokens, {&run, 1}, [&] {
+      executor_->run_parts({tokens, {&run, 1}}, [&] {
         executor_->execute(executor_->pass().embed());
         for (int64_t r = 0; r < rows && !first; ++r) {
           const std::span<float> x = executor_->hidden(r);
@@ -174,27 +180,36 @@ void LayerStatistics::measure(const Input& input, int64_t width, const std::stri
   if (fold_) measured_.back().rotate = fold_->input_rotation(matrix, width);
 }
 
-void LayerStatistics::add(const Input& input, const float* rows, int64_t stride, int64_t m) {
+void LayerStatistics::add(const Input& input, const CpuExecutor::InputRows& rows) {
   for (Measured& measured : measured_) {
     if (measured.input != &input) continue;
+    InputMoments* moments = &measured.moments;
+    if (rows.expert >= 0) {
+      const auto expert = static_cast<size_t>(rows.expert);
+      if (measured.experts.size() <= expert) measured.experts.resize(expert + 1);
+      std::optional<InputMoments>& own = measured.experts[expert];
+      if (!own) own.emplace(measured.moments.width);
+      moments = &*own;
+    }
     if (!measured.rotate) {
-      measured.moments.add(rows, stride, m, pool_);
+      moments->add(rows.values, rows.stride, rows.count, pool_);
       continue;
     }
-    fold(measured, rows, stride, m);
-    measured.moments.add(folded_rows_.data(), measured.moments.width, m, pool_);
+    fold(measured, rows);
+    moments->add(folded_rows_.data(), moments->width, rows.count, pool_);
   }
 }
 
 // Behind a norm from the residual stream: a gain of zero could not be taken out of `rows` again.
-void LayerStatistics::fold(const Measured& measured, const float* rows, int64_t stride, int64_t m) {
+void LayerStatistics::fold(const Measured& measured, const CpuExecutor::InputRows& rows) {
   const int64_t width = measured.moments.width;
-  pool_.for_each(m, [&](int64_t r) {
+  pool_.for_each(rows.count, [&](int64_t r) {
     float* x = folded_rows_.data() + r * width;
     if (measured.input->gain.empty()) {
-      std::copy_n(rows + r * stride, width, x);
+      std::copy_n(rows.values + r * rows.stride, width, x);
     } else {
-      ops().rms_norm(executor_->hidden(r).data(), no_gain_.data(), width, measured.input->eps, x);
+      const int64_t row = rows.of_batch == nullptr ? r : rows.of_batch[r];
+      ops().rms_norm(executor_->hidden(row).data(), no_gain_.data(), width, measured.input->eps, x);
     }
     measured.rotate(x);
   });

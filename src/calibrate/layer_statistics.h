@@ -35,6 +35,7 @@ class LayerStatistics : public InputStatistics {
                   const std::optional<Rotation>& fold = {});
 
   const InputMoments& moments(int site) override;
+  const InputMoments& expert_moments(int site, int expert) override;
 
  private:
   void check_tokens() const;
@@ -48,7 +49,7 @@ class LayerStatistics : public InputStatistics {
   void for_pieces(const std::function<void(int64_t rows)>& steps, bool first);
   // Begins to measure an input [width] that `matrix` reads, alone or among others.
   void measure(const Input& input, int64_t width, const std::string& matrix);
-  void add(const Input& input, const float* rows, int64_t stride, int64_t m);
+  void add(const Input& input, const CpuExecutor::InputRows& rows);
 
   CheckpointSource source_;
   std::vector<std::vector<int32_t>> windows_;
@@ -65,13 +66,15 @@ class LayerStatistics : public InputStatistics {
     const Input* input;
     InputMoments moments;
     std::function<void(float*)> rotate;  // into the basis of the folded model; may be empty
+    std::vector<std::optional<InputMoments>> experts = {};  // of those that read it
   };
   // What the folded model reads in place of `rows`: [m][width] in folded_rows_.
-  void fold(const Measured& measured, const float* rows, int64_t stride, int64_t m);
+  void fold(const Measured& measured, const CpuExecutor::InputRows& rows);
 
   std::vector<Measured> measured_;   // of a layer in the order of make_plan
   AlignedArray<float> folded_rows_;  // of one batch
   std::vector<float> no_gain_;       // ones, [hidden]
+  const InputMoments nothing_{0};    // of an expert that no token reached
 };
 
 }  // namespace walsh

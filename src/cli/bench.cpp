@@ -90,9 +90,9 @@ void fill_cache(Session& session, int64_t depth) {
     for (size_t i = 0; i < tokens.size(); i += kPiece) {
       InterruptGuard::check();
       const size_t count = std::min(kPiece, tokens.size() - i);
-      session.forward(
-          std::span(tokens).subspan(i, count), [](int64_t, std::span<const float>) {},
-          static_cast<int64_t>(count), s);
+      SequenceTokens piece{s, std::span(tokens).subspan(i, count), 0};
+      if (i + count == tokens.size()) piece.snapshot = static_cast<int64_t>(count);
+      session.evaluate({&piece, 1}, [](size_t, int64_t, std::span<const float>) {});
     }
   }
 }
@@ -139,12 +139,15 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
-// Bytes of keys and values that are read for the tokens of one pass of a generation test: the
-// positions of each sequence, in the middle of the test.
+// Bytes of keys and values and of states that are read for the tokens of one pass of a generation
+// test: the positions of each sequence, in the middle of the test.
 double cache_bytes(const Model& model, const Test& test) {
   double sum = 0;
   for (const LayerDesc& layer : model.config.layers) {
     const AttentionDesc& a = layer.attention;
+    const DeltaNetDesc& d = layer.delta_net;
+    sum += static_cast<double>(d.value_heads * d.key_dim * d.value_dim) * sizeof(float);
+    if (!a.present()) continue;
     const double bits =
         cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
     const int64_t seen = test.depth + test.n / 2 + 1;
@@ -167,6 +170,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   SessionOptions session_options;
   session_options.max_positions = test.positions();
   session_options.sequences = test.sequences;
+  if (test.depth > 0) session_options.snapshots = test.sequences;
   Session session(model, session_options);
   for (int64_t s = 1; s < test.sequences; ++s)
     session.open();
@@ -186,20 +190,19 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   return result;
 }
 
-// Weights that one token is multiplied with, and weights of the whole model.
-uint64_t multiplied_weights(const Model& model) {
-  const auto size = [](const Linear& l) { return static_cast<uint64_t>(l.rows * l.cols); };
-  uint64_t sum = size(model.head);
-  for (const Layer& layer : model.layers) {
-    for (const Linear& linear : layer.matrices)
-      sum += size(linear);
+// Weights of the layers and the head: those that one token is multiplied with, or all.
+uint64_t weights(const Model& model, bool of_token) {
+  auto sum = static_cast<uint64_t>(model.head.rows * model.head.cols);
+  for (const LayerDesc& layer : model.config.layers) {
+    for (const MatrixDesc& m : layer.matrices)
+      if (!of_token || layer.of_one_token(m)) sum += static_cast<uint64_t>(m.rows * m.cols);
   }
   return sum;
 }
 
 uint64_t all_weights(const Model& model) {
   const uint64_t embedding = static_cast<uint64_t>(model.embedding.rows * model.embedding.cols);
-  return multiplied_weights(model) + (model.config.tied_head ? 0 : embedding);
+  return weights(model, false) + (model.config.tied_head ? 0 : embedding);
 }
 
 std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
@@ -254,7 +257,7 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   common.bpw = model.bits_per_weight();
   common.threads = pool.size();
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
-  common.macs_per_token = static_cast<double>(multiplied_weights(model));
+  common.macs_per_token = static_cast<double>(weights(model, true));
   measure_machine(model, pool, common);
   for (const Test& test : chosen_tests(options))
     results.push_back(measure(model, test, options.repetitions, common));
@@ -361,7 +364,7 @@ Action add_bench(CLI::App& command) {
       ->check(CLI::IsMember({"md", "csv", "json"}));
   command
       .add_option("--synthetic", options->synthetic,
-                  "A random model of this shape: 1b, 2b, 8b, 70b, tiny")
+                  "A random model of this shape: 1b, 2b, 8b, 70b, 30b-a3b, tiny, tiny-moe")
       ->type_name("SHAPE");
   command
       .add_option(

@@ -58,13 +58,15 @@ std::vector<Command> add_commands(CLI::App& app) {
   return commands;
 }
 
-// In the order that CLI11 takes, the last one first. llama.cpp's -ctk and -ctv are long options
-// with one dash, which CLI11 does not have.
+// In the order that CLI11 takes, the last one first. llama.cpp has long options with one dash,
+// which CLI11 does not have.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
   for (std::string& argument : all) {
     const std::string name = argument.substr(0, argument.find('='));
-    if (name == "-ctk" || name == "-ctv") argument.insert(0, "-");
+    constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv", "-no-cnv", "-sys", "-st"};
+    if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong))
+      argument.insert(0, "-");
   }
   std::reverse(all.begin(), all.end());
   return all;

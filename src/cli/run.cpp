@@ -1,5 +1,5 @@
-// `walsh run MODEL -p TEXT`: completes a text; without a prompt it completes lines as they are
-// typed.
+// `walsh run MODEL -p TEXT`: completes a text; without a prompt it holds a conversation, or, with a
+// model that has no chat template, completes lines as they are typed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,11 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "api/engine_access.h"
+#include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/line_reader.h"
+#include "cli/line_editor.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "io/mapped_file.h"
 #include "walsh/engine.h"
@@ -22,18 +25,40 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxGrammarBytes = uint64_t{1} << 20;
 
 struct Options {
   ModelOptions model;
   std::string prompt, prompt_file;
   int64_t ctx = 0;
   GenerationOptions generation;
+  std::string system, history = default_history_file();
+  bool conversation = false, single_turn = false;
+  const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
+  std::string grammar_file, schema_file;
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
 
 bool given(const CLI::Option* option) {
   return option->count() > 0;
+}
+
+double rate(int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+void print_footer(const GenerationResult& r, double load_seconds) {
+  const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
+  const std::string drafts =
+      r.drafted == 0 ? "" : fmt::format(" ({} of {} drafted)", r.drafted_right, r.drafted);
+  const std::string known = r.cached_tokens == 0 ? "" : fmt::format(" ({} known)", r.cached_tokens);
+  message(
+      "\nload {:.2f} s | prompt {} tokens{}, {:.2f} s, {:.1f} tokens/s | generated {} tokens{},"
+      " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
+      load_seconds, r.prompt_tokens, known, r.prompt_seconds,
+      rate(r.prompt_tokens - r.cached_tokens, r.prompt_seconds), r.tokens, drafts, r.decode_seconds,
+      rate(r.decoded_tokens, r.decode_seconds), reasons[static_cast<size_t>(r.reason)], r.seed);
 }
 
 // One model that completes one prompt after the other.
@@ -68,20 +93,10 @@ class Completer {
 
   void print_footer(const GenerationResult& r) const {
     if (options_.quiet) return;
-    const char* reasons[] = {"end of text", "-n reached", "context full", "stopped"};
-    message(
-        "\nload {:.2f} s | prompt {} tokens, {:.2f} s, {:.1f} tokens/s | generated {} tokens,"
-        " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
-        load_seconds_, r.prompt_tokens, r.prompt_seconds, rate(r.prompt_tokens, r.prompt_seconds),
-        r.tokens, r.decode_seconds, rate(r.decoded_tokens, r.decode_seconds),
-        reasons[static_cast<size_t>(r.reason)], r.seed);
+    walsh::cli::print_footer(r, load_seconds_);
   }
 
  private:
-  static double rate(int64_t tokens, double seconds) {
-    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
-  }
-
   Engine engine_;
   const Options& options_;
   const double load_seconds_;
@@ -98,10 +113,10 @@ void complete_line(Completer& completer, const std::string& line, int& status) {
   }
 }
 
-std::optional<std::string> next_line(LineReader& lines, int& status) {
+std::optional<std::string> next_line(LineEditor& lines, int& status) {
   for (;;) {
     try {
-      return lines.next();
+      return lines.next("> ");
     } catch (const Error& e) {
       if (e.code() == ErrorCode::interrupted) return std::nullopt;
       if (e.code() != ErrorCode::limit) throw;
@@ -111,15 +126,12 @@ std::optional<std::string> next_line(LineReader& lines, int& status) {
 }
 
 // The status is that of the last line that was refused.
-int interactive(Completer& completer) {
-  const bool terminal = is_terminal(STDIN_FILENO);
-  if (terminal) {
+int interactive(Completer& completer, const std::string& history) {
+  if (is_terminal(STDIN_FILENO))
     message("Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
-  }
-  LineReader lines(kMaxPromptBytes);
+  LineEditor lines(kMaxPromptBytes, history);
   int status = 0;
   while (!InterruptGuard::requested() && !output_failed()) {
-    if (terminal) message("> ");
     const std::optional<std::string> line = next_line(lines, status);
     if (!line || *line == "/exit") break;
     if (line->empty()) continue;
@@ -129,35 +141,51 @@ int interactive(Completer& completer) {
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : status;
 }
 
-int run(const Options& options) {
+bool wants_conversation(const Options& options, const LoadedModel& model) {
+  const bool prompt = given(options.prompt_option) || given(options.file_option);
+  const bool wanted =
+      given(options.conversation_option) ? options.conversation : model.chat.has_value() && !prompt;
+  if (wanted && !model.chat)
+    throw Error(ErrorCode::usage, "-cnv", "the model has no chat template that is understood");
+  if (!wanted && (given(options.system_option) || options.single_turn))
+    throw Error(ErrorCode::usage, "-sys, -st", "are for a conversation: give -cnv");
+  return wanted;
+}
+
+int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
+                      double load_seconds) {
+  ChatSettings settings;
+  settings.generation = options.generation;
+  settings.system = options.system;
+  settings.first = prompt;
+  settings.single = options.single_turn;
+  settings.stream = options.stream;
+  settings.history = options.history;
+  settings.max_bytes = kMaxPromptBytes;
+  settings.footer = [&, load_seconds](const GenerationResult& result) {
+    if (!options.quiet) print_footer(result, load_seconds);
+  };
+  return chat(engine, std::move(settings));
+}
+
+int run(Options options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
+  if (!options.grammar_file.empty())
+    options.generation.grammar = read_text_input(options.grammar_file, kMaxGrammarBytes);
+  if (!options.schema_file.empty())
+    options.generation.json_schema = read_text_input(options.schema_file, kMaxGrammarBytes);
   const Stopwatch watch;
   Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
+  if (wants_conversation(options, EngineAccess::model(engine)))
+    return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
-  if (!given(options.prompt_option) && !given(options.file_option)) return interactive(completer);
+  if (!given(options.prompt_option) && !given(options.file_option))
+    return interactive(completer, options.history);
   completer.print_footer(completer.complete(prompt));
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
-}
-
-void add_sampling(CLI::App& command, GenerationOptions& options) {
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    command.add_option(name, value, text)->group("Sampling (default: the model's own)");
-  };
-  add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
-  add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
-  add("--top-p", options.top_p, "Only the best tokens with this probability; 1: all [else 0.95]");
-  add("--min-p", options.min_p,
-      "Only tokens with this share of the best one's probability; 0: all [else 0.05]");
-  add("--repeat-penalty", options.repeat_penalty, "1: none [else 1]");
-  add("--presence-penalty", options.presence_penalty,
-      "Taken from the logits of tokens that were generated");
-  add("--frequency-penalty", options.frequency_penalty, "The same for each time");
-  add("--repeat-last-n", options.repeat_last_n,
-      "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
-  add("-s,--seed", options.seed, "Seed [drawn]");
 }
 
 }  // namespace
@@ -169,11 +197,6 @@ Action add_run(CLI::App& command) {
   options->file_option =
       command.add_option("-f,--file", options->prompt_file, "File with the text to continue")
           ->type_name("FILE");
-  command
-      .add_option("-n,--predict", options->generation.max_tokens,
-                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   command.add_option("-c,--ctx", options->ctx, "Context (default: the model's, at most 4096)")
       ->check(CLI::PositiveNumber);
   command.add_flag("--stream,!--no-stream", options->stream, "Show text as it comes (default)");
@@ -181,7 +204,32 @@ Action add_run(CLI::App& command) {
                    "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
   command.add_flag("-q,--quiet", options->quiet, "No timing footer");
-  add_sampling(command, options->generation);
+  command
+      .add_option("--grammar", options->grammar_file,
+                  "File with a grammar in GBNF that the text has to match")
+      ->type_name("FILE");
+  command
+      .add_option("--json-schema", options->schema_file,
+                  "File with a JSON schema that the text has to match")
+      ->type_name("FILE")
+      ->excludes("--grammar");
+  command
+      .add_option_function<std::string>(
+          "--spec",
+          [options](const std::string& how) { options->generation.lookup = how != "none"; },
+          "ngram: several tokens at once where the text repeats itself [none]")
+      ->check(CLI::IsMember({"none", "ngram"}));
+  options->conversation_option =
+      command.add_flag("--cnv,--conversation,!--no-cnv,!--no-conversation", options->conversation,
+                       "Hold a conversation (default without a prompt if the model has a chat "
+                       "template); -p is the first message; also -cnv, -no-cnv");
+  options->system_option =
+      command.add_option("--sys,--system-prompt", options->system, "System prompt; also -sys");
+  command.add_flag("--st,--single-turn", options->single_turn, "End after the first answer");
+  command
+      .add_option("--history", options->history, "File with the lines that were typed; empty: none")
+      ->type_name("FILE");
+  add_generation_options(command, options->generation);
   return [options] { return run(*options); };
 }
 

@@ -165,6 +165,12 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
   add("--cache-positions", options.cache_positions,
       "Positions of all texts together; 0: those of --parallel texts", 0, int64_t{1} << 40);
   command
+      .add_option_function<std::string>(
+          "--spec", [&](const std::string& how) { options.lookup = how != "none"; },
+          "ngram: several tokens at once of texts that repeat themselves [none]")
+      ->check(CLI::IsMember({"none", "ngram"}))
+      ->group("Batching");
+  command
       .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
                 "Texts that begin alike share what was evaluated (default)")
       ->group("Batching");

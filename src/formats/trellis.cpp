@@ -7,21 +7,6 @@
 
 namespace walsh {
 
-// Tail blocks shrink by descending powers of two, one for every bit of the tail's length.
-int64_t column_block(int64_t col, int64_t padded) {
-  const int64_t tail = padded % kColumnBlock;
-  int64_t block = col / kColumnBlock;
-  if (block < padded / kColumnBlock) return block;
-  int64_t left = col % kColumnBlock;
-  for (int64_t size = kColumnBlock / 2; size > 0; size /= 2) {
-    if ((tail & size) == 0) continue;
-    if (left < size) break;
-    left -= size;
-    ++block;
-  }
-  return block;
-}
-
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step) {
   const int bytes = static_cast<int>(tile_bytes(code));
   const int first = code.step_bits * (tile_steps(code) - 1 - step);

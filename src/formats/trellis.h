@@ -51,7 +51,20 @@ constexpr int tile_position(int row, int col) {
 constexpr int64_t column_blocks(int64_t padded) {
   return padded / kColumnBlock + std::popcount(static_cast<uint64_t>(padded % kColumnBlock));
 }
-int64_t column_block(int64_t col, int64_t padded);
+// Tail blocks shrink by descending powers of two, one for every bit of the tail's length.
+constexpr int64_t column_block(int64_t col, int64_t padded) {
+  const int64_t tail = padded % kColumnBlock;
+  int64_t block = col / kColumnBlock;
+  if (block < padded / kColumnBlock) return block;
+  int64_t left = col % kColumnBlock;
+  for (int64_t size = kColumnBlock / 2; size > 0; size /= 2) {
+    if ((tail & size) == 0) continue;
+    if (left < size) break;
+    left -= size;
+    ++block;
+  }
+  return block;
+}
 
 // The state of step `step` of a tile.
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step);

@@ -46,6 +46,14 @@ SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const 
   options.repeat_last_n = wanted.repeat_last_n;
   options.presence_penalty = wanted.presence_penalty;
   options.frequency_penalty = wanted.frequency_penalty;
+  options.top_n_sigma = wanted.top_n_sigma;
+  options.xtc_probability = wanted.xtc_probability;
+  options.xtc_threshold = wanted.xtc_threshold;
+  options.dry_multiplier = wanted.dry_multiplier;
+  options.dry_base = wanted.dry_base;
+  options.dry_allowed_length = wanted.dry_allowed_length;
+  options.dry_penalty_last_n = wanted.dry_penalty_last_n;
+  if (!wanted.samplers.empty()) set_sampler_order(options, wanted.samplers);
   options.seed = wanted.seed ? *wanted.seed : std::random_device{}();
   const Json json = text_.empty() ? Json::object() : parse_object(text_, where_);
   const auto take = [&](const std::optional<float>& given, const char* key, double min, double max,
@@ -56,6 +64,7 @@ SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const 
   take(wanted.temperature, "temperature", 0, kMost, options.temperature);
   take(wanted.top_p, "top_p", 0, 1, options.top_p);
   take(wanted.min_p, "min_p", 0, 1, options.min_p);
+  take(wanted.typical_p, "typical_p", 0, 1, options.typical_p);
   take(wanted.repeat_penalty, "repetition_penalty", 1e-6, kMost, options.repeat_penalty);
   if (wanted.top_k) {
     options.top_k = *wanted.top_k;

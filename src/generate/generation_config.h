@@ -22,9 +22,9 @@ class GenerationConfig {
                    std::string_view config_json, const std::string& path);
 
   // What `wanted` says, and for what it leaves open the file: temperature, top_k (-1 and 0: off),
-  // top_p, min_p, repetition_penalty; do_sample false means temperature 0. What neither says keeps
-  // its default, a seed is drawn. Throws bad_input naming file and key for a value of the file that
-  // is wrong or out of range, usage for one that is asked for.
+  // top_p, min_p, typical_p, repetition_penalty; do_sample false means temperature 0. What neither
+  // says keeps its default, a seed is drawn. Throws bad_input naming file and key for a value of
+  // the file that is wrong or out of range, usage for one that is asked for.
   SamplerOptions sampler(const GenerationOptions& wanted) const;
 
   // The ids that end a text: eos_token_id, that of config.json if generation_config.json has none.

@@ -6,11 +6,35 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr uint64_t kXtcSeed = 0x5851F42D4C957F2Dull;  // apart from that of the draws
+
+constexpr std::pair<std::string_view, SamplerStep> kNames[] = {
+    {"penalties", SamplerStep::penalties},
+    {"dry", SamplerStep::dry},
+    {"top_n_sigma", SamplerStep::top_n_sigma},
+    {"top_k", SamplerStep::top_k},
+    {"typ_p", SamplerStep::typical_p},
+    {"top_p", SamplerStep::top_p},
+    {"min_p", SamplerStep::min_p},
+    {"xtc", SamplerStep::xtc},
+    {"temperature", SamplerStep::temperature},
+    // Other names of the same, as llama.cpp takes them.
+    {"typical_p", SamplerStep::typical_p},
+    {"top-k", SamplerStep::top_k},
+    {"top-p", SamplerStep::top_p},
+    {"min-p", SamplerStep::min_p},
+    {"typical-p", SamplerStep::typical_p},
+    {"top-n-sigma", SamplerStep::top_n_sigma},
+    {"temp", SamplerStep::temperature},
+};
 
 void expect(bool valid, const char* option, double value, const char* range) {
   if (!valid) {
@@ -33,6 +57,42 @@ void check_sampler_options(const SamplerOptions& o) {
   expect(std::abs(o.frequency_penalty) <= 1000, "frequency-penalty", o.frequency_penalty,
          "-1000 to 1000");
   expect(o.repeat_last_n >= -1, "repeat-last-n", o.repeat_last_n, "-1 or more");
+  expect(o.typical_p >= 0 && o.typical_p <= 1, "typical", o.typical_p, "0 to 1");
+  expect(o.top_n_sigma >= -1 && o.top_n_sigma <= 1000, "top-nsigma", o.top_n_sigma, "-1 to 1000");
+  expect(o.xtc_probability >= 0 && o.xtc_probability <= 1, "xtc-probability", o.xtc_probability,
+         "0 to 1");
+  expect(o.xtc_threshold >= 0 && o.xtc_threshold <= 1, "xtc-threshold", o.xtc_threshold, "0 to 1");
+  expect(o.dry_multiplier >= 0 && o.dry_multiplier <= 1000, "dry-multiplier", o.dry_multiplier,
+         "0 to 1000");
+  expect(o.dry_base >= 1 && o.dry_base <= 1000, "dry-base", o.dry_base, "1 to 1000");
+  expect(o.dry_allowed_length >= 1, "dry-allowed-length", o.dry_allowed_length, "1 or more");
+  expect(o.dry_penalty_last_n >= -1, "dry-penalty-last-n", o.dry_penalty_last_n, "-1 or more");
+}
+
+void set_sampler_order(SamplerOptions& options, std::string_view names) {
+  options.steps = 0;
+  while (!names.empty()) {
+    const size_t end = names.find(';');
+    const std::string_view name = names.substr(0, end);
+    names = end == names.npos ? std::string_view() : names.substr(end + 1);
+    const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
+                                     [&](const auto& known) { return known.first == name; });
+    if (found == std::end(kNames))
+      throw Error(ErrorCode::usage, "samplers", fmt::format("there is no sampler '{}'", name));
+    const auto last = options.order.begin() + options.steps;
+    if (std::find(options.order.begin(), last, found->second) != last)
+      throw Error(ErrorCode::usage, "samplers", fmt::format("'{}' comes twice", name));
+    options.order[static_cast<size_t>(options.steps++)] = found->second;
+  }
+}
+
+std::string sampler_order(const SamplerOptions& options) {
+  std::string names;
+  for (int i = 0; i < options.steps; ++i) {
+    if (i > 0) names += ';';
+    names += kNames[static_cast<size_t>(options.order[static_cast<size_t>(i)])].first;
+  }
+  return names;
 }
 
 // The states of SplitMix64 are equally far apart, so that one is the seed of what comes after it.
@@ -42,17 +102,23 @@ SamplerOptions after_draws(SamplerOptions options, int64_t draws) {
   return options;
 }
 
-Sampler::Sampler(const SamplerOptions& options, std::vector<TokenBias> biases)
-    : options_(options), random_(options.seed), biases_(std::move(biases)) {
+Sampler::Sampler(const SamplerOptions& options, std::vector<TokenBias> biases,
+                 std::shared_ptr<const SequenceBreakers> breakers)
+    : options_(options),
+      random_(options.seed),
+      xtc_random_(options.seed + kXtcSeed),
+      biases_(std::move(biases)),
+      dry_(options, std::move(breakers)) {
   check_sampler_options(options);
 }
 
 void Sampler::accept(int32_t token) {
-  if (!options_.on_devices()) ++chosen_[token];
+  if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) ++chosen_[token];
   read(token);
 }
 
 void Sampler::read(int32_t token) {
+  dry_.read(token);
   if (options_.repeat_penalty == 1 || options_.repeat_last_n == 0) return;
   ++counts_[token];
   if (options_.repeat_last_n < 0) return;
@@ -64,91 +130,212 @@ void Sampler::read(int32_t token) {
 }
 
 int32_t Sampler::sample(std::span<const float> logits) {
-  logits_.assign(logits.begin(), logits.end());
-  for (float& logit : logits_)
-    if (std::isnan(logit)) logit = -std::numeric_limits<float>::infinity();
-  if (std::none_of(logits_.begin(), logits_.end(), [](float v) { return std::isfinite(v); })) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float logit = std::isnan(logits[i]) ? -kInfinity : logits[i];
+    candidates_.push_back({logit, static_cast<int32_t>(i)});
+  }
+  if (std::none_of(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& c) { return std::isfinite(c.logit); })) {
     throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
   }
-  penalize(logits_);
-  if (options_.temperature == 0) return best(logits_);
-  candidates_.clear();
-  for (size_t i = 0; i < logits_.size(); ++i)
-    candidates_.push_back({logits_[i], static_cast<int32_t>(i)});
-  keep_top_k();
-  // Infinity has all the probability, and differences to it are not numbers.
-  if (!std::isfinite(candidates_[0].logit)) return candidates_[0].id;
-  keep_top_p();
-  keep_min_p();
+  sorted_ = 0;
+  by_id_ = true;
+  temperature_ = 1;
+  for (const TokenBias& b : biases_)
+    if (b.token >= 0 && static_cast<size_t>(b.token) < candidates_.size())
+      candidates_[static_cast<size_t>(b.token)].logit += b.bias;
+  for (int i = 0; i < options_.steps; ++i)
+    apply(options_.order[static_cast<size_t>(i)]);
   return draw();
+}
+
+void Sampler::apply(SamplerStep step) {
+  switch (step) {
+    case SamplerStep::penalties:
+      return penalize();
+    case SamplerStep::dry:
+      return apply_dry();
+    case SamplerStep::top_n_sigma:
+      return keep_top_n_sigma();
+    case SamplerStep::top_k:
+      return keep_top_k();
+    case SamplerStep::typical_p:
+      return keep_typical_p();
+    case SamplerStep::top_p:
+      return keep_top_p();
+    case SamplerStep::min_p:
+      return keep_min_p();
+    case SamplerStep::xtc:
+      return exclude_top();
+    case SamplerStep::temperature:
+      temperature_ = options_.temperature;
+  }
+}
+
+template <class Change>
+void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
+                            const Change& change) {
+  if (tokens.empty()) return;
+  sorted_ = 0;
+  if (by_id_) {
+    for (const auto& [token, count] : tokens)
+      if (token >= 0 && static_cast<size_t>(token) < candidates_.size())
+        change(candidates_[static_cast<size_t>(token)].logit, count);
+    return;
+  }
+  for (Candidate& c : candidates_)
+    if (const auto found = tokens.find(c.id); found != tokens.end()) change(c.logit, found->second);
 }
 
 // The repeat penalty as llama.cpp and transformers: every token once, negative logits are
 // multiplied. The others as OpenAI defines them.
-void Sampler::penalize(std::span<float> logits) const {
-  for (const TokenBias& b : biases_)
-    if (b.token >= 0 && static_cast<size_t>(b.token) < logits.size())
-      logits[static_cast<size_t>(b.token)] += b.bias;
-  for (const auto& [token, count] : chosen_) {
-    logits[static_cast<size_t>(token)] -=
-        options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
-  }
-  for (const auto& [token, count] : counts_) {
-    const auto i = static_cast<size_t>(token);
-    if (token < 0 || i >= logits.size()) continue;
-    logits[i] =
-        logits[i] > 0 ? logits[i] / options_.repeat_penalty : logits[i] * options_.repeat_penalty;
-  }
+void Sampler::penalize() {
+  change_logits(chosen_, [&](float& logit, int64_t count) {
+    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
+  });
+  change_logits(counts_, [&](float& logit, int64_t) {
+    logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  });
 }
 
-int32_t Sampler::best(std::span<const float> logits) const {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+void Sampler::apply_dry() {
+  const auto penalties = dry_.penalties();
+  if (penalties.empty()) return;
+  sorted_ = 0;
+  for (Candidate& c : candidates_)
+    if (const auto found = penalties.find(c.id); found != penalties.end()) c.logit -= found->second;
 }
 
-void Sampler::keep_top_k() {
+// The `most` best come first.
+void Sampler::sort(size_t most) {
+  if (sorted_ >= most) return;
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   };
-  size_t k = candidates_.size();
-  if (options_.top_k > 0) k = std::min(k, static_cast<size_t>(options_.top_k));
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k),
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(most),
                     candidates_.end(), better);
-  candidates_.resize(k);
+  by_id_ = false;
+  sorted_ = most;
 }
 
-void Sampler::keep_top_p() {
-  if (options_.top_p >= 1) return;
-  double total = 0;
-  for (const Candidate& c : candidates_)
-    total += std::exp(static_cast<double>(c.logit) - candidates_[0].logit);
-  double sum = 0;
-  size_t kept = 0;
-  while (kept < candidates_.size()) {
-    sum += std::exp(static_cast<double>(candidates_[kept].logit) - candidates_[0].logit);
-    ++kept;
-    if (sum >= options_.top_p * total) break;
-  }
-  candidates_.resize(kept);
-}
-
-void Sampler::keep_min_p() {
-  if (options_.min_p <= 0) return;
-  const double least = candidates_[0].logit + std::log(static_cast<double>(options_.min_p));
-  size_t kept = 1;
-  while (kept < candidates_.size() && candidates_[kept].logit >= least)
-    ++kept;
-  candidates_.resize(kept);
-}
-
-int32_t Sampler::draw() {
+// Only ratios matter, to the best one's. Of infinite logits the first has all the probability, and
+// differences to it are no numbers.
+double Sampler::weigh() {
+  sort(candidates_.size());
+  if (candidates_[0].logit == kInfinity || temperature_ == 0) candidates_.resize(1);
   weights_.clear();
   double total = 0;
   for (const Candidate& c : candidates_) {
     const double above = static_cast<double>(c.logit) - candidates_[0].logit;
-    total += std::exp(above / options_.temperature);
-    weights_.push_back(total);
+    weights_.push_back(candidates_.size() == 1 ? 1 : std::exp(above / temperature_));
+    total += weights_.back();
   }
-  const double point = random_.uniform() * total;
+  return total;
+}
+
+void Sampler::keep_top_n_sigma() {
+  if (options_.top_n_sigma <= 0) return;
+  double sum = 0, squares = 0, count = 0;
+  float best = -kInfinity;
+  for (const Candidate& c : candidates_) {
+    best = std::max(best, c.logit);
+    if (!std::isfinite(c.logit)) continue;
+    sum += c.logit;
+    squares += static_cast<double>(c.logit) * c.logit;
+    ++count;
+  }
+  if (best == kInfinity || count == 0) return;
+  const double mean = sum / count;
+  const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+  const double least = best - options_.top_n_sigma * deviation;
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+  by_id_ = false;
+  sorted_ = 0;
+}
+
+void Sampler::keep_top_k() {
+  if (options_.top_k <= 0 || static_cast<size_t>(options_.top_k) >= candidates_.size()) return;
+  const auto k = static_cast<size_t>(options_.top_k);
+  sort(k);
+  candidates_.resize(k);
+}
+
+// Meister et al. 2022, "Locally typical sampling".
+void Sampler::keep_typical_p() {
+  if (options_.typical_p >= 1) return;
+  const double total = weigh();
+  double entropy = 0;
+  for (const double w : weights_)
+    if (w > 0) entropy -= w / total * std::log(w / total);
+  std::vector<std::pair<double, size_t>> typical;
+  for (size_t i = 0; i < candidates_.size(); ++i)
+    if (weights_[i] > 0)
+      typical.emplace_back(std::abs(-std::log(weights_[i] / total) - entropy), i);
+  std::sort(typical.begin(), typical.end());
+  double sum = 0;
+  std::vector<size_t> kept;
+  for (const auto& [distance, i] : typical) {
+    kept.push_back(i);
+    sum += weights_[i];
+    if (sum > options_.typical_p * total) break;
+  }
+  std::sort(kept.begin(), kept.end());
+  for (size_t i = 0; i < kept.size(); ++i)
+    candidates_[i] = candidates_[kept[i]];
+  candidates_.resize(kept.size());
+  sorted_ = kept.size();
+}
+
+void Sampler::keep_top_p() {
+  if (options_.top_p >= 1) return;
+  const double total = weigh();
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < candidates_.size()) {
+    sum += weights_[kept++];
+    if (sum >= options_.top_p * total) break;
+  }
+  candidates_.resize(kept);
+  sorted_ = kept;
+}
+
+void Sampler::keep_min_p() {
+  if (options_.min_p <= 0) return;
+  sort(candidates_.size());
+  const double share = std::log(static_cast<double>(options_.min_p)) * temperature_;
+  const double least = candidates_[0].logit + share;
+  size_t kept = 1;
+  while (kept < candidates_.size() && candidates_[kept].logit >= least)
+    ++kept;
+  candidates_.resize(kept);
+  sorted_ = kept;
+}
+
+// p-e-w 2024, "Exclude top choices".
+void Sampler::exclude_top() {
+  if (options_.xtc_probability <= 0) return;
+  const bool now = xtc_random_.uniform() < options_.xtc_probability;
+  if (!now || options_.xtc_threshold > 0.5f) return;
+  const double total = weigh();
+  size_t above = 0;
+  while (above < weights_.size() && weights_[above] >= options_.xtc_threshold * total)
+    ++above;
+  if (above < 2) return;
+  candidates_.erase(candidates_.begin(),
+                    candidates_.begin() + static_cast<std::ptrdiff_t>(above - 1));
+  sorted_ = candidates_.size();
+}
+
+int32_t Sampler::draw() {
+  if (temperature_ == 0) {
+    sort(1);
+    return candidates_[0].id;
+  }
+  weigh();
+  for (size_t i = 1; i < weights_.size(); ++i)
+    weights_[i] += weights_[i - 1];
+  const double point = random_.uniform() * weights_.back();
   const auto chosen = std::upper_bound(weights_.begin(), weights_.end() - 1, point);
   return candidates_[static_cast<size_t>(chosen - weights_.begin())].id;
 }

@@ -1,20 +1,30 @@
-// Choosing the next token from the logits. The steps and their order are those of llama.cpp's
-// default chain: repeat penalty, top-k, top-p, min-p, temperature.
+// Choosing the next token from the logits, by the steps of llama.cpp's chain (kernels/
+// sampler_options.h) in the order that is asked for.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/random.h"
+#include "generate/dry.h"
 #include "kernels/sampler_options.h"
 
 namespace walsh {
 
 // Throws usage naming the option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
+
+// Sets the steps and their order from llama.cpp's form, "penalties;top_k;temperature". Steps that
+// are not named are not made. Throws usage for another name or one that comes twice.
+void set_sampler_order(SamplerOptions& options, std::string_view names);
+// The same form of the order that is set.
+std::string sampler_order(const SamplerOptions& options);
 
 // The same options for a sampler that goes on where one has drawn `draws` tokens.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws);
@@ -27,9 +37,11 @@ struct TokenBias {
 
 class Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {});
+  // `breakers` are for DRY; null: nothing breaks a sequence.
+  explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {},
+                   std::shared_ptr<const SequenceBreakers> breakers = nullptr);
 
-  // Records a token of the prompt, for the repeat penalty.
+  // Records a token of the prompt, for repeat penalty and DRY.
   void read(int32_t token);
   // Records one that was chosen, for all penalties.
   void accept(int32_t token);
@@ -43,21 +55,35 @@ class Sampler {
     int32_t id;
   };
 
-  void penalize(std::span<float> logits) const;
-  int32_t best(std::span<const float> logits) const;
+  void apply(SamplerStep step);
+  template <class Change>
+  void change_logits(const std::unordered_map<int32_t, int64_t>& tokens, const Change& change);
+  void penalize();
+  void apply_dry();
+  void sort(size_t most);
+  // Probabilities of the candidates that are left, which are sorted then; their sum.
+  double weigh();
+  void keep_top_n_sigma();
   void keep_top_k();
+  void keep_typical_p();
   void keep_top_p();
   void keep_min_p();
+  void exclude_top();
   int32_t draw();
 
   SamplerOptions options_;
-  Random random_;
+  // One number of each is drawn for every token, so that after_draws() knows where they are.
+  Random random_, xtc_random_;
   std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if that is a limit
   std::unordered_map<int32_t, int64_t> counts_;  // of the tokens that the repeat penalty is for
   std::unordered_map<int32_t, int64_t> chosen_;  // of those that were chosen, if it matters
   std::vector<TokenBias> biases_;
-  std::vector<float> logits_;
-  std::vector<Candidate> candidates_;  // best first
+  DryHistory dry_;
+  // Of the token that is being chosen.
+  std::vector<Candidate> candidates_;
+  size_t sorted_ = 0;       // of the first candidates, best first
+  bool by_id_ = true;       // candidate i is token i
+  double temperature_ = 1;  // of the probabilities, 0 only the best one
   std::vector<double> weights_;
 };
 

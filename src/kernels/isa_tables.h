@@ -18,6 +18,7 @@ using MatmulDense = std::remove_pointer_t<decltype(Ops::matmul_dense)>;
 using RmsNorm = std::remove_pointer_t<decltype(Ops::rms_norm)>;
 using SiluMul = std::remove_pointer_t<decltype(Ops::silu_mul)>;
 using GeluMul = std::remove_pointer_t<decltype(Ops::gelu_mul)>;
+using SigmoidMul = std::remove_pointer_t<decltype(Ops::sigmoid_mul)>;
 using SoftCap = std::remove_pointer_t<decltype(Ops::soft_cap)>;
 using QuantizeI8 = std::remove_pointer_t<decltype(Ops::quantize_i8)>;
 using Rope = std::remove_pointer_t<decltype(Ops::rope)>;
@@ -26,6 +27,7 @@ using FromF16 = std::remove_pointer_t<decltype(Ops::from_f16)>;
 using Attention = std::remove_pointer_t<decltype(Ops::attention)>;
 using Weigh = std::remove_pointer_t<decltype(Ops::weigh)>;
 using ScaleWeights = std::remove_pointer_t<decltype(Ops::scale_weights)>;
+using DeltaRule = std::remove_pointer_t<decltype(Ops::delta_rule)>;
 
 }  // namespace detail
 
@@ -37,6 +39,7 @@ detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
 detail::SiluMul silu_mul;
 detail::GeluMul gelu_mul;
+detail::SigmoidMul sigmoid_mul;
 detail::SoftCap soft_cap;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
@@ -45,6 +48,7 @@ detail::FromF16 from_f16;
 detail::Attention attention;
 detail::Weigh weigh;
 detail::ScaleWeights scale_weights;
+detail::DeltaRule delta_rule;
 }  // namespace ref
 
 namespace avx2 {
@@ -55,6 +59,7 @@ detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
 detail::SiluMul silu_mul;
 detail::GeluMul gelu_mul;
+detail::SigmoidMul sigmoid_mul;
 detail::SoftCap soft_cap;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
@@ -63,6 +68,7 @@ detail::FromF16 from_f16;
 detail::Attention attention;
 detail::Weigh weigh;
 detail::ScaleWeights scale_weights;
+detail::DeltaRule delta_rule;
 }  // namespace avx2
 
 namespace avx512 {
@@ -73,6 +79,7 @@ detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
 detail::SiluMul silu_mul;
 detail::GeluMul gelu_mul;
+detail::SigmoidMul sigmoid_mul;
 detail::SoftCap soft_cap;
 detail::QuantizeI8 quantize_i8;
 detail::Rope rope;
@@ -81,6 +88,7 @@ detail::FromF16 from_f16;
 detail::Attention attention;
 detail::Weigh weigh;
 detail::ScaleWeights scale_weights;
+detail::DeltaRule delta_rule;
 }  // namespace avx512
 
 namespace avx512vbmi {

@@ -90,6 +90,51 @@ struct InputTransform {
   int64_t cols = 0;                  // a multiple of 32 (or width itself for dense f32 use)
 };
 
+// Positions of a sequence whose updates of the delta rule are applied to the state at once: those
+// from a multiple of it on.
+inline constexpr int64_t kDeltaChunk = 32;
+
+// A key head of a gated delta net and the value heads that read it.
+struct DeltaShape {
+  int64_t values = 0;                  // value heads
+  int64_t key_dim = 0, value_dim = 0;  // of a head, multiples of 16
+};
+
+// What a sequence keeps for them: the states in front of a chunk, and what its rows so far will
+// change. With G_t, the sum of the logarithms of the decays of the chunk's rows up to t,
+//   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
+//   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
+// and behind the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
+struct DeltaState {
+  float* states;   // [values][key_dim][value_dim]: S
+  float* keys;     // [key_dim][kDeltaChunk]: k_j
+  float* updates;  // [values][kDeltaChunk][value_dim]: u_j
+  float* sums;     // [values][kDeltaChunk]: G_j
+
+  static int64_t floats(const DeltaShape& s) {
+    return s.key_dim * (s.values * s.value_dim + kDeltaChunk) +
+           s.values * kDeltaChunk * (s.value_dim + 1);
+  }
+  // Laid out in float[floats(shape)].
+  DeltaState(const DeltaShape& s, float* memory)
+      : states(memory),
+        keys(states + s.values * s.key_dim * s.value_dim),
+        updates(keys + s.key_dim * kDeltaChunk),
+        sums(updates + s.values * kDeltaChunk * s.value_dim) {}
+};
+
+// Row i of the new ones begins at i times the distance of each; value heads are neighbours.
+struct DeltaRows {
+  const float *q, *k;                 // [key_dim], scaled
+  const float* v;                     // [values][value_dim]
+  int64_t ld;                         // of q, k and v
+  const float *log_decay, *strength;  // [values]
+  int64_t ld_decay, ld_strength;
+  float* out;  // [values][value_dim]; row i of those from `first` on is row i - first of out
+  int64_t ld_out;
+  int64_t first = 0;  // rows before it are not written
+};
+
 // Where keys and values of one layer and sequence live: fp16 pages
 // [kv_heads][page_positions][head_dim] each. Positions from page_positions * j on are in page
 // pages[j]; page_positions is a multiple of 64.
@@ -144,6 +189,8 @@ struct Ops {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   // out[n] = gelu(gate[n]) * up[n] with GateFunction::gelu_tanh; out may be gate or up.
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // out[n] = x[n] / (1 + e^-gate[n]); out may be gate or x.
+  void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
   // x[n] = cap * tanh(x[n] / cap), cap > 0.
   void (*soft_cap)(float* x, int64_t n, float cap);
   // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`. Every
@@ -178,10 +225,19 @@ struct Ops {
   // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
   // are not negative, n is a multiple of 16.
   void (*scale_weights)(const float* weights, const uint16_t* scales, int64_t n, float* out);
+  // The gated delta rule (arch/layer.h) of one key head for `m` rows in a row: those with the
+  // numbers [used, used + m) of a chunk of kDeltaChunk, used + m <= kDeltaChunk. The results of a
+  // row, and the state, do not depend on how the rows of a chunk were cut into calls.
+  // scratch: float[delta_rule_scratch(shape)], any content.
+  void (*delta_rule)(const DeltaShape& shape, const DeltaState& state, const DeltaRows& rows,
+                     int64_t used, int64_t m, float* scratch);
 };
 
 // Floats of scratch that `attention` needs for up to m queries ending before `end_position`.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim);
+
+// Floats of scratch that `delta_rule` needs.
+int64_t delta_rule_scratch(const DeltaShape& shape);
 
 // The table of an instruction set; throws usage if the machine lacks it.
 const Ops& ops(Isa isa);

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "kernels/sampler_options.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
-#include "kernels/sampler_options.h"
 
 namespace walsh {
 
@@ -23,6 +23,14 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
+// Behind the first `rows` rows of a batch's run the states of its recurrent layers are copied to a
+// slot (state_snapshots.h).
+struct StateMark {
+  size_t run = 0;
+  int64_t rows = 0;
+  int32_t slot = 0;
+};
+
 // Stands for the token that the device chose last for the sequence.
 inline constexpr int32_t kChosenToken = -1;
 
@@ -32,6 +40,7 @@ struct Batch {
   std::span<const int32_t> tokens;
   std::span<const Run> runs;
   bool samples = false;  // chooses a token behind every row whose logits are wanted
+  std::span<const StateMark> marks = {};
 };
 
 class Executor {
@@ -54,6 +63,9 @@ class Executor {
   virtual void copy_pages(std::span<const PageCopy> copies) = 0;
   // Sequence `to` begins as `from` does; what is not in pages is copied.
   virtual void fork(int64_t from, int64_t to) = 0;
+  // The states of recurrent layers in slot `from` become those of slot `to`; slot s < sequences
+  // belongs to sequence s. A sequence that begins at position 0 needs no state.
+  virtual void copy_state(int32_t from, int32_t to) = 0;
 
   // A device may choose the next tokens itself, by the rules of generate/sampler.h; the others
   // below are called only if it does.

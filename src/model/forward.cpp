@@ -1,5 +1,7 @@
 #include "model/forward.h"
 
+#include <algorithm>
+
 namespace walsh {
 namespace {
 
@@ -22,6 +24,12 @@ ForwardOp of_layer(Kind kind, int layer) {
   return op;
 }
 
+bool is_gated(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerDesc& layer) {
+    return layer.attention.gated || layer.delta_net.present();
+  });
+}
+
 // stream += scale * norm(matrix(from)).
 void add_exit(const LayerDesc& desc, int layer, int matrix, Rows from, bool after_attention,
               std::vector<ForwardOp>& ops) {
@@ -35,18 +43,88 @@ void add_exit(const LayerDesc& desc, int layer, int matrix, Rows from, bool afte
   ops.back().after_attention = after_attention;
 }
 
-}  // namespace
+// The router and the shared expert read the input of the experts, so it is made once. Their results
+// meet in `branch`.
+void add_experts(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
+  const ExpertsDesc& e = desc.experts;
+  const MlpDesc& shared = desc.mlp;
+  std::vector<ForwardOp::Matmul> matmuls = {{e.router, Rows::router}};
+  if (shared.width > 0) {
+    matmuls.push_back({shared.gate, Rows::gate});
+    matmuls.push_back({shared.up, Rows::up});
+    if (e.shared_gate >= 0) matmuls.push_back({e.shared_gate, Rows::share});
+  }
+  ops.push_back(multiply(layer, desc.matrix(e.router).input, Rows::stream, std::move(matmuls)));
+  ops.push_back(of_layer(Kind::route, layer));
+  ops.push_back(of_layer(Kind::experts, layer));
+  if (shared.width > 0) {
+    ops.push_back(
+        multiply(layer, desc.matrix(shared.down).input, Rows::gate, {{shared.down, Rows::branch}}));
+  }
+  ops.push_back(of_layer(Kind::add_experts, layer));
+  ops.push_back(of_layer(Kind::add_branch, layer));
+}
 
-std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
-  const LayerDesc& desc = config.layers[static_cast<size_t>(layer)];
+void add_attention(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
   const AttentionDesc& a = desc.attention;
-  const MlpDesc& mlp = desc.mlp;
-  std::vector<ForwardOp> ops;
   ops.push_back(multiply(layer, desc.matrix(a.q).input, Rows::stream,
                          {{a.q, Rows::query}, {a.k, Rows::key}, {a.v, Rows::value}}));
   ops.push_back(of_layer(Kind::place_heads, layer));
   ops.push_back(of_layer(Kind::attend, layer));
-  add_exit(desc, layer, a.o, Rows::attended, true, ops);
+  if (a.gated) ops.push_back(of_layer(Kind::gate_mixed, layer));
+  add_exit(desc, layer, a.o, Rows::mixed, true, ops);
+}
+
+void add_delta_net(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
+  const DeltaNetDesc& d = desc.delta_net;
+  ops.push_back(multiply(layer, desc.matrix(d.qkv).input, Rows::stream,
+                         {{d.qkv, Rows::channels},
+                          {d.z, Rows::mixer_gate},
+                          {d.b, Rows::strength},
+                          {d.a, Rows::decay}}));
+  ops.push_back(of_layer(Kind::convolve, layer));
+  ops.push_back(of_layer(Kind::delta_rule, layer));
+  ops.push_back(of_layer(Kind::gate_mixed, layer));
+  add_exit(desc, layer, d.o, Rows::mixed, true, ops);
+}
+
+}  // namespace
+
+std::array<int64_t, kRowKinds> row_widths(const ModelConfig& config) {
+  const LayerWidths w = widest(config);
+  std::array<int64_t, kRowKinds> widths = {};
+  const auto set = [&](Rows rows, int64_t width) { widths[static_cast<size_t>(rows)] = width; };
+  set(Rows::stream, config.hidden);
+  set(Rows::branch, config.hidden);
+  set(Rows::query, w.query_rows);
+  set(Rows::key, w.kv);
+  set(Rows::value, w.kv);
+  set(Rows::channels, w.channels);
+  set(Rows::decay, w.value_heads);
+  set(Rows::strength, w.value_heads);
+  set(Rows::mixed, w.mixed);
+  set(Rows::mixer_gate, is_gated(config) ? w.mixed : 0);
+  set(Rows::gate, w.mlp);
+  set(Rows::up, w.mlp);
+  set(Rows::router, w.experts);
+  set(Rows::share, w.experts > 0 ? 1 : 0);
+  set(Rows::logits, config.vocab);
+  return widths;
+}
+
+std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
+  const LayerDesc& desc = config.layers[static_cast<size_t>(layer)];
+  const MlpDesc& mlp = desc.mlp;
+  std::vector<ForwardOp> ops;
+  if (desc.delta_net.present()) {
+    add_delta_net(desc, layer, ops);
+  } else {
+    add_attention(desc, layer, ops);
+  }
+  if (desc.experts.present()) {
+    add_experts(desc, layer, ops);
+    return ops;
+  }
   ops.push_back(multiply(layer, desc.matrix(mlp.up).input, Rows::stream,
                          {{mlp.gate, Rows::gate}, {mlp.up, Rows::up}}));
   add_exit(desc, layer, mlp.down, Rows::gate, false, ops);
@@ -78,9 +156,9 @@ std::span<const ForwardOp> ForwardPass::layer(int64_t index) const {
 
 bool ForwardPass::only_wanted_rows(const ForwardOp& op) const {
   if (op.layer < 0 || static_cast<size_t>(op.layer) + 2 < first_.size()) return false;
-  const bool to_cache =
-      op.kind == Kind::multiply && !op.matmuls.empty() && op.matmuls[0].to == Rows::query;
-  return op.kind != Kind::place_heads && !to_cache;
+  const bool first = op.kind == Kind::multiply && !op.matmuls.empty() &&
+                     (op.matmuls[0].to == Rows::query || op.matmuls[0].to == Rows::channels);
+  return op.kind != Kind::place_heads && op.kind != Kind::convolve && !first;
 }
 
 }  // namespace walsh

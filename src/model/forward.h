@@ -3,6 +3,7 @@
 // it; calibration runs parts of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,25 +14,44 @@ namespace walsh {
 
 // What a device keeps for every row of a batch (a token), as float32.
 enum class Rows : uint8_t {
-  stream,    // [hidden], the residual stream
-  branch,    // [hidden], what a block will add to it
-  query,     // [heads * head_dim]
-  key,       // [kv_heads * head_dim]
-  value,     // [kv_heads * head_dim]
-  attended,  // [heads * head_dim]
-  gate,      // [mlp width]
-  up,        // [mlp width]
-  logits     // [vocab]
+  stream,      // [hidden], the residual stream
+  branch,      // [hidden], what a block will add to it
+  query,       // [heads * head_dim]; in front of place_heads with gates (AttentionDesc::gated)
+  key,         // [kv_heads * head_dim]
+  value,       // [kv_heads * head_dim]
+  channels,    // [channels of the delta net]: queries, keys, values
+  decay,       // [value heads]: a, then the logarithm of the decay
+  strength,    // [value heads]: b, then its sigmoid
+  mixed,       // [heads * head_dim], what attention or the delta net gives
+  mixer_gate,  // of mixed
+  gate,        // [mlp width]
+  up,          // [mlp width]
+  router,      // [experts], the logits of the experts
+  share,       // [1], whose sigmoid multiplies what the shared expert adds
+  logits       // [vocab]
 };
+inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
+// Values of a row of each kind, at most.
+std::array<int64_t, kRowKinds> row_widths(const ModelConfig& config);
 
 struct ForwardOp {
   enum class Kind : uint8_t {
     embed,        // stream = rows of the embedding
     multiply,     // to = matrix(input) for each product; the input is made from the rows `from`:
                   // the norm in front of it if there is one; function(gate) * up if from == gate
-    place_heads,  // norms and rope of query and key; key and value go to the cache
-    attend,       // attended = attention of query to the cache
+    place_heads,  // gates of queries to mixer_gate; norms and rope of query and key; key and value
+                  // go to the cache
+    attend,       // mixed = attention of query to the cache
+    convolve,     // channels = what the delta net reads, decay and strength too; the last rows go
+                  // to the sequence's state
+    delta_rule,   // mixed = the delta rule of channels, which changes the sequence's state
+    gate_mixed,   // mixed = mixed * sigmoid(mixer_gate), or norm(mixed) * silu(mixer_gate)
     add_branch,   // stream += scale * norm(branch); without the norm if there is none
+    route,        // chooses the experts of every row by its `router`
+    experts,      // for every row and expert of it: down(function(gate) * up) of the input that
+                  // the last `multiply` made, which nothing else may change before
+    add_experts   // branch = sum of weight * expert, and of sigmoid(share) * branch where there is
+                  // a shared expert, without the sigmoid if nothing gates it
   };
   struct Matmul {
     int matrix = 0;  // of the layer, or 0: the head
@@ -64,7 +84,7 @@ class ForwardPass {
   std::span<const ForwardOp> layers() const { return operations_; }
   const ForwardOp& head() const { return head_; }
   // Whether rows whose logits nobody wants need not take part in an operation any more: all of the
-  // last layer but what goes to the cache.
+  // last layer but what goes to the cache or the state. Of delta_rule they are not written.
   bool only_wanted_rows(const ForwardOp& op) const;
 
  private:

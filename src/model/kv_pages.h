@@ -24,6 +24,9 @@ struct SessionOptions {
   int64_t sequences = 1;                    // that are open at once, at most
   // Of all sequences together, in whole pages; 0: as many as all of them can have.
   int64_t cache_positions = 0;
+  // Of states of recurrent layers at earlier positions, to come back to; the least recently used
+  // give way to new ones.
+  int64_t snapshots = 0;
 };
 
 struct KvShape {

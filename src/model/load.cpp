@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "arch/plan.h"
@@ -90,14 +91,17 @@ class ModelLoader {
 
   // A norm or a bias as float32; nothing for an empty name.
   std::vector<float> vector(const std::string& name, int64_t size) {
-    std::vector<float> values;
-    if (name.empty()) return values;
-    const Tensor stored = tensor(name, 1, size);
+    return name.empty() ? std::vector<float>() : values(name, 1, size);
+  }
+
+  // What is no matrix that an activation is multiplied with, as float32.
+  std::vector<float> values(const std::string& name, int64_t rows, int64_t cols) {
+    const Tensor stored = tensor(name, rows, cols);
     if (!stored.format->dense) fail(name, "a vector in a coded format");
-    values.resize(static_cast<size_t>(size));
-    decode_rows(stored, 0, 1, values.data());
-    model_.other_bytes_ += tensor_bytes(*stored.format, 1, size);
-    return values;
+    std::vector<float> result(static_cast<size_t>(rows * cols));
+    decode_rows(stored, 0, rows, result.data());
+    model_.other_bytes_ += tensor_bytes(*stored.format, rows, cols);
+    return result;
   }
 
   void load_embedding() {
@@ -118,8 +122,30 @@ class ModelLoader {
     layer.k_norm = gain(desc.attention.k_norm);
     layer.after_attention = gain(desc.after_attention);
     layer.after_mlp = gain(desc.after_mlp);
+    if (desc.delta_net.present()) load_delta_net(desc.delta_net, layer.delta_net);
+    layer.sinks = vector(desc.attention.sinks, desc.attention.heads);
+    layer.choice_bias = vector(desc.experts.routing.bias, desc.experts.count);
     for (const MatrixDesc& m : desc.matrices)
       load_matrix(m, layer.inputs[static_cast<size_t>(m.input)], layer.matrices.emplace_back());
+  }
+
+  void load_delta_net(const DeltaNetDesc& desc, DeltaNetWeights& weights) {
+    const std::vector<float> rows = values(desc.convolution, desc.channels(), desc.taps);
+    weights.taps.resize(rows.size());
+    for (int64_t c = 0; c < desc.channels(); ++c) {
+      for (int64_t t = 0; t < desc.taps; ++t) {
+        weights.taps[static_cast<size_t>(t * desc.channels() + c)] =
+            rows[static_cast<size_t>(c * desc.taps + t)];
+      }
+    }
+    weights.rate = vector(desc.rate, desc.value_heads);
+    for (float& rate : weights.rate)
+      rate = std::exp(rate);
+    weights.bias = vector(desc.bias, desc.value_heads);
+    weights.norm = gain(desc.norm);
+    const auto dim = static_cast<float>(desc.key_dim);
+    weights.query_scale.assign(static_cast<size_t>(desc.key_dim), 1 / dim);
+    weights.key_scale.assign(static_cast<size_t>(desc.key_dim), 1 / std::sqrt(dim));
   }
 
   void load_matrix(const MatrixDesc& m, Input& input, Linear& linear) {

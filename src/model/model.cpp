@@ -66,16 +66,20 @@ uint64_t Model::model_bytes() const {
 
 uint64_t Model::bytes_per_token() const {
   uint64_t sum = tensor_bytes(*embedding.format, 1, embedding.cols) + head.bytes();
-  for (const Layer& layer : layers)
-    for (const Linear& linear : layer.matrices)
-      sum += linear.bytes();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerDesc& desc = config.layers[i];
+    for (size_t m = 0; m < desc.matrices.size(); ++m)
+      if (desc.of_one_token(desc.matrices[m])) sum += layers[i].matrices[m].bytes();
+  }
   return sum;
 }
 
 double Model::bits_per_weight() const {
   double bits = 0, weights = 0;
-  for (const Layer& layer : layers) {
-    for (const Linear& linear : layer.matrices) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (size_t m = 0; m < layers[i].matrices.size(); ++m) {
+      if (config.layers[i].matrices[m].plain) continue;
+      const Linear& linear = layers[i].matrices[m];
       bits += 8 * static_cast<double>(stored_bytes(linear));
       weights += static_cast<double>(linear.rows) * static_cast<double>(linear.cols);
     }

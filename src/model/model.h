@@ -62,12 +62,24 @@ struct Input {
   std::vector<PreparedInput> forms;
 };
 
+// What a gated delta net has besides matrices.
+struct DeltaNetWeights {
+  std::vector<float> taps;        // [taps][channels]
+  std::vector<float> rate, bias;  // [value_heads]; e^rate
+  std::vector<float> norm;        // the gain, [value_dim]
+  // [key_dim]: what a query and a key divided by the root of its mean square is multiplied with.
+  std::vector<float> query_scale, key_scale;
+};
+
 // The weights of a layer, in the places that its description (ModelConfig::layers) gives them.
 struct Layer {
   std::vector<Input> inputs;     // as LayerDesc::activations
   std::vector<Linear> matrices;  // as LayerDesc::matrices
   // Gains of its other norms; empty if there is none.
   std::vector<float> q_norm, k_norm, after_attention, after_mlp;
+  DeltaNetWeights delta_net;
+  std::vector<float> sinks;        // of attention [heads], empty if there are none
+  std::vector<float> choice_bias;  // RoutingDesc::bias, empty if there is none
 
   const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const Input& input(int index) const { return inputs[static_cast<size_t>(index)]; }
@@ -119,7 +131,7 @@ class Model {
 
   uint64_t model_bytes() const;      // all tensors, as they are stored
   uint64_t bytes_per_token() const;  // weights read to decode one token
-  // Stored bits per weight of the matrices of the layers (without embedding and head).
+  // Stored bits per weight of the matrices of the layers (without embedding, head and routers).
   double bits_per_weight() const;
   // The format of most of those weights.
   std::string_view type_name() const;

@@ -125,11 +125,18 @@ OpCount count_transform(const Rotation& rotation, int64_t size) {
 OpCount count_layer(const Model& model, int64_t index) {
   const Layer& layer = model.layers[static_cast<size_t>(index)];
   const LayerDesc& desc = model.config.layers[static_cast<size_t>(index)];
+  const ExpertsDesc& experts = desc.experts;
   OpCount ops;
   for (const Input& input : layer.inputs)
     ops += count_forms(input);
-  for (size_t i = 0; i < layer.matrices.size(); ++i)
-    ops += count_linear(layer.matrices[i], layer.input(desc.matrices[i].input));
+  for (size_t i = 0; i < layer.matrices.size(); ++i) {
+    if (!desc.of_one_token(desc.matrices[i])) continue;
+    const Input& input = layer.input(desc.matrices[i].input);
+    ops += count_linear(layer.matrices[i], input);
+    const bool own_input = experts.present() && desc.matrices[i].expert > 0 &&
+                           static_cast<int>(i) == experts.down(desc.matrices[i].expert);
+    if (own_input) ops += count_forms(input);
+  }
   return ops;
 }
 

@@ -32,7 +32,7 @@ OpCount count_product(const Format& format, int64_t rows, int64_t cols, int plan
 // n log2 n additions per block of n; n^2 of both for random orthogonal blocks.
 OpCount count_transform(const Rotation& rotation, int64_t size);
 
-// All forms of an activation, all matrices that read it included.
+// All forms of all activations and all matrices that a token is multiplied with.
 OpCount count_layer(const Model& model, int64_t layer);
 OpCount count_head(const Model& model);
 // Looking a token up: the inverse rotations of a coded embedding.

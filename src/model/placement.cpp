@@ -28,7 +28,7 @@ std::unique_ptr<Placement> make_placement(const Device& device) {
 std::unique_ptr<Executor> make_executor(const Model& model, const KvPages& pages,
                                         const SessionOptions& options) {
   if (model.device.cuda) return make_cuda_executor(model, pages);
-  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes);
+  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.snapshots);
 }
 
 }  // namespace walsh

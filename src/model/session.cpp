@@ -28,20 +28,50 @@ KvShape kv_shape(const Model& model, const SessionOptions& options) {
 }
 
 Session::Session(const Model& model, const SessionOptions& options)
-    : model_(model), pages_(kv_shape(model, options)) {
+    : model_(model),
+      pages_(kv_shape(model, options)),
+      snapshots_(options.sequences, options.snapshots),
+      recurrent_(is_recurrent(model.config)) {
   executor_ = make_executor(model, pages_, options);
   pages_.open();
 }
 
+int64_t Session::reachable(int64_t sequence, int64_t positions) const {
+  if (!recurrent_ || positions < 0 || positions >= pages_.length(sequence)) return positions;
+  return snapshots_.find(sequence, positions).position;
+}
+
 int64_t Session::fork(int64_t sequence, int64_t positions) {
-  const int64_t copy = pages_.fork(sequence, positions);
+  const int64_t kept = reachable(sequence, positions);
+  const int64_t copy = pages_.fork(sequence, kept);
   executor_->fork(sequence, copy);
+  if (!recurrent_) return copy;
+  const StateSnapshots::Snapshot snapshot = snapshots_.find(sequence, kept);
+  const bool as_it_is = kept == pages_.length(sequence);
+  snapshots_.share(sequence, copy, kept);
+  if (kept > 0)
+    executor_->copy_state(as_it_is ? static_cast<int32_t>(sequence) : snapshot.slot,
+                          static_cast<int32_t>(copy));
   return copy;
+}
+
+void Session::close(int64_t sequence) {
+  pages_.close(sequence);
+  snapshots_.truncate(sequence, -1);
+}
+
+void Session::truncate(int64_t positions, int64_t sequence) {
+  const int64_t length = pages_.length(sequence), kept = reachable(sequence, positions);
+  pages_.truncate(sequence, kept);
+  if (!recurrent_ || kept == length) return;
+  snapshots_.truncate(sequence, kept);
+  if (kept > 0)
+    executor_->copy_state(snapshots_.find(sequence, kept).slot, static_cast<int32_t>(sequence));
 }
 
 void Session::reset() {
   for (int64_t s = 0; s < sequences(); ++s)
-    if (pages_.is_open(s)) pages_.truncate(s, 0);
+    if (pages_.is_open(s)) truncate(0, s);
 }
 
 void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
@@ -77,8 +107,35 @@ void Session::reserve(std::span<const SequenceTokens> batch) {
   if (!copies.empty()) executor_->copy_pages(copies);
 }
 
-void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs, bool samples) {
-  executor_->run({tokens, runs, samples});
+std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
+                                            std::span<const int64_t> marks) {
+  std::vector<StateMark> placed;
+  for (size_t i = 0; i < runs.size() && recurrent_; ++i) {
+    if (marks[i] < 1 || marks[i] > runs[i].rows) continue;
+    const int32_t slot = snapshots_.add(runs[i].sequence, runs[i].position + marks[i]);
+    // Of more marks than there are slots the last ones have them.
+    std::erase_if(placed, [&](const StateMark& mark) { return mark.slot == slot; });
+    if (slot >= 0) placed.push_back({i, marks[i], slot});
+  }
+  return placed;
+}
+
+void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
+                  std::span<const int64_t> marks, bool samples) {
+  const std::vector<StateMark> placed = place_marks(runs, marks);
+  try {
+    executor_->run({tokens, runs, samples, placed});
+  } catch (...) {
+    // The states are those of some row in the middle, and the new snapshots of none.
+    for (const Run& run : runs) {
+      if (!recurrent_) break;
+      snapshots_.truncate(run.sequence, run.position);
+      const StateSnapshots::Snapshot last = snapshots_.find(run.sequence, run.position);
+      pages_.truncate(run.sequence, last.position);
+      if (last.position > 0) executor_->copy_state(last.slot, static_cast<int32_t>(run.sequence));
+    }
+    throw;
+  }
   for (const Run& run : runs)
     pages_.extend(run.sequence, run.rows);
 }
@@ -97,6 +154,7 @@ class Session::Batcher {
       tokens_.insert(tokens_.end(), part.begin(), part.end());
       const int64_t wanted = std::clamp<int64_t>(begin + m - (count - item.logits), 0, m);
       runs_.push_back({item.sequence, session_.position(item.sequence), m, wanted});
+      marks_.push_back(item.snapshot - begin);
       for (int64_t i = begin + m - wanted; i < begin + m; ++i)
         wanted_.push_back({index, i});
       begin += m;
@@ -109,7 +167,7 @@ class Session::Batcher {
 
   void finish() {
     if (runs_.empty()) return;
-    session_.run(tokens_, runs_, false);
+    session_.run(tokens_, runs_, marks_, false);
     Executor& executor = *session_.executor_;
     const auto count = static_cast<int64_t>(wanted_.size());
     for (int64_t first = 0; first < count; first += executor.logit_rows()) {
@@ -122,6 +180,7 @@ class Session::Batcher {
     }
     tokens_.clear();
     runs_.clear();
+    marks_.clear();
     wanted_.clear();
     prompts_ = 0;
   }
@@ -136,6 +195,7 @@ class Session::Batcher {
   BatchSink sink_;
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
+  std::vector<int64_t> marks_;
   std::vector<Wanted> wanted_;  // rows whose logits are wanted
   int64_t prompts_ = 0;         // runs of several rows
 };
@@ -189,21 +249,25 @@ void Session::submit(std::span<const SequenceTokens> batch) {
   reserve(batch);
   std::vector<int32_t> tokens;
   std::vector<Run> runs;
+  std::vector<int64_t> marks;
   chosen_.clear();
   for (const SequenceTokens& item : batch) {
     std::span<const int32_t> rest = item.tokens;
+    int64_t mark = item.snapshot;
     for (; static_cast<int64_t>(rest.size()) > max_rows();
          rest = rest.subspan(static_cast<size_t>(max_rows()))) {
       const Run part{item.sequence, position(item.sequence), max_rows(), 0};
-      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, false);
+      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, {&mark, 1}, false);
+      mark -= max_rows();
     }
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     if (rest.empty()) tokens.push_back(kChosenToken);
     const auto m = std::max<int64_t>(1, static_cast<int64_t>(rest.size()));
     runs.push_back({item.sequence, position(item.sequence), m, item.logits});
+    marks.push_back(mark);
     if (item.logits > 0) chosen_.push_back(item.sequence);
   }
-  run(tokens, runs, choices > 0);
+  run(tokens, runs, marks, choices > 0);
 }
 
 void Session::submit_chosen() {

@@ -11,6 +11,7 @@
 #include "model/executor.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
+#include "model/state_snapshots.h"
 
 namespace walsh {
 
@@ -19,6 +20,9 @@ struct SequenceTokens {
   int64_t sequence = 0;
   std::span<const int32_t> tokens;
   int64_t logits = 1;  // of so many of its last tokens the logits are wanted
+  // The states of recurrent layers behind so many of the tokens are kept, if there is room for
+  // snapshots; 0: none.
+  int64_t snapshot = 0;
 };
 
 // Receives the logits of one token, its index in the tokens given and [vocab] values, valid during
@@ -31,6 +35,9 @@ using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const f
 // (they share its thread pool). The same tokens give the same logits for any number of threads. On
 // the CPU they do not depend on what else is in a batch, nor on how a text was cut into batches; on
 // a GPU they do, by rounding, through the kernels that are chosen by the number of rows.
+//
+// A model with recurrent layers can go back only to positions whose states are kept: the beginning,
+// and where SequenceTokens::snapshot asked for it. Should a batch fail, its sequences go back so.
 class Session {
  public:
   // Allocates everything that batches need, but for kilobytes while keys and values are coded.
@@ -40,14 +47,17 @@ class Session {
 
   // Another sequence, without tokens. Throws limit if as many are open as there can be.
   int64_t open() { return pages_.open(); }
-  // Another sequence that begins with the first `positions` tokens of this one and shares their
-  // memory. Coded caches give those of its positions that are stored already back as they are
+  // Where a sequence is after it was told to keep so many of its tokens: fewer, with recurrent
+  // layers (see above).
+  int64_t reachable(int64_t sequence, int64_t positions) const;
+  // Another sequence that begins with the first reachable(positions) tokens of this one and shares
+  // their memory. Coded caches give those of its positions that are stored already back as they are
   // stored (see truncate).
   int64_t fork(int64_t sequence, int64_t positions);
-  void close(int64_t sequence) { pages_.close(sequence); }
-  // Keeps the first `positions` tokens of a sequence. Where keys and values are coded, positions
-  // that would be fp16 behind the new end stay as they were stored.
-  void truncate(int64_t positions, int64_t sequence = 0) { pages_.truncate(sequence, positions); }
+  void close(int64_t sequence);
+  // Keeps the first reachable(positions) tokens of a sequence. Where keys and values are coded,
+  // positions that would be fp16 behind the new end stay as they were stored.
+  void truncate(int64_t positions, int64_t sequence = 0);
   // Every open sequence is empty again.
   void reset();
 
@@ -95,10 +105,15 @@ class Session {
 
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
   void reserve(std::span<const SequenceTokens> batch);
-  void run(std::span<const int32_t> tokens, std::span<const Run> runs, bool samples);
+  // marks[i]: SequenceTokens::snapshot of run i.
+  void run(std::span<const int32_t> tokens, std::span<const Run> runs,
+           std::span<const int64_t> marks, bool samples);
+  std::vector<StateMark> place_marks(std::span<const Run> runs, std::span<const int64_t> marks);
 
   const Model& model_;
   KvPages pages_;
+  StateSnapshots snapshots_;
+  const bool recurrent_;
   std::unique_ptr<Executor> executor_;
   std::vector<int64_t> chosen_;  // sequences of the items that were chosen for last
 };

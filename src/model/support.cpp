@@ -95,11 +95,30 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   return {};
 }
 
+std::string why_not(const ModelConfig& config, const Device& device) {
+  if (!device.cuda) return {};
+  for (const LayerDesc& layer : config.layers) {
+    if (layer.experts.present())
+      return "layers with experts exist on the CPU only: use --device cpu";
+    if (!layer.attention.sinks.empty())
+      return "attention with sinks exists on the CPU only: use --device cpu";
+    if (layer.mlp.function == GateFunction::clamped_silu)
+      return "clamped gates exist on the CPU only: use --device cpu";
+    if (layer.delta_net.present())
+      return "recurrent layers exist on the CPU only: use --device cpu";
+    if (layer.attention.gated)
+      return "attention with gates exists on the CPU only: use --device cpu";
+  }
+  return {};
+}
+
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const LoadOptions& options) {
   const auto refuse = [&](const std::string& name, const std::string& reason) {
     if (!reason.empty()) throw Error(ErrorCode::usage, source.path() + ": tensor " + name, reason);
   };
+  if (const std::string reason = why_not(config, options.device); !reason.empty())
+    throw Error(ErrorCode::usage, source.path(), reason);
   bool coded = false, rotated = false;
   const auto check = [&](const MatrixDesc& m) {
     if (!source.contains(m.weight)) return;
@@ -108,9 +127,10 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
     coded |= !form.format->dense;
     rotated |= is_rotated(form);
   };
-  for (const LayerDesc& layer : config.layers)
+  for (const LayerDesc& layer : config.layers) {
     for (const MatrixDesc& m : layer.matrices)
       check(m);
+  }
   check(config.head);
   if (source.contains(config.embedding)) {
     const StoredForm form = source.form_of(config.embedding);

@@ -18,6 +18,8 @@ inline constexpr int kMostWeightSideBits = 4;
 // Whether a matrix that is stored so is rotated.
 bool is_rotated(const StoredForm& form);
 
+// Why the device cannot compute layers of this kind; empty if it can.
+std::string why_not(const ModelConfig& config, const Device& device);
 // Why options.device cannot multiply with a matrix that is stored so; empty if it can.
 std::string why_not(const StoredForm& form, const LoadOptions& options);
 // Why it cannot look up rows of an embedding that is stored so.

@@ -21,33 +21,45 @@ struct Shape {
   std::string_view name;
   int layers, hidden, intermediate, heads, kv_heads, vocab;
   std::string_view rope;
+  std::string_view model_type = "llama", architecture = "LlamaForCausalLM";
+  std::string_view others = "";  // keys of the family, each behind a comma
 };
 
-constexpr std::array<Shape, 5> kShapes = {{
-    {"tiny", 2, 256, 344, 4, 2, 500, R"({"rope_type": "default", "rope_theta": 10000.0})"},
-    {"1b", 22, 2048, 5632, 32, 4, 32000, R"({"rope_type": "default", "rope_theta": 10000.0})"},
+constexpr std::string_view kPlainRope = R"({"rope_type": "default", "rope_theta": 10000.0})";
+constexpr std::string_view kLongRope = R"({"rope_type": "default", "rope_theta": 1000000.0})";
+constexpr std::string_view kLlama31Rope =
+    R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
+
+constexpr auto kShapes = std::to_array<Shape>({
+    {"tiny", 2, 256, 344, 4, 2, 500, kPlainRope},
+    {"1b", 22, 2048, 5632, 32, 4, 32000, kPlainRope},
     {"2b", 8, 4096, 14336, 32, 8, 32000, R"({"rope_type": "default", "rope_theta": 500000.0})"},
-    {"8b", 32, 4096, 14336, 32, 8, 128256,
-     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
-         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
-    {"70b", 80, 8192, 28672, 64, 8, 128256,
-     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
-         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})"},
-}};
+    {"8b", 32, 4096, 14336, 32, 8, 128256, kLlama31Rope},
+    {"70b", 80, 8192, 28672, 64, 8, 128256, kLlama31Rope},
+    {"tiny-moe", 2, 256, 344, 4, 2, 500, kLongRope, "qwen3_moe", "Qwen3MoeForCausalLM",
+     R"(, "head_dim": 64, "num_experts": 8, "num_experts_per_tok": 2, "norm_topk_prob": true,
+        "moe_intermediate_size": 128)"},
+    {"30b-a3b", 48, 2048, 6144, 32, 4, 151936, kLongRope, "qwen3_moe", "Qwen3MoeForCausalLM",
+     R"(, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+        "moe_intermediate_size": 768)"},
+});
 
 std::string config_of(std::string_view name) {
+  std::string known;
   for (const Shape& s : kShapes) {
+    known += (known.empty() ? "" : ", ") + std::string(s.name);
     if (s.name != name) continue;
     return fmt::format(
-        R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+        R"({{"model_type": "{}", "architectures": ["{}"], "hidden_act": "silu",
             "num_hidden_layers": {}, "hidden_size": {}, "intermediate_size": {},
             "num_attention_heads": {}, "num_key_value_heads": {}, "vocab_size": {},
             "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "bos_token_id": 1,
-            "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}}})",
-        s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads, s.vocab, s.rope);
+            "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}{}}})",
+        s.model_type, s.architecture, s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads,
+        s.vocab, s.rope, s.others);
   }
-  throw Error(ErrorCode::usage, std::string(name),
-              "unknown shape, expected 1b, 2b, 8b, 70b or tiny");
+  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected one of " + known);
 }
 
 constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two looks for a stop

@@ -22,9 +22,8 @@ struct SyntheticTypes {
 // loaded; the same shape, types and seed give the same bytes.
 class SyntheticSource : public WeightSource {
  public:
-  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" and "70b" (as Llama 3.1) or "tiny" (for
-  // tests).
-  // Throws usage for another one.
+  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" and "70b" (as Llama 3.1), "30b-a3b" (as
+  // Qwen3-30B-A3B), "tiny" and "tiny-moe" (for tests), ... Throws usage for another one.
   SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
 
   std::string path() const override { return "synthetic:" + shape_; }

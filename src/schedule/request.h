@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "generate/generator.h"
 #include "generate/sampler.h"
+#include "grammar/token_grammar.h"
 #include "kernels/sampler_options.h"
 #include "walsh/error.h"
 
@@ -17,10 +19,13 @@ struct TextRequest {
   SamplerOptions sampler;   // checked
   int64_t max_tokens = -1;  // -1: until the context is full
   std::vector<TokenBias> biases;
-  std::vector<int32_t> stop_ids;  // end the text and are not part of it
+  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
+  std::vector<int32_t> stop_ids;                     // end the text and are not part of it
   // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
   // and of so many best ones; -1: none.
   int logprobs = -1;
+  // What the text has to match; null: anything.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
 };
 

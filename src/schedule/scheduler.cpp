@@ -20,6 +20,7 @@ SessionOptions session_options(const Model& model, const SchedulerOptions& optio
   session.cache_positions = options.cache_positions;
   if (session.cache_positions == 0)
     session.cache_positions = options.running * kv_shape(model, session).capacity;
+  if (options.share_prefixes && is_recurrent(model.config)) session.snapshots = options.running;
   return session;
 }
 
@@ -173,14 +174,21 @@ void Scheduler::start_choosing(Active& active) {
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                     request.sampler.on_devices() && request.biases.empty();
+                     request.sampler.on_devices() && request.biases.empty() && !request.grammar;
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.sampler) {
-    active.sampler.emplace(request.sampler, request.biases);
+    active.sampler.emplace(request.sampler, request.biases, request.breakers);
+    if (request.grammar) active.constraint.emplace(request.grammar, request.stop_ids);
     for (const int32_t token : active.tokens)
       active.sampler->read(token);
+  }
+  const bool rewinds = !model().cache.coded() && !is_recurrent(model().config);
+  if (options_.lookup && !active.on_device && !active.lookup && rewinds) {
+    active.lookup.emplace();
+    for (const int32_t token : active.tokens)
+      active.lookup->add(token);
   }
 }
 
@@ -190,12 +198,16 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   const std::span<const int32_t> tokens(active.tokens);
   // The last token has to be evaluated: its logits are wanted.
   const auto most = static_cast<int64_t>(tokens.size()) - 1;
+  const auto offer = [&](int64_t sequence, int64_t common, bool kept) {
+    const int64_t shared = session_.reachable(sequence, std::min(most, common));
+    if (shared > known.common) known = {sequence, shared, kept};
+  };
   if (const PrefixCache::Entry* entry = prefixes_.find(tokens, kLeastPrefix))
-    known = {entry->sequence, std::min(most, common_prefix(tokens, entry->tokens)), true};
+    offer(entry->sequence, common_prefix(tokens, entry->tokens), true);
   for (const auto& other : running_) {
     const auto evaluated = std::span(other->tokens).first(static_cast<size_t>(other->evaluated));
     const int64_t common = std::min(most, common_prefix(tokens, evaluated));
-    if (common >= kLeastPrefix && common > known.common) known = {other->sequence, common, false};
+    if (common >= kLeastPrefix) offer(other->sequence, common, false);
   }
   return known;
 }

@@ -19,6 +19,8 @@
 #include <optional>
 #include <vector>
 
+#include "generate/constraint.h"
+#include "generate/ngram.h"
 #include "generate/sampler.h"
 #include "model/session.h"
 #include "schedule/prefix_cache.h"
@@ -34,6 +36,10 @@ struct SchedulerOptions {
   int64_t kept = 16;            // texts whose keys and values are kept for others
   int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of a text
   bool share_prefixes = true;
+  // Texts that repeat themselves are drafted (generate/ngram.h) with what is left of a step's
+  // budget; the tokens stay the same. For texts whose tokens are chosen on the host, with keys and
+  // values that are not coded.
+  bool lookup = false;
 };
 
 // What has happened so far, for metrics.
@@ -41,6 +47,7 @@ struct SchedulerCounts {
   uint64_t steps = 0;
   uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  uint64_t drafted_tokens = 0, drafted_right = 0;
   int64_t running = 0, waiting = 0, kept = 0;
   int64_t pages = 0, free_pages = 0;
 };
@@ -83,7 +90,11 @@ class Scheduler {
     int64_t generated = 0;
     int64_t evaluated = 0, cached = 0;  // tokens of the sequence; of the prompt, not evaluated
     std::optional<Sampler> sampler;     // on the host
-    bool on_device = false;             // chosen by the device
+    std::optional<Constraint> constraint;
+    std::optional<NgramDraft> lookup;
+    std::vector<int32_t> drafted, attempt;  // the draft; the last token and the draft
+    bool wrong = false;                     // the draft, from where its step is now
+    bool on_device = false;                 // chosen by the device
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // is removed after the step
     std::optional<Error> error;
@@ -115,12 +126,16 @@ class Scheduler {
   void tell_end(const Active& active);
   void publish();
   // scheduler_step.cpp: what a step evaluates.
-  std::vector<Piece> plan();
+  int64_t snapshot_in(const Active& active, int64_t rows) const;
+  std::vector<Piece> plan(bool drafts);
+  void draft(Active& active, int64_t most);
   std::vector<Piece> fitting_plan();
   void preempt_last();
   void evaluate(std::vector<Piece>& pieces);
   void evaluate_on_host(std::span<const Piece> pieces);
   void evaluate_on_device(std::span<const Piece> pieces);
+  void receive_drafted(Active& active, size_t index, std::span<const float> logits);
+  void judge_draft(Active& active);
   void receive(const Piece& piece, int64_t index, std::span<const float> logits);
   void choose(Active& active, std::span<const float> logits);
   void accept(Active& active, const ScoredToken& token);

@@ -7,9 +7,21 @@
 
 namespace walsh {
 
+// After how many of the next rows the state of recurrent layers is kept for others: in front of the
+// last token of a prompt, where the same prompt goes on from, or else behind the last whole page of
+// a prompt, since others may begin alike.
+int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
+  const auto last = static_cast<int64_t>(active.request.prompt.size()) - 1;
+  const int64_t end = active.evaluated + rows;
+  if (active.evaluated >= last) return 0;
+  if (last <= end) return last - active.evaluated;
+  const int64_t page = session_.pages().shape().page_positions;
+  return std::max<int64_t>(0, end / page * page - active.evaluated);
+}
+
 // One token of every text that goes on; the rest of the budget is divided among prompts. Prompts
-// come first, so that the single tokens are neighbours.
-std::vector<Scheduler::Piece> Scheduler::plan() {
+// come first, so that the single tokens are neighbours. What then is left goes to drafts.
+std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
   for (const auto& active : running_)
     (active->missing() > 1 ? prompts : others).push_back(active.get());
@@ -18,6 +30,10 @@ std::vector<Scheduler::Piece> Scheduler::plan() {
   int64_t left = budget - static_cast<int64_t>(others.size());
   std::vector<Piece> pieces;
   const auto add = [&](Active* active, int64_t rows) {
+    if (!active->drafted.empty()) {
+      const auto all = static_cast<int64_t>(active->attempt.size());
+      return pieces.push_back({active, {active->sequence, active->attempt, all}, true});
+    }
     const bool last = rows == active->missing();
     const auto tokens =
         std::span<const int32_t>(active->tokens)
@@ -25,11 +41,13 @@ std::vector<Scheduler::Piece> Scheduler::plan() {
     const int64_t logits = active->request.prompt_logprobs && active->generated == 0 ? rows
                            : last                                                    ? 1
                                                                                      : 0;
-    pieces.push_back({active, {active->sequence, tokens, logits}, last});
+    const SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
+    pieces.push_back({active, piece, last});
   };
   auto to_come = static_cast<int64_t>(prompts.size());
   int64_t long_ones = session_.max_prompts();
   for (Active* active : prompts) {
+    active->drafted.clear();
     const int64_t share = long_ones > 0 ? left / to_come : 1;
     const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
     if (rows > 1) --long_ones;
@@ -37,19 +55,37 @@ std::vector<Scheduler::Piece> Scheduler::plan() {
     left -= rows;
     --to_come;
   }
-  for (Active* active : others)
+  for (Active* active : others) {
+    draft(*active, drafts && long_ones > 0 ? left : 0);
+    if (!active->drafted.empty()) --long_ones;
+    left -= static_cast<int64_t>(active->drafted.size());
     add(active, 1);
+  }
   return pieces;
+}
+
+// What may follow the last token of a text, as far as it may go on.
+void Scheduler::draft(Active& active, int64_t most) {
+  active.drafted.clear();
+  if (!active.lookup || active.generated == 0) return;
+  most = std::min(most, session_.capacity() - static_cast<int64_t>(active.tokens.size()));
+  if (active.request.max_tokens >= 0)
+    most = std::min(most, active.request.max_tokens - active.generated - 1);
+  if (most > 0) active.drafted = active.lookup->draft(most);
+  active.attempt = {active.tokens.back()};
+  active.attempt.insert(active.attempt.end(), active.drafted.begin(), active.drafted.end());
+  active.wrong = false;
 }
 
 // The same if pages are there for it; who came last waits again until they are.
 std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
-  for (;;) {
-    std::vector<Piece> pieces = plan();
+  for (bool drafts = true;; drafts = false) {
+    std::vector<Piece> pieces = plan(drafts);
     std::vector<SequenceTokens> batch;
     for (const Piece& piece : pieces)
       batch.push_back(piece.tokens);
     if (session_.fits(batch)) return pieces;
+    if (drafts) continue;
     if (drop_kept()) continue;
     if (running_.size() > 1) {
       preempt_last();
@@ -103,8 +139,10 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
   session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
     receive(pieces[item], index, logits);
   });
-  for (const Piece& piece : pieces)
+  for (const Piece& piece : pieces) {
+    if (!piece.active->drafted.empty()) judge_draft(*piece.active);
     piece.active->evaluated = session_.position(piece.active->sequence);
+  }
 }
 
 void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
@@ -135,15 +173,45 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
 void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
   Active& active = *piece.active;
   const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
+  if (!active.drafted.empty()) return receive_drafted(active, static_cast<size_t>(index), logits);
   if (piece.last && index + 1 == rows) return choose(active, logits);
   const auto next = static_cast<size_t>(active.evaluated + index + 1);
   active.prompt_scores.push_back(score_token(logits, active.tokens[next], active.request.logprobs));
 }
 
+// What is chosen counts as long as the draft before it was right.
+void Scheduler::receive_drafted(Active& active, size_t index, std::span<const float> logits) {
+  if (active.wrong) return;
+  const size_t before = active.tokens.size();
+  choose(active, logits);
+  const bool chosen = active.tokens.size() > before && !active.ended;
+  active.wrong =
+      !chosen || index >= active.drafted.size() || active.drafted[index] != active.tokens.back();
+}
+
+// Takes back what was wrong of a draft that has been evaluated.
+void Scheduler::judge_draft(Active& active) {
+  const int64_t before = active.evaluated;
+  const auto known = static_cast<int64_t>(active.tokens.size()) - 1;
+  if (session_.position(active.sequence) > known) session_.truncate(known, active.sequence);
+  const auto right = static_cast<size_t>(std::max<int64_t>(0, known - before - 1));
+  active.lookup->judge(active.drafted.size(), right);
+  totals_.drafted_tokens += active.drafted.size();
+  totals_.drafted_right += right;
+  active.drafted.clear();
+}
+
 void Scheduler::choose(Active& active, std::span<const float> logits) {
   try {
-    const int32_t token = active.sampler->sample(logits);
+    std::span<const float> allowed = logits;
+    if (active.constraint) allowed = active.constraint->allowed(logits);
+    if (allowed.empty()) {
+      active.ended = StopReason::stop_token;
+      return;
+    }
+    const int32_t token = active.sampler->sample(allowed);
     active.sampler->accept(token);
+    if (active.constraint) active.constraint->accept(token);
     accept(active, active.request.logprobs < 0
                        ? ScoredToken{token, 0, {}}
                        : score_token(logits, token, active.request.logprobs));
@@ -171,12 +239,15 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   ++totals_.generated_tokens;
   if (!active.sink->chosen(token)) {
     active.ended = StopReason::callback;
+  } else if (active.constraint && active.constraint->ended()) {
+    active.ended = StopReason::stop_token;
   } else if (active.generated == request.max_tokens) {
     active.ended = StopReason::max_tokens;
   } else if (positions == session_.capacity()) {
     active.ended = StopReason::context_full;
   }
   active.tokens.push_back(token.token);
+  if (active.lookup) active.lookup->add(token.token);
 }
 
 }  // namespace walsh

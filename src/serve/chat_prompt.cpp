@@ -55,6 +55,10 @@ OrderedJson messages_of(const OrderedJson& request) {
       refuse(path, "an object with a \"role\"");
     join_parts(message, path);
     open_arguments(message);
+    // Clients leave out the text of a message that calls tools; many templates read it.
+    if (message.contains("tool_calls") &&
+        (!message.contains("content") || message["content"].is_null()))
+      message["content"] = "";
   }
   return result;
 }
@@ -75,7 +79,7 @@ const OrderedJson* list(const OrderedJson& request, const char* key) {
 
 std::string apply(const ChatTemplate& chat_template, const OrderedJson& request) {
   ChatOptions options;
-  options.tools = list(request, "tools");
+  if (request.value("tool_choice", OrderedJson()) != "none") options.tools = list(request, "tools");
   options.documents = list(request, "documents");
   if (flag(request, "continue_final_message", false)) options.continue_field = "content";
   options.add_generation_prompt =
@@ -85,6 +89,11 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& request)
     if (!more->is_object()) refuse("chat_template_kwargs", "an object");
     options.variables = *more;
   }
+  // OpenAI's name of what templates of several models read.
+  if (const auto effort = request.find("reasoning_effort");
+      effort != request.end() && !effort->is_null() &&
+      !options.variables.contains("reasoning_effort"))
+    options.variables["reasoning_effort"] = *effort;
   try {
     return chat_template.apply(messages_of(request), options);
   } catch (const Error& e) {

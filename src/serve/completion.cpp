@@ -17,6 +17,13 @@ std::string new_id(bool chat) {
   return fmt::format("{}{:016x}{:016x}", chat ? "chatcmpl-" : "cmpl-", random(), random());
 }
 
+// Mistral's templates take ids of nine letters only.
+std::string new_call_id(ToolSyntax syntax) {
+  const std::string random = new_id(true).substr(std::string_view("chatcmpl-").size());
+  const bool mistral = syntax == ToolSyntax::mistral || syntax == ToolSyntax::mistral_named;
+  return mistral ? random.substr(0, 9) : "call_" + random.substr(0, 24);
+}
+
 std::string event(const Json& object) {
   return "data: " + object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
 }
@@ -31,6 +38,10 @@ const char* reason_text(StopReason reason) {
 // One text. It knows what it has said; the completion makes answers of it.
 class Completion::Choice : public RequestSink {
  public:
+  struct Call {
+    std::string id, name, arguments;
+  };
+
   Choice(std::shared_ptr<Completion> owner, size_t index, std::span<const int32_t> prompt)
       : index(index),
         owner_(std::move(owner)),
@@ -38,6 +49,10 @@ class Completion::Choice : public RequestSink {
         last_time_(std::chrono::steady_clock::now()) {
     if (owner_->request_.echo) text = owner_->tokenizer_.decode(prompt, true);
     if (owner_->request_.echo) first_prompt_token_ = prompt.front();
+    if (const auto& options = owner_->request_.reader) {
+      reader_.emplace(*options);
+      stopped_.show(options->syntax.marks());
+    }
   }
 
   void prompt_scored(std::span<const ScoredToken> tokens) override {
@@ -53,17 +68,18 @@ class Completion::Choice : public RequestSink {
     first_ = false;
     last_time_ = now;
     if (owner_->request_.text.logprobs >= 0) scored.push_back(token);
-    const std::string piece = stopped_.push(token.token);
-    text += piece;
-    owner_->send(*this, piece, &token, false);
-    return !stopped_.stopped();
+    const AnswerDelta delta = read(stopped_.push(token.token), false);
+    owner_->send(*this, delta, &token, false);
+    const bool enough =
+        reader_ && static_cast<int64_t>(reader_->calls()) >= owner_->request_.most_calls;
+    return !stopped_.stopped() && !enough;
   }
 
   void ended(const RequestEnd& what) override {
     end = what;
-    const std::string rest = stopped_.finish();
-    text += rest;
+    const AnswerDelta rest = read(stopped_.finish(), true);
     reason = reason_text(what.reason);
+    if (!calls.empty() && std::string_view(reason) == "stop") reason = "tool_calls";
     owner_->metrics_.ended(what);
     owner_->send(*this, rest, nullptr, true);
     leave();
@@ -74,11 +90,14 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
+  // The stop string that ended it.
+  const std::optional<std::string>& stop() const { return stopped_.stop(); }
   // It was never given to the scheduler.
   void drop() { owner_.reset(); }
 
   const size_t index;
-  std::string text;
+  std::string text, reasoning;
+  std::vector<Call> calls;
   bool begun = false;               // something of it was sent
   std::vector<ScoredToken> scored;  // with those of the prompt, if they are wanted
   RequestEnd end;
@@ -86,6 +105,26 @@ class Completion::Choice : public RequestSink {
   std::optional<Error> error;
 
  private:
+  // What a piece of the model's text adds to the answer.
+  AnswerDelta read(const std::string& piece, bool last) {
+    AnswerDelta delta;
+    if (!reader_) {
+      delta.content = piece;
+    } else {
+      delta = reader_->push(piece);
+      if (last) delta.append(reader_->finish());
+    }
+    if (!owner_->request_.show_reasoning) delta.reasoning.clear();
+    text += delta.content;
+    reasoning += delta.reasoning;
+    for (const AnswerDelta::Call& call : delta.calls) {
+      if (call.index == calls.size())
+        calls.push_back({new_call_id(owner_->request_.reader->syntax.tools), call.name, ""});
+      calls[call.index].arguments += call.arguments;
+    }
+    return delta;
+  }
+
   // The owner lives as long as somebody may call.
   void leave() {
     const std::shared_ptr<Completion> owner = std::move(owner_);
@@ -94,6 +133,7 @@ class Completion::Choice : public RequestSink {
 
   std::shared_ptr<Completion> owner_;
   StoppedText stopped_;
+  std::optional<AnswerReader> reader_;
   std::chrono::steady_clock::time_point last_time_;
   bool first_ = true;
   int32_t first_prompt_token_ = -1;
@@ -204,18 +244,49 @@ size_t Completion::add_logprob(Json& lists, const ScoredToken& token, size_t off
   return text.size();
 }
 
-Json Completion::chunk(const Choice& choice, const std::string& text, const ScoredToken* token,
+// With the id and the name of a call in its first piece.
+Json Completion::chat_delta(const Choice& choice, const AnswerDelta& delta) const {
+  Json result = Json::object();
+  if (!delta.reasoning.empty()) result["reasoning_content"] = delta.reasoning;
+  if (!delta.content.empty()) result["content"] = delta.content;
+  for (const AnswerDelta::Call& call : delta.calls) {
+    Json one = {{"index", call.index}, {"function", {{"arguments", call.arguments}}}};
+    if (!call.name.empty()) {
+      one["id"] = choice.calls[call.index].id;
+      one["type"] = "function";
+      one["function"]["name"] = call.name;
+    }
+    result["tool_calls"].push_back(std::move(one));
+  }
+  return result;
+}
+
+Json Completion::chat_message(const Choice& choice) const {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  if (choice.calls.empty()) return message;
+  if (choice.text.empty()) message["content"] = nullptr;
+  for (const Choice::Call& call : choice.calls)
+    message["tool_calls"].push_back(
+        {{"id", call.id},
+         {"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return message;
+}
+
+Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
                        bool last) const {
   Json one = {{"index", choice.index},
               {"finish_reason", last ? Json(choice.reason) : Json()},
               {"logprobs", nullptr}};
+  if (last && choice.stop()) one["stop_reason"] = *choice.stop();
   const bool scored = token != nullptr && request_.text.logprobs >= 0;
   if (request_.chat) {
-    one["delta"] = last && text.empty() ? Json::object() : Json{{"content", text}};
+    one["delta"] = chat_delta(choice, delta);
     if (scored) one["logprobs"] = {{"content", Json::array({chat_logprob(*token)})}};
   } else {
-    one["text"] = text;
-    if (scored) add_logprob(one["logprobs"], *token, choice.text.size() - text.size());
+    one["text"] = delta.content;
+    if (scored) add_logprob(one["logprobs"], *token, choice.text.size() - delta.content.size());
   }
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
@@ -223,23 +294,24 @@ Json Completion::chunk(const Choice& choice, const std::string& text, const Scor
 }
 
 // A piece of a text, or its end.
-void Completion::send(Choice& choice, const std::string& text, const ScoredToken* token,
+void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
                       bool last) {
   if (!request_.stream || refused_) return;
   start_events();
   if (!std::exchange(choice.begun, true)) {
     if (request_.chat) {
-      Json first = chunk(choice, "", nullptr, false);
+      Json first = chunk(choice, {}, nullptr, false);
       first["choices"][0]["delta"] = {{"role", "assistant"}, {"content", ""}};
       reply_->event(event(first));
     } else if (request_.echo) {
-      const std::string prompt = choice.text.substr(0, choice.text.size() - text.size());
+      AnswerDelta prompt;
+      prompt.content = choice.text.substr(0, choice.text.size() - delta.content.size());
       reply_->event(event(chunk(choice, prompt, nullptr, false)));
     }
   }
   const bool scored = token != nullptr && request_.text.logprobs >= 0;
-  if (text.empty() && !scored && !last) return;
-  reply_->event(event(chunk(choice, text, token, last)));
+  if (delta.empty() && !scored && !last) return;
+  reply_->event(event(chunk(choice, delta, token, last)));
 }
 
 void Completion::choice_ended() {
@@ -255,8 +327,9 @@ Json Completion::answer() const {
   result["choices"] = Json::array();
   for (const auto& choice : choices_) {
     Json one = {{"index", choice->index}, {"finish_reason", choice->reason}, {"logprobs", nullptr}};
+    if (choice->stop()) one["stop_reason"] = *choice->stop();
     if (request_.chat) {
-      one["message"] = {{"role", "assistant"}, {"content", choice->text}, {"refusal", nullptr}};
+      one["message"] = chat_message(*choice);
       if (request_.text.logprobs >= 0) one["logprobs"]["content"] = Json::array();
       for (const ScoredToken& token : choice->scored)
         one["logprobs"]["content"].push_back(chat_logprob(token));

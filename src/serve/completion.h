@@ -32,14 +32,16 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   class Choice;
 
-  void send(Choice& choice, const std::string& text, const ScoredToken* token, bool last);
+  void send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token, bool last);
   void choice_ended();
   void start_events();
   void finish();
   Json header(const char* object) const;
   Json usage() const;
-  Json chunk(const Choice& choice, const std::string& text, const ScoredToken* token,
+  Json chunk(const Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
              bool last) const;
+  Json chat_delta(const Choice& choice, const AnswerDelta& delta) const;
+  Json chat_message(const Choice& choice) const;
   Json answer() const;
   std::string token_text(int32_t token) const;
   Json chat_logprob(const ScoredToken& token) const;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "serve/answer_grammar.h"
+
 namespace walsh {
 namespace {
 
@@ -34,6 +36,23 @@ GenerationOptions generation_options(const Fields& fields) {
   };
   options.presence_penalty = penalty("presence_penalty");
   options.frequency_penalty = penalty("frequency_penalty");
+  options.typical_p = as_float(fields.number("typical_p", 0, 1));
+  const auto set = [&](const char* key, double least, double most, float& value) {
+    value = as_float(fields.number(key, least, most)).value_or(value);
+  };
+  set("top_n_sigma", -1, 1000, options.top_n_sigma);
+  set("xtc_probability", 0, 1, options.xtc_probability);
+  set("xtc_threshold", 0, 1, options.xtc_threshold);
+  set("dry_multiplier", 0, 1000, options.dry_multiplier);
+  set("dry_base", 1, 1000, options.dry_base);
+  options.dry_allowed_length =
+      static_cast<int>(fields.integer("dry_allowed_length", 1, 1 << 30).value_or(2));
+  options.dry_penalty_last_n =
+      static_cast<int>(fields.integer("dry_penalty_last_n", -1, 1 << 30).value_or(-1));
+  if (fields.find("dry_sequence_breakers") != nullptr)
+    options.dry_sequence_breakers = fields.texts("dry_sequence_breakers", kMostStops);
+  for (const std::string& name : fields.texts("samplers", kSamplerSteps))
+    options.samplers += (options.samplers.empty() ? "" : ";") + name;
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0)
     options.seed = static_cast<uint64_t>(*seed);
   options.ignore_eos = fields.flag("ignore_eos").value_or(false);
@@ -72,18 +91,14 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model)
   const GenerationOptions options = generation_options(fields);
   try {
     request.text.sampler = model.generation.sampler(options);
+    request.text.breakers =
+        make_breakers(request.text.sampler, model.tokenizer,
+                      options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
     if (!options.ignore_eos) request.text.stop_ids = model.generation.stop_ids();
   } catch (const Error& e) {
     throw api_error(e);
   }
   request.text.biases = biases(fields, model.model.config.vocab);
-  if (const Json* format = fields.find("response_format")) {
-    const Fields inner(*format, fields.path("response_format"));
-    if (inner.text("type").value_or("") != "text")
-      inner.refuse("type", "\"text\": other formats cannot be enforced");
-  }
-  if (fields.find("grammar") != nullptr)
-    fields.refuse("grammar", "absent: grammars cannot be enforced");
   return request;
 }
 
@@ -130,10 +145,36 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
   }
 }
 
+// Tools, reasoning, and what the answer has to match.
+void read_answer_fields(const OrderedJson& body, const Fields& fields, const LoadedModel& model,
+                        const std::string& prompt, CompletionRequest& request) {
+  const ToolRequest tools = tool_request(body);
+  ChatSyntax syntax;
+  if (model.chat) syntax = chat_syntax(model.chat->source(tools.any()), prompt);
+  if (tools.any() && !syntax.shows_tools)
+    fields.refuse("tools", "absent: the model's chat template does not show tools");
+  const std::string format = fields.text("reasoning_format").value_or("auto");
+  if (format != "auto" && format != "deepseek" && format != "none")
+    fields.refuse("reasoning_format", "auto, deepseek or none");
+  request.show_reasoning = fields.flag("include_reasoning").value_or(true);
+  request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body));
+  if (!tools.parallel) request.most_calls = 1;
+  const bool harmony = syntax.tools == ToolSyntax::harmony;
+  if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
+  AnswerReaderOptions reader;
+  reader.syntax = std::move(syntax);
+  reader.read_tools = tools.any();
+  reader.read_reasoning = format != "none";
+  reader.tools = tools.tools;
+  request.reader = std::move(reader);
+}
+
 }  // namespace
 
-CompletionRequest parse_completion(const Json& body, const LoadedModel& model, int64_t positions) {
-  const Fields fields(body, "");
+CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
+                                   int64_t positions) {
+  const Json sorted = body;
+  const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
   request.prompts = prompts_of(fields, model);
   // Sixteen tokens are OpenAI's default.
@@ -144,16 +185,16 @@ CompletionRequest parse_completion(const Json& body, const LoadedModel& model, i
     request.text.prompt_logprobs = request.echo;
   }
   check_lengths(request, positions);
+  request.text.grammar = text_grammar(model, answer_text(body));
   return request;
 }
 
-CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
+CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model, int64_t positions,
                              const std::string& prompt) {
-  const Fields fields(body, "");
+  const Json sorted = body;
+  const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
   request.chat = true;
-  if (const Json* tools = fields.find("tools"); tools != nullptr && !tools->empty())
-    fields.refuse("tools", "absent: calls of tools are not read from answers");
   request.prompts = {model.tokenizer.encode(prompt, false)};
   request.text.max_tokens = either(fields.integer("max_completion_tokens", 0, INT32_MAX),
                                    fields.integer("max_tokens", 0, INT32_MAX))
@@ -162,6 +203,7 @@ CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t
   if (fields.flag("logprobs").value_or(false))
     request.text.logprobs = static_cast<int>(best.value_or(0));
   check_lengths(request, positions);
+  read_answer_fields(body, fields, model, prompt, request);
   return request;
 }
 

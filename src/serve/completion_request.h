@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "api/load.h"
 #include "schedule/request.h"
+#include "serve/answer_reader.h"
 #include "serve/fields.h"
 
 namespace walsh {
@@ -20,12 +22,17 @@ struct CompletionRequest {
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
+  // How the text of a chat is read; without it, it is content as it is.
+  std::optional<AnswerReaderOptions> reader;
+  bool show_reasoning = true;
+  int64_t most_calls = INT64_MAX;  // of tools; the text ends behind them
 };
 
 // Throws ApiError. `positions` are those of a text.
-CompletionRequest parse_completion(const Json& body, const LoadedModel& model, int64_t positions);
+CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
+                                   int64_t positions);
 // `prompt` is what the chat template makes of the messages.
-CompletionRequest parse_chat(const Json& body, const LoadedModel& model, int64_t positions,
+CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model, int64_t positions,
                              const std::string& prompt);
 
 }  // namespace walsh

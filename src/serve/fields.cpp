@@ -84,4 +84,15 @@ Json parse_body(const std::string& body) {
   }
 }
 
+OrderedJson parse_ordered_body(const std::string& body) {
+  OrderedJson json;
+  try {
+    json = parse_ordered_json(body, "the request's body");
+  } catch (const Error& e) {
+    throw ApiError(400, e.what());
+  }
+  if (!json.is_object()) Fields(Json(json), "");  // says what it is
+  return json;
+}
+
 }  // namespace walsh

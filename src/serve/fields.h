@@ -34,7 +34,9 @@ class Fields {
   std::string path_;
 };
 
-// The request's body; ApiError 400 for what is not JSON.
+// The request's body; ApiError 400 for what is not JSON. The second keeps the order of keys, which
+// matters to models, and is an object.
 Json parse_body(const std::string& body);
+OrderedJson parse_ordered_body(const std::string& body);
 
 }  // namespace walsh

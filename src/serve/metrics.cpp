@@ -69,6 +69,8 @@ std::string Metrics::text(const SchedulerCounts& c) const {
   count("walsh:prompt_tokens_total", "Tokens of prompts that were evaluated", c.prompt_tokens);
   count("walsh:cached_tokens_total", "Tokens of prompts that were known", c.cached_tokens);
   count("walsh:tokens_predicted_total", "Tokens that were generated", c.generated_tokens);
+  count("walsh:drafted_tokens_total", "Tokens that were looked up", c.drafted_tokens);
+  count("walsh:drafted_right_tokens_total", "Those that were chosen", c.drafted_right);
   count("walsh:requests_total", "Texts that were asked for", c.requests);
   count("walsh:requests_ended_total", "Texts that came to their end", c.ended);
   count("walsh:requests_failed_total", "Texts that failed", c.failed);

@@ -8,6 +8,7 @@
 namespace walsh {
 
 extern const std::string_view kPageText;
+extern const std::string_view kOpenApiText;  // with @VERSION@ in the place of walsh's
 
 // The page with a policy under which a browser runs its own script and style alone, takes no markup
 // from scripts (trusted types), shows it in no frame and talks to this server only.

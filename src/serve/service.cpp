@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/completion.h"
+#include "serve/messages_api.h"
 
 namespace walsh {
 namespace {
@@ -61,6 +62,14 @@ class CountedReply : public HttpReply {
   HttpResponse origin_;
 };
 
+// Anthropic's clients look for another form.
+HttpResponse error_for(const HttpRequest& request, const ApiError& error) {
+  HttpResponse response = error.response();
+  if (request.path.starts_with("/v1/messages"))
+    response.body = format_json(messages_error(parse_json(response.body, "error")), -1);
+  return response;
+}
+
 }  // namespace
 
 Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options,
@@ -79,6 +88,10 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
       {"GET", "/props", &Service::props, false},
+      {"GET", "/openapi.json", &Service::openapi, true},
+      {"POST", "/v1/responses", &Service::responses, false},
+      {"POST", "/v1/messages", &Service::messages, false},
+      {"POST", "/v1/messages/count_tokens", &Service::count_tokens, false},
       {"POST", "/v1/completions", &Service::completions, false},
       {"POST", "/v1/chat/completions", &Service::chat, false},
       {"POST", "/tokenize", &Service::tokenize, false},
@@ -177,9 +190,9 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
     if (!route.open) check_key(request);
     (this->*route.handler)(request, reply);
   } catch (const ApiError& e) {
-    reply->send(e.response());
+    reply->send(error_for(request, e));
   } catch (const Error& e) {
-    reply->send(api_error(e).response());
+    reply->send(error_for(request, api_error(e)));
   }
 }
 
@@ -196,20 +209,18 @@ void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>&
 }
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(parse_body(request.body), model_, scheduler_.positions()), reply);
+  start(parse_completion(parse_ordered_body(request.body), model_, scheduler_.positions()), reply);
 }
 
-std::string Service::chat_prompt(const HttpRequest& request) const {
+std::string Service::chat_prompt(const OrderedJson& body) const {
   if (!chat_)
     throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
-  const OrderedJson body = parse_ordered_json(request.body, "the request's body");
   return chat_(body);
 }
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  Fields(body, "");  // refuses what is not an object
-  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(request)), reply);
+  const OrderedJson body = parse_ordered_body(request.body);
+  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(body)), reply);
 }
 
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -247,9 +258,8 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  Fields(body, "");
-  reply->send(json_response({{"prompt", chat_prompt(request)}}));
+  const OrderedJson body = parse_ordered_body(request.body);
+  reply->send(json_response({{"prompt", chat_prompt(body)}}));
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

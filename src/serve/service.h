@@ -62,13 +62,17 @@ class Service {
   void model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void openapi(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
-  std::string chat_prompt(const HttpRequest& request) const;
+  std::string chat_prompt(const OrderedJson& body) const;
 
   const LoadedModel& model_;
   Scheduler& scheduler_;

@@ -58,7 +58,15 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
                        {"min_p", sampler.min_p},
                        {"repeat_penalty", sampler.repeat_penalty},
                        {"presence_penalty", sampler.presence_penalty},
-                       {"frequency_penalty", sampler.frequency_penalty}};
+                       {"frequency_penalty", sampler.frequency_penalty},
+                       {"typical_p", sampler.typical_p},
+                       {"top_n_sigma", sampler.top_n_sigma},
+                       {"xtc_probability", sampler.xtc_probability},
+                       {"xtc_threshold", sampler.xtc_threshold},
+                       {"dry_multiplier", sampler.dry_multiplier},
+                       {"dry_base", sampler.dry_base},
+                       {"dry_allowed_length", sampler.dry_allowed_length},
+                       {"samplers", sampler_order(sampler)}};
   reply->send(json_response({
       {"model_alias", options_.model_name},
       {"build_info", fmt::format("walsh {}", kVersion)},
@@ -71,6 +79,14 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
       {"device", m.device.name()},
       {"default_generation_settings", {{"n_ctx", scheduler_.positions()}, {"params", params}}},
   }));
+}
+
+void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  constexpr std::string_view kPlace = "@VERSION@";
+  HttpResponse response;
+  response.body = kOpenApiText;
+  response.body.replace(response.body.find(kPlace), kPlace.size(), kVersion);
+  reply->send(std::move(response));
 }
 
 void Service::page(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -17,14 +17,21 @@ size_t open_end(const std::string& text, const std::string& stop) {
 
 StoppedText::StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
                          std::vector<std::string> stops)
-    : decoder_(tokenizer, true), stops_(std::move(stops)) {
+    : tokenizer_(tokenizer), decoder_(tokenizer, false), stops_(std::move(stops)) {
   std::erase(stops_, std::string());
   for (const int32_t token : before)
-    decoder_.push(token);
+    if (!tokenizer.is_special(token)) decoder_.push(token);
+}
+
+void StoppedText::show(const std::vector<std::string>& special_tokens) {
+  for (const std::string& text : special_tokens)
+    if (const auto token = tokenizer_.token_id(text)) shown_.push_back(*token);
 }
 
 std::string StoppedText::push(int32_t token) {
-  return release(decoder_.push(token), false);
+  const bool hidden = tokenizer_.is_special(token) &&
+                      std::find(shown_.begin(), shown_.end(), token) == shown_.end();
+  return release(hidden ? std::string() : decoder_.push(token), false);
 }
 
 std::string StoppedText::finish() {
@@ -32,13 +39,16 @@ std::string StoppedText::finish() {
 }
 
 std::string StoppedText::release(std::string more, bool all) {
-  if (stopped_) return {};
+  if (stop_) return {};
   held_ += more;
   size_t end = std::string::npos;
-  for (const std::string& stop : stops_)
-    end = std::min(end, held_.find(stop));
-  if (end != std::string::npos) {
-    stopped_ = true;
+  for (const std::string& stop : stops_) {
+    const size_t found = held_.find(stop);
+    if (found >= end) continue;
+    end = found;
+    stop_ = stop;
+  }
+  if (stop_) {
     return std::exchange(held_, {}).substr(0, end);
   }
   size_t kept = 0;

@@ -1,6 +1,7 @@
 // The text of chosen tokens, up to the first of some strings that end it.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,21 +16,26 @@ class StoppedText {
   // ignored.
   StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
               std::vector<std::string> stops);
+  // Special tokens that are part of the text; others are left out.
+  void show(const std::vector<std::string>& special_tokens);
 
   // What can be shown now: complete UTF-8, without anything that may become a stop string.
   std::string push(int32_t token);
   // The rest, when no more tokens come.
   std::string finish();
   // Whether a stop string was found; nothing comes after it.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return stop_.has_value(); }
+  const std::optional<std::string>& stop() const { return stop_; }  // the one that was found
 
  private:
   std::string release(std::string more, bool all);
 
-  StreamDecoder decoder_;
+  const Tokenizer& tokenizer_;
+  StreamDecoder decoder_;  // with special tokens
+  std::vector<int32_t> shown_;
   std::vector<std::string> stops_;
   std::string held_;  // may be the beginning of a stop string
-  bool stopped_ = false;
+  std::optional<std::string> stop_;
 };
 
 }  // namespace walsh

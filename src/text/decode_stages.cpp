@@ -61,13 +61,9 @@ int hex_value(char c) {
 class ByteFallbackStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
-    if (whole.size() == 6 && whole.starts_with("<0x") && whole[5] == '>') {
-      const int high = hex_value(whole[3]);
-      const int low = hex_value(whole[4]);
-      if (high >= 0 && low >= 0) {
-        bytes_.push_back(static_cast<char>(high * 16 + low));
-        return;
-      }
+    if (const auto byte = byte_of_token(whole)) {
+      bytes_.push_back(static_cast<char>(*byte));
+      return;
     }
     flush();
     pass(whole);
@@ -231,6 +227,13 @@ class JoinStage final : public DecodeStage {
 };
 
 }  // namespace
+
+std::optional<uint8_t> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const int high = hex_value(token[3]), low = hex_value(token[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<uint8_t>(high * 16 + low);
+}
 
 std::unique_ptr<DecodeStage> byte_level_stage() {
   return std::make_unique<ByteLevelStage>();

@@ -1,8 +1,11 @@
 // The stages of which decoders are made. Each function gives a fresh stage.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "text/decoder.h"
 #include "text/metaspace.h"
@@ -12,6 +15,9 @@ namespace walsh::detail {
 
 // Byte-level tokens become bytes, and their concatenation one token; ill-formed UTF-8 is replaced.
 std::unique_ptr<DecodeStage> byte_level_stage();
+
+// The byte that a token of the form <0xNN> stands for.
+std::optional<uint8_t> byte_of_token(std::string_view token);
 
 // A run of <0xNN> tokens becomes their text; if that is not valid UTF-8, each one becomes U+FFFD.
 // The run is held back until it ends, because its last byte decides.

@@ -1,11 +1,15 @@
 #include "text/decoder.h"
 
+#include <algorithm>
+
+#include "text/byte_level.h"
 #include "text/component.h"
 #include "text/decode_stages.h"
 
 namespace walsh {
 namespace {
 
+using detail::byte_of_token;
 using Maker = std::function<std::unique_ptr<DecodeStage>()>;
 
 // The end of the chain.
@@ -91,6 +95,9 @@ std::string DecodeStream::finish() {
 Decoder::Decoder(const Json& value, std::string_view where) {
   for (const Json* step : flatten_sequence(value, "decoders", where)) {
     makers_.push_back(read_step(*step, where));
+    const std::string type = get_string(*step, "type", where);
+    byte_level_ |= type == "ByteLevel";
+    byte_fallback_ |= type == "ByteFallback";
   }
   if (value.is_null()) {
     makers_.push_back(detail::join_stage);
@@ -104,6 +111,31 @@ DecodeStream Decoder::start() const {
     stages.push_back(make());
   }
   return DecodeStream(std::move(stages));
+}
+
+// Bytes that are no characters are taken from the tokens; of the others it is decoded what stands
+// between two ordinary tokens.
+std::vector<std::string> Decoder::bytes_of(const std::vector<std::string>& tokens) const {
+  const std::string anchor = "a";
+  std::vector<std::string> result;
+  result.reserve(tokens.size());
+  DecodeStream stream = start();
+  stream.push(anchor);
+  const std::string behind = stream.push(anchor);
+  for (const std::string& token : tokens) {
+    const std::optional<uint8_t> byte = byte_fallback_ ? byte_of_token(token) : std::nullopt;
+    if (byte_level_) {
+      result.push_back(byte_level_to_bytes(token).value_or(token));
+    } else if (byte) {
+      result.emplace_back(1, static_cast<char>(*byte));
+    } else {
+      std::string text = stream.push(token);
+      text += stream.push(anchor);
+      text.resize(text.size() - std::min(text.size(), behind.size()));
+      result.push_back(std::move(text));
+    }
+  }
+  return result;
 }
 
 }  // namespace walsh

@@ -55,8 +55,12 @@ class Decoder {
 
   DecodeStream start() const;
 
+  // What each of some tokens adds to a text behind others, as bytes, which need not be UTF-8.
+  std::vector<std::string> bytes_of(const std::vector<std::string>& tokens) const;
+
  private:
   std::vector<std::function<std::unique_ptr<DecodeStage>()>> makers_;
+  bool byte_level_ = false, byte_fallback_ = false;
 };
 
 }  // namespace walsh

@@ -204,6 +204,22 @@ std::optional<std::string> Tokenizer::token(int32_t id) const {
   return text == nullptr ? std::nullopt : std::optional<std::string>(*text);
 }
 
+std::vector<std::string> Tokenizer::token_bytes() const {
+  std::vector<std::string> forms;
+  std::vector<size_t> ids;
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    const std::string* form = parts_->decoded_form(id);
+    if (form == nullptr) continue;
+    forms.push_back(*form);
+    ids.push_back(static_cast<size_t>(id));
+  }
+  std::vector<std::string> known = parts_->decoder.bytes_of(forms);
+  std::vector<std::string> result(static_cast<size_t>(vocab_size()));
+  for (size_t i = 0; i < ids.size(); ++i)
+    result[ids[i]] = std::move(known[i]);
+  return result;
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   return parts_->added.is_special(id);
 }

@@ -57,6 +57,8 @@ class Tokenizer {
   std::optional<int32_t> token_id(std::string_view token) const;
   // The token as the vocabulary writes it; nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
+  // By id, what each token adds to a text behind others, as bytes; empty for ids without a token.
+  std::vector<std::string> token_bytes() const;
   // Whether "added_tokens" marks the id as special; false for an unknown id.
   bool is_special(int32_t id) const;
 

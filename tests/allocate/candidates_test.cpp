@@ -19,7 +19,7 @@ class CandidatesTest : public testing::Test {
     const CandidateTensor& t = candidates.tensors()[tensor];
     std::vector<float> a(t.weights()), b(t.weights());
     decode_rows(plain.load(t.name), 0, t.rows, a.data());
-    decode_rows(candidates.decoded(tensor, candidate), 0, t.rows, b.data());
+    decode_rows(candidates.decoded(t.name, candidate), 0, t.rows, b.data());
     double error = 0, norm = 0;
     for (size_t i = 0; i < a.size(); ++i) {
       error += (a[i] - b[i]) * (a[i] - b[i]);
@@ -83,6 +83,38 @@ TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {
   for (size_t t = 0; t < assignment.size(); ++t)
     EXPECT_EQ(&compressor->format_of(candidates.tensors()[t].name),
               &candidates.format(t, assignment[t]));
+}
+
+TEST(ExpertCandidates, ExpertsOfOneKindOfALayerGetOneFormat) {
+  ThreadPool pool(2);
+  const std::string folder = std::string(WALSH_TEST_DATA) + "/models/qwen3-moe-tiny";
+  const auto open = [&](const Recipe& recipe) { return open_compressor(folder, recipe, pool); };
+  Candidates candidates(open, recipe_of("tq3"), formats({"tq3", "tq4"}), false, pool);
+  ASSERT_EQ(candidates.tensors().size(), 2 * (4 + 3u)) << "and no router";
+  size_t kinds = 0;
+  Assignment assignment;
+  for (size_t t = 0; t < candidates.tensors().size(); ++t) {
+    const CandidateTensor& tensor = candidates.tensors()[t];
+    const bool experts = tensor.name.find('*') != std::string::npos;
+    kinds += experts ? 1 : 0;
+    EXPECT_EQ(tensor.members.size(), experts ? 8u : 1u) << tensor.name;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < tensor.members.size(); ++i)
+      bytes += tensor_bytes(get_format("tq4"), tensor.rows, tensor.cols);
+    EXPECT_EQ(candidates.bytes(t, 1), bytes);
+    assignment.push_back(tensor.name.find("layers.1.mlp.experts.*.up") == std::string::npos ? 0
+                                                                                            : 1);
+  }
+  EXPECT_EQ(kinds, 6u);
+  const Recipe recipe = candidates.recipe(assignment);
+  EXPECT_EQ(recipe.rules.size(), 1u);
+  const auto compressor = open(recipe);
+  for (const TensorPlan& plan : compressor->tensors()) {
+    if (plan.expert < 0) continue;
+    const bool chosen = plan.name.find("layers.1.") != std::string::npos &&
+                        plan.name.find("up_proj") != std::string::npos;
+    EXPECT_EQ(plan.format, &get_format(chosen ? "tq4" : "tq3")) << plan.name;
+  }
 }
 
 }  // namespace

@@ -220,6 +220,38 @@ TEST(Families, TheTextPartOfAModelOfSeveralParts) {
   EXPECT_TRUE(parse(llama()).stored_names.empty());
 }
 
+// As the files of the 4-billion model have it.
+TEST(Families, Gemma3SaysOnlyInWhatItDiffersFromTheDefaultsOfTransformers) {
+  const Json json = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                     {"model_type", "gemma3"},
+                     {"boi_token_index", 255999},
+                     {"eoi_token_index", 256000},
+                     {"eos_token_id", {1, 106}},
+                     {"image_token_index", 262144},
+                     {"initializer_range", 0.02},
+                     {"mm_tokens_per_image", 256},
+                     {"text_config",
+                      {{"hidden_size", 2560},
+                       {"intermediate_size", 10240},
+                       {"model_type", "gemma3_text"},
+                       {"num_hidden_layers", 34},
+                       {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                       {"sliding_window", 1024}}},
+                     {"vision_config", {{"model_type", "siglip_vision_model"}}}};
+  const ModelConfig c = parse(json);
+  EXPECT_EQ(c.vocab, 262208);
+  EXPECT_EQ(c.layers.size(), 34u);
+  const AttentionDesc &local = c.layers[4].attention, &whole = c.layers[5].attention;
+  EXPECT_EQ(local.heads, 8);
+  EXPECT_EQ(local.kv_heads, 4);
+  EXPECT_EQ(local.head_dim, 256);
+  EXPECT_EQ(local.window, 1024);
+  EXPECT_EQ(whole.window, 0);
+  EXPECT_EQ(c.ropes[static_cast<size_t>(local.rope)], (RopeConfig{RopeKind::standard, 10000}));
+  EXPECT_EQ(c.ropes[static_cast<size_t>(whole.rope)], (RopeConfig{RopeKind::linear, 1e6, 8}));
+  EXPECT_TRUE(c.tied_head);
+}
+
 TEST(Families, AModelOfSeveralPartsIsRefusedByName) {
   Json json = composite();
   json["fusion"] = "late";

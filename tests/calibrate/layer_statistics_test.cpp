@@ -19,7 +19,7 @@ namespace {
 using Windows = std::vector<std::vector<int32_t>>;
 
 const char* const kModels[] = {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
-                               "olmo2-tiny", "glm4-tiny",  "granite-tiny"};
+                               "olmo2-tiny", "glm4-tiny",  "granite-tiny", "qwen35-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);
@@ -63,8 +63,9 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
   const Growth window{pages.open(), options.max_positions};
   pages.reserve({&window, 1});
   CpuExecutor executor(model, pages, options.max_bytes);
-  executor.observe([&](const Input& input, const float* rows, int64_t stride, int64_t m) {
-    moments[index.at(&input)].add(rows, stride, m, model.pool());
+  executor.observe([&](const Input& input, const CpuExecutor::InputRows& rows) {
+    if (rows.expert < 0)
+      moments[index.at(&input)].add(rows.values, rows.stride, rows.count, model.pool());
   });
   for (const auto& window : windows) {
     const auto rows = static_cast<int64_t>(window.size());
@@ -130,6 +131,53 @@ TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
       EXPECT_LT(worst, 2e-3) << name << ' ' << s;
     }
   }
+}
+
+// Every token reaches as many experts as it is given, so that the moments of all experts together
+// are so many times those of the site.
+TEST(LayerStatistics, OfExpertsAreThoseOfTheTokensThatReachedThem) {
+  ThreadPool pool(2);
+  const Windows windows = random_windows(load("qwen2-moe-tiny", pool).config, 3, 40);
+  const std::optional<Rotation> folds[] = {{}, Rotation{RotationKind::hadamard, 1024, 42, true}};
+  for (const std::optional<Rotation>& fold : folds) {
+    LayerStatistics statistics(test::tiny_model("qwen2-moe-tiny"), windows, pool, {}, fold);
+    const ModelConfig config = load("qwen2-moe-tiny", pool).config;
+    const ExpertsDesc& e = config.layers[1].experts;
+    const int first = static_cast<int>(config.layers[0].activations.size());
+    const int site = first + config.layers[1].matrix(e.router).input;
+    const InputMoments& all = statistics.moments(site);
+    std::vector<double> sums(all.sums.size());
+    int64_t tokens = 0;
+    for (int i = 0; i < e.count; ++i) {
+      const InputMoments& own = statistics.expert_moments(site, i);
+      EXPECT_EQ(own.width, all.width);
+      tokens += own.tokens;
+      for (size_t j = 0; j < sums.size(); ++j)
+        sums[j] += own.sums[j];
+      const InputMoments& down =
+          statistics.expert_moments(first + config.layers[1].matrix(e.down(i)).input, i);
+      EXPECT_EQ(down.width, e.width);
+      EXPECT_EQ(down.tokens, own.tokens);
+    }
+    EXPECT_EQ(tokens, 120 * e.chosen);
+    for (int64_t i = 0; i < all.width; ++i) {
+      for (int64_t j = i; j < all.width; ++j) {
+        const auto at = static_cast<size_t>(i * all.width + j);
+        ASSERT_NEAR(sums[at], static_cast<double>(e.chosen) * all.sums[at], 1e-2);
+      }
+    }
+  }
+}
+
+TEST(LayerStatistics, OfAnExpertThatNoTokenReachedAreNone) {
+  ThreadPool pool(1);
+  LayerStatistics statistics(test::tiny_model("qwen3-moe-tiny"), {{5}}, pool);
+  const ModelConfig config = load("qwen3-moe-tiny", pool).config;
+  const int site = config.layers[0].matrix(config.layers[0].experts.router).input;
+  int64_t reached = 0;
+  for (int i = 0; i < config.layers[0].experts.count; ++i)
+    reached += statistics.expert_moments(site, i).tokens;
+  EXPECT_EQ(reached, config.layers[0].experts.chosen);
 }
 
 // The first site reads normalized embeddings, which are quickly written out.

@@ -15,13 +15,13 @@ class Interactive : public CommandTest {
  protected:
   // Thousands of slow tokens are ahead when the first text is there.
   std::vector<std::string> endless() const {
-    return {"run",      model(), "-n", "-1", "--ignore-eos", "--isa", "ref",
-            "--device", "cpu",   "-t", "1"};
+    return {"run",   model(), "--no-cnv", "-n",  "-1", "--ignore-eos",
+            "--isa", "ref",   "--device", "cpu", "-t", "1"};
   }
   // Runs lines of a file.
   CommandResult lines(const std::string& text, const std::vector<std::string>& more) const {
     spill(file("lines"), text);
-    std::vector<std::string> arguments = {"run",    model(), "-n",       "4",
+    std::vector<std::string> arguments = {"run",    model(), "--no-cnv", "-n", "4",
                                           "--temp", "0",     "--device", "cpu"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments, "", "< " + quoted(file("lines")));

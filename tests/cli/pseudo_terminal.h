@@ -20,12 +20,14 @@ namespace walsh {
 // two minutes fails: the command is then killed.
 class PseudoTerminal {
  public:
-  // Standard error goes to the file `messages` unless it is empty.
-  PseudoTerminal(const std::vector<std::string>& arguments, const std::string& messages) {
+  // Standard error goes to the file `messages` unless it is empty. With another `term` than dumb
+  // typed lines are edited, and what is typed is shown.
+  PseudoTerminal(const std::vector<std::string>& arguments, const std::string& messages,
+                 const char* term = "dumb") {
     winsize size{24, 200, 0, 0};
     int master = -1;
     child_ = forkpty(&master, nullptr, nullptr, &size);
-    if (child_ == 0) run(arguments, messages);
+    if (child_ == 0) run(arguments, messages, term);
     EXPECT_GT(child_, 0);
     master_ = master;
   }
@@ -77,7 +79,8 @@ class PseudoTerminal {
 
  private:
   [[noreturn]] static void run(const std::vector<std::string>& arguments,
-                               const std::string& messages) {
+                               const std::string& messages, const char* term) {
+    ::setenv("TERM", term, 1);
     termios mode{};
     tcgetattr(STDIN_FILENO, &mode);
     mode.c_lflag &= ~static_cast<tcflag_t>(ECHO);

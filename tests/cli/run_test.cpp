@@ -49,7 +49,7 @@ TEST_F(RunCommand, NoTokensMeansThePromptAlone) {
 
 TEST_F(RunCommand, CompletesLinesWithoutAPrompt) {
   spill(file("lines"), "The city of\n\nIn the year\n/exit\nnever\n");
-  const std::string text = run({"--temp", "0"}, "< " + quoted(file("lines")));
+  const std::string text = run({"--no-cnv", "--temp", "0"}, "< " + quoted(file("lines")));
   EXPECT_EQ(text,
             run({"-p", "The city of", "--temp", "0"}) + run({"-p", "In the year", "--temp", "0"}));
 }

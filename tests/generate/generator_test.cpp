@@ -111,5 +111,63 @@ TEST_F(Generate, RefusesAnEmptyPromptAndOneThatIsTooLong) {
   EXPECT_THROW(generate(session_, longer, options_), Error);
 }
 
+TEST_F(Generate, LookedUpTokensChangeNoText) {
+  // A prompt that repeats itself, so that there is much to look up, right and wrong.
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 4; ++i)
+    prompt.insert(prompt.end(), prompt_.begin(), prompt_.begin() + 8);
+  int64_t drafted = 0, right = 0;
+  for (const float temperature : {0.0f, 0.3f, 1.0f}) {
+    for (const int64_t max_tokens : {1, 2, 30, -1}) {
+      options_.sampler.temperature = temperature;
+      options_.sampler.top_k = 3;
+      options_.sampler.seed = 5;
+      options_.max_tokens = max_tokens;
+      options_.lookup = false;
+      session_.reset();
+      const GenerateResult plain = generate(session_, prompt, options_);
+      const int64_t position = session_.position();
+      options_.lookup = true;
+      session_.reset();
+      const GenerateResult looked_up = generate(session_, prompt, options_);
+      EXPECT_EQ(looked_up.tokens, plain.tokens) << temperature << " " << max_tokens;
+      EXPECT_EQ(looked_up.reason, plain.reason);
+      EXPECT_EQ(session_.position(), position);
+      drafted += looked_up.drafted;
+      right += looked_up.drafted_right;
+    }
+  }
+  EXPECT_GT(right, 0);
+  EXPECT_LT(right, drafted) << "wrong drafts have to be seen as well";
+}
+
+TEST_F(Generate, TokensThatNobodyAskedForAreTakenBack) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 8; ++i)
+    prompt.insert(prompt.end(), prompt_.begin(), prompt_.begin() + 4);
+  options_.lookup = true;
+  options_.max_tokens = 40;
+  const GenerateResult all = generate(session_, prompt, options_);
+  for (size_t count = 1; count < all.tokens.size(); ++count) {
+    session_.reset();
+    size_t seen = 0;
+    const GenerateResult some =
+        generate(session_, prompt, options_, [&](int32_t) { return ++seen < count; });
+    EXPECT_EQ(some.tokens.size(), count);
+    EXPECT_EQ(session_.position(), static_cast<int64_t>(prompt.size() + count - 1));
+  }
+}
+
+TEST_F(Generate, KnownTokensOfAPromptAreNotEvaluatedAgain) {
+  options_.sampler.repeat_penalty = 1.3f;
+  const GenerateResult whole = generate(session_, prompt_, options_);
+  session_.truncate(5);
+  options_.known = 5;
+  EXPECT_EQ(generate(session_, prompt_, options_).tokens, whole.tokens)
+      << "the penalty is for known tokens as well";
+  options_.known = static_cast<int64_t>(prompt_.size());
+  EXPECT_THROW(generate(session_, prompt_, options_), Error);
+}
+
 }  // namespace
 }  // namespace walsh

@@ -268,5 +268,139 @@ TEST(Sampler, BiasesAndOpenAisPenaltiesChangeLogits) {
   EXPECT_THROW(Sampler{o}, Error);
 }
 
+TEST(Sampler, TopNSigmaKeepsWhatIsNearTheBestLogit) {
+  SamplerOptions o = plain();
+  o.top_n_sigma = 1;  // mean 2, deviation sqrt(5): at least 6 - 2.24
+  const auto shares = frequencies(o, {6, 4, 1, 1, 0, 0});
+  EXPECT_EQ(shares.size(), 2u);
+  const float none = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(frequencies(o, {6, 4, 1, 1, 0, 0, none, none}).size(), 2u)
+      << "what cannot be chosen does not count";
+}
+
+TEST(Sampler, TypicalPKeepsTheUsualSurprise) {
+  SamplerOptions o = plain();
+  o.typical_p = 0.3f;
+  // Entropy 1.22: surprises 0.69, 1.61, 1.61, 2.30 are 0.53, 0.39, 0.39 and 1.08 away.
+  const std::vector<float> logits = log_of({0.5, 0.2, 0.2, 0.1});
+  const auto usual = frequencies(o, logits);
+  EXPECT_EQ(usual.size(), 2u) << "0.2 is not more than 0.3";
+  EXPECT_FALSE(usual.contains(0)) << "the best token is not the most usual one";
+  EXPECT_NEAR(usual.at(1), 0.5, 0.015);
+  o.typical_p = 0.5f;
+  EXPECT_NEAR(frequencies(o, logits).at(0), 0.5 / 0.9, 0.015);
+}
+
+TEST(Sampler, XtcDropsAllAboveTheThresholdButTheLast) {
+  SamplerOptions o = plain();
+  o.xtc_probability = 1;
+  o.xtc_threshold = 0.15f;
+  const std::vector<float> logits = log_of({0.4, 0.3, 0.2, 0.1});
+  const auto always = frequencies(o, logits);
+  EXPECT_EQ(always.size(), 2u);
+  EXPECT_NEAR(always.at(2), 2.0 / 3, 0.015);
+  o.xtc_probability = 0.5f;
+  EXPECT_NEAR(frequencies(o, logits).at(0), 0.2, 0.015) << "in half of the draws";
+  o.xtc_threshold = 0.35f;  // one token alone is above
+  EXPECT_EQ(frequencies(o, logits).size(), 4u);
+}
+
+TEST(Sampler, XtcGoesOnWhereItWas) {
+  SamplerOptions o = plain();
+  o.xtc_probability = 0.5f;
+  const std::vector<float> logits = log_of({0.4, 0.3, 0.2, 0.1});
+  Sampler whole(o);
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 40; ++i)
+    tokens.push_back(whole.sample(logits));
+  Sampler rest(after_draws(o, 20));
+  for (int i = 20; i < 40; ++i)
+    EXPECT_EQ(rest.sample(logits), tokens[static_cast<size_t>(i)]);
+}
+
+// What the logit of `token` loses behind a text.
+double penalty_of(const SamplerOptions& options, const std::vector<int32_t>& text, int32_t token) {
+  DryHistory history(options, nullptr);
+  for (const int32_t t : text)
+    history.read(t);
+  const auto penalties = history.penalties();
+  const auto found = penalties.find(token);
+  return found == penalties.end() ? 0 : found->second;
+}
+
+TEST(Sampler, DryPunishesWhatWouldRepeatByItsLength) {
+  SamplerOptions o = plain();
+  o.dry_multiplier = 0.8f;
+  o.dry_base = 2;
+  EXPECT_NEAR(penalty_of(o, {1, 2, 3, 9, 1, 2}, 3), 0.8, 1e-6) << "two tokens are allowed";
+  EXPECT_NEAR(penalty_of(o, {0, 1, 2, 3, 9, 0, 1, 2}, 3), 1.6, 1e-6);
+  EXPECT_EQ(penalty_of(o, {2, 3, 9, 2}, 3), 0) << "one is too short";
+  EXPECT_EQ(penalty_of(o, {1, 2, 3, 9, 1, 2}, 9), 0);
+  EXPECT_NEAR(penalty_of(o, {1, 2, 3, 0, 1, 2, 3, 5, 0, 1, 2}, 3), 1.6, 1e-6) << "the longest";
+  EXPECT_NEAR(penalty_of(o, {7, 7, 7, 7}, 7), 1.6, 1e-6) << "overlapping";
+  o.dry_penalty_last_n = 4;
+  EXPECT_EQ(penalty_of(o, {1, 2, 3, 9, 1, 2}, 3), 0) << "too long ago";
+  o.dry_penalty_last_n = 0;
+  EXPECT_EQ(penalty_of(o, {1, 2, 3, 9, 1, 2}, 3), 0);
+  o.dry_penalty_last_n = -1;
+  const std::vector<int32_t> same(5000, 7);
+  EXPECT_TRUE(std::isfinite(penalty_of(o, same, 7)));
+
+  o.temperature = 0;
+  o.dry_multiplier = 4;
+  Sampler sampler(o);
+  for (const int32_t t : {1, 2, 3, 0, 1, 2})
+    sampler.read(t);
+  EXPECT_EQ(sampler.sample(std::vector<float>{0, 0, 3, 5}), 2);
+}
+
+TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
+  SamplerOptions o = plain();
+  o.temperature = 2;
+  o.top_p = 0.75f;
+  // Of the square roots of the probabilities the best has 0.49.
+  const std::vector<float> logits = log_of({0.64, 0.2, 0.16});
+  EXPECT_EQ(frequencies(o, logits).size(), 2u);
+  o.top_p = 0.6f;
+  EXPECT_EQ(frequencies(o, logits).size(), 1u);
+  set_sampler_order(o, "temperature;top_p");
+  EXPECT_EQ(frequencies(o, logits).size(), 2u);
+  EXPECT_EQ(sampler_order(o), "temperature;top_p");
+
+  o = plain();
+  o.top_k = 1;
+  set_sampler_order(o, "temperature");
+  EXPECT_EQ(frequencies(o, logits).size(), 3u) << "what is not named is not done";
+  set_sampler_order(o, "top_k;penalties");
+  o.top_k = 2;
+  o.repeat_penalty = 100;
+  Sampler sampler(o);
+  sampler.read(0);
+  int third = 0;
+  for (int i = 0; i < 1000; ++i)
+    third += sampler.sample(std::vector<float>{5, 4, 3}) == 2;
+  EXPECT_EQ(third, 0) << "the penalty comes behind the choice of two";
+  EXPECT_THROW(set_sampler_order(o, "top_k;bogus"), Error);
+  EXPECT_THROW(set_sampler_order(o, "top_k;top_k"), Error);
+}
+
+TEST(Sampler, DevicesTakeTheUsualStepsOnly) {
+  SamplerOptions o;
+  EXPECT_TRUE(o.on_devices());
+  const auto refuses = [](auto change) {
+    SamplerOptions changed;
+    change(changed);
+    return !changed.on_devices();
+  };
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.typical_p = 0.9f; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.top_n_sigma = 1; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.xtc_probability = 0.1f; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.dry_multiplier = 1; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { set_sampler_order(c, "top_k;temperature"); }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) {
+    set_sampler_order(c, "temperature;penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc");
+  }));
+}
+
 }  // namespace
 }  // namespace walsh

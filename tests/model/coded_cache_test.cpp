@@ -166,7 +166,7 @@ TEST_F(CodedCaches, ResetLeavesNothingBehind) {
     const auto logits = [&](test::OneSequence& sequence, int64_t count, float spoilt) {
       CpuExecutor& executor = sequence.executor;
       const walsh::Run run{0, 0, count, 1};
-      executor.run_parts(std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}, [&] {
+      executor.run_parts({std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}}, [&] {
         executor.execute(executor.pass().embed());
         std::ranges::fill(executor.hidden(count / 2), spoilt);
         for (const ForwardOp& op : executor.pass().layers())
@@ -188,7 +188,7 @@ TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   CpuExecutor& executor = sequence.executor;
   const auto run = [&](int64_t position, int64_t rows, bool fails) {
     const walsh::Run one{0, position, rows};
-    executor.run_parts(std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}, [&] {
+    executor.run_parts({std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}}, [&] {
       executor.execute(executor.pass().embed());
       for (const int64_t layer : {0, 1}) {
         if (fails && layer == 1) throw Error(ErrorCode::limit, "test", "no memory");

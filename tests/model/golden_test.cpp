@@ -34,7 +34,8 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
   ThreadPool pool(param.threads);
   const Model model = test::load_folder(folder, pool);
   const test::Golden golden = test::read_golden(param.model);
-  Session session(model, {256});
+  const auto positions = static_cast<int64_t>(golden.tokens.size() + golden.greedy.size());
+  Session session(model, {std::max<int64_t>(256, positions)});
   const auto rows = test::all_logits(session, golden.tokens);
   test::expect_logits(golden, rows);
   EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
@@ -46,7 +47,9 @@ std::vector<Case> cases() {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
       list.push_back({model, isa, isa[0] == 'r' ? 1 : 2});
   }
-  for (const char* model : {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m"}) {
+  for (const char* model :
+       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m",
+        "walsh-qwen35-17m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 2});
   }

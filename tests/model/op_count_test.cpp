@@ -83,5 +83,38 @@ TEST(OpCount, ALayerIsTheSumOfItsMatricesAndInputs) {
   EXPECT_EQ(count_embedding(model).transforms, 1u);
 }
 
+TEST(OpCount, ATokenIsMultipliedWithItsOwnExpertsOnly) {
+  ThreadPool pool(1);
+  const Format& tq3 = get_format("tq3");
+  SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  LoadOptions options;
+  options.pool = &pool;
+  const Model model = Model::load(source, parse_config(source.config_json(), "test"), options);
+  const LayerDesc& layer = model.config.layers[0];
+  const ExpertsDesc& e = layer.experts;
+  OpCount expected;
+  uint64_t bytes = 0, unused = 0;
+  for (size_t i = 0; i < layer.matrices.size(); ++i) {
+    const Linear& linear = model.layers[0].matrices[i];
+    if (layer.matrices[i].expert >= e.chosen) {
+      unused += linear.bytes();
+      continue;
+    }
+    bytes += linear.bytes();
+    expected += count_product(*linear.format, linear.rows, linear.cols, 1);
+  }
+  const auto rotate = [&](const ActivationDesc& a) {
+    return count_transform({RotationKind::hadamard, 128, 0, true}, padded_cols(tq3, a.width));
+  };
+  for (const ActivationDesc& a : layer.activations)
+    expected += rotate(a);
+  for (int64_t i = 1; i < e.chosen; ++i)
+    expected += rotate(layer.input_of(layer.matrix(e.down(i))));
+  EXPECT_EQ(count_layer(model, 0), expected);
+  const auto size = [&](int index) { return model.layers[0].matrix(index).bytes(); };
+  EXPECT_EQ(unused, 6 * (size(e.gate(0)) + size(e.up(0)) + size(e.down(0))));
+  EXPECT_EQ(model.bytes_per_token(), 2 * bytes + model.head.bytes() + tensor_bytes(tq3, 1, 256));
+}
+
 }  // namespace
 }  // namespace walsh

@@ -49,11 +49,21 @@ class RaggedBatches {
   const std::vector<Result>& results() const { return results_; }
   int refusals() const { return refusals_; }
   int forks() const { return forks_; }
+  int returns() const { return returns_; }  // to other positions than the first
 
-  // The logits of a history when nothing else is in the session.
+  // The logits of a history when nothing else is in the session. What a recurrent model took back
+  // was as if it had never been there.
   static std::vector<float> alone(const Model& model, int64_t positions,
                                   const std::vector<Act>& history) {
     Session session(model, {positions});
+    if (is_recurrent(model.config)) {
+      std::vector<int32_t> tokens;
+      for (const Act& act : history) {
+        if (act.kept >= 0) tokens.resize(static_cast<size_t>(act.kept));
+        tokens.insert(tokens.end(), act.tokens.begin(), act.tokens.end());
+      }
+      return all_logits(session, tokens).back();
+    }
     std::vector<float> last;
     for (const Act& act : history) {
       if (act.kept >= 0) {
@@ -84,7 +94,8 @@ class RaggedBatches {
     if (live_.empty() || static_cast<int64_t>(live_.size()) == session_.sequences()) return;
     const int64_t from = any();
     const int64_t length = session_.position(from);
-    const auto kept = static_cast<int64_t>(random_.below(static_cast<uint64_t>(length) + 1));
+    auto kept = static_cast<int64_t>(random_.below(static_cast<uint64_t>(length) + 1));
+    kept = session_.reachable(from, kept);
     const int64_t to = session_.fork(from, kept);
     EXPECT_EQ(session_.position(to), kept);
     live_[to] = live_[from];
@@ -97,8 +108,12 @@ class RaggedBatches {
     if (live_.empty()) return;
     const int64_t sequence = any();
     const auto length = static_cast<uint64_t>(session_.position(sequence));
-    const auto kept = static_cast<int64_t>(length - std::min(length, random_.below(90)));
+    auto kept = static_cast<int64_t>(length - std::min(length, random_.below(90)));
+    const int64_t reachable = session_.reachable(sequence, kept);
     session_.truncate(kept, sequence);
+    kept = session_.position(sequence);
+    EXPECT_EQ(kept, reachable);
+    if (kept > 0) ++returns_;
     live_[sequence].history.push_back({{}, kept});
     live_[sequence].logits.clear();
   }
@@ -117,6 +132,8 @@ class RaggedBatches {
   // A few tokens or a long piece for some of the sequences.
   void evaluate() {
     if (live_.empty()) open();
+    const auto vocab =
+        std::min<uint64_t>(500, static_cast<uint64_t>(session_.model().config.vocab));
     std::vector<Act> acts;
     std::vector<int64_t> sequences;
     for (const auto& [sequence, result] : live_) {
@@ -129,13 +146,16 @@ class RaggedBatches {
       if (static_cast<int64_t>(rows) > room) continue;
       Act act;
       for (uint64_t i = 0; i < rows; ++i)
-        act.tokens.push_back(static_cast<int32_t>(random_.below(500)));
+        act.tokens.push_back(static_cast<int32_t>(random_.below(vocab)));
       acts.push_back(std::move(act));
       sequences.push_back(sequence);
     }
     std::vector<SequenceTokens> batch;
     for (size_t i = 0; i < acts.size(); ++i)
       batch.push_back({sequences[i], acts[i].tokens, random_.below(5) == 0 ? 0 : 1});
+    for (SequenceTokens& item : batch)
+      if (is_recurrent(session_.model().config))
+        item.snapshot = static_cast<int64_t>(random_.below(item.tokens.size() + 1));
     std::vector<std::vector<float>> logits(batch.size());
     try {
       session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> row) {
@@ -168,7 +188,7 @@ class RaggedBatches {
   Random random_;
   std::map<int64_t, Result> live_;
   std::vector<Result> results_;
-  int refusals_ = 0, forks_ = 0;
+  int refusals_ = 0, forks_ = 0, returns_ = 0;
 };
 
 }  // namespace walsh::test

@@ -225,5 +225,20 @@ TEST(Support, RotatedInputsHaveGroupsOf128) {
   EXPECT_EQ(shape(q8, RotationKind::none, false, weights), (BufferShape{128, 2, 32}));
 }
 
+TEST(Support, AGpuRefusesExpertsInOneLine) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  const ModelConfig config = parse_config(source.config_json(), "test");
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  EXPECT_NO_THROW(refuse_unsupported(source, config, options_of(kCpu)));
+  try {
+    refuse_unsupported(source, config, options_of(kGpu));
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.what(), HasSubstr("experts exist on the CPU only: use --device cpu"));
+  }
+}
+
 }  // namespace
 }  // namespace walsh

@@ -29,6 +29,7 @@ class MadeUpStatistics : public InputStatistics {
     }
   }
   const InputMoments& moments(int site) override { return moments_.at(static_cast<size_t>(site)); }
+  const InputMoments& expert_moments(int site, int) override { return moments(site); }
 
  private:
   std::vector<InputMoments> moments_;

@@ -98,6 +98,36 @@ class SchedulerTest : public testing::Test {
   Model model_;
 };
 
+// Its states can be gone back to in front of the last token of a prompt.
+TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
+  const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
+  const auto alone = [&](const TextRequest& wanted) {
+    Session session(model, {250});
+    GenerateOptions options;
+    options.max_tokens = wanted.max_tokens;
+    options.sampler = wanted.sampler;
+    return generate(session, wanted.prompt, options).tokens;
+  };
+  SchedulerOptions options = small();
+  options.positions = 250;
+  Scheduler scheduler(model, options);
+  const auto prompt = test::random_tokens(100, model.config.vocab, 1);
+  auto longer = prompt, other = prompt;
+  longer.insert(longer.end(), {5, 6, 7});
+  other[50] = (other[50] + 1) % 100 + 3;
+  const std::pair<std::vector<int32_t>, int64_t> expected[] = {
+      {prompt, 0}, {prompt, 99}, {longer, 99}, {other, 0}, {longer, 102}};
+  for (const auto& [text, cached] : expected) {
+    const TextRequest wanted = request(text, 12);
+    auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    ASSERT_TRUE(sink->end);
+    EXPECT_THAT(sink->tokens, ElementsAreArray(alone(wanted)));
+    EXPECT_EQ(sink->end->cached_tokens, cached);
+  }
+}
+
 TEST_F(SchedulerTest, TextsAreThoseThatEachRequestGetsAlone) {
   Scheduler scheduler(model_, small());
   Random random(3);
@@ -342,6 +372,37 @@ TEST_F(SchedulerTest, RunsOnAThreadOfItsOwnUntilItIsStopped) {
     EXPECT_EQ(sinks[i]->tokens.size(), 4u);
   ASSERT_TRUE(sinks[3]->end);
   EXPECT_THROW(scheduler.add(request({1}, 1), sinks[0]), Error);
+}
+
+TEST_F(SchedulerTest, LookedUpTokensChangeNoText) {
+  SchedulerOptions options = small();
+  options.lookup = true;
+  options.cache_positions = 700;  // pages run out now and then
+  Scheduler scheduler(model_, options);
+  std::vector<TextRequest> requests;
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 12; ++i) {
+    std::vector<int32_t> prompt;
+    const auto part = random_prompt(i / 2, 7);
+    for (int k = 0; k < 6; ++k)
+      prompt.insert(prompt.end(), part.begin(), part.end());
+    requests.push_back(request(prompt, 120, i % 3 == 0 ? 0.0f : 0.4f, i));
+    requests.back().sampler.top_k = 2;
+    if (i % 4 == 1) requests.back().stop_ids = {alone(model_, requests.back())[60]};
+    if (i % 4 == 2) requests.back().logprobs = 1;
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(requests.back(), sinks.back());
+    scheduler.step();
+  }
+  finish(scheduler);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->end) << i;
+    EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
+  }
+  const SchedulerCounts counts = scheduler.counts();
+  EXPECT_GT(counts.drafted_right, 0u);
+  EXPECT_LT(counts.drafted_right, counts.drafted_tokens);
+  EXPECT_LT(counts.steps, counts.generated_tokens);
 }
 
 }  // namespace

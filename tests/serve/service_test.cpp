@@ -215,7 +215,7 @@ TEST_F(ServiceTest, MessagesGoThroughTheModelsOwnTemplate) {
   const auto tools = ask("POST", "/v1/chat/completions",
                          R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})");
   EXPECT_EQ(tools->response.status, 400);
-  EXPECT_EQ(tools->json()["error"]["param"], "tools");
+  EXPECT_EQ(tools->json()["error"]["param"], "tools[0]");
 }
 
 TEST_F(ServiceTest, WithoutATemplateChatIsRefused) {
@@ -305,7 +305,7 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
        "'stream_options.include_usage'"},
       {R"({"prompt": "a", "logit_bias": {"x": 1}})", "'logit_bias.x'"},
       {R"({"prompt": "a", "logit_bias": {"1": "x"}})", "'logit_bias.1' must be a number"},
-      {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "'response_format.type'"},
+      {R"({"prompt": "a", "response_format": {"type": "xml"}})", "'response_format.type'"},
       {R"({"prompt": [1, "a"]})", "'prompt'"},
       {R"({"prompt": [1, 99999999]})", "'prompt'"},
       {R"({"prompt": {}})", "'prompt'"},

@@ -20,6 +20,10 @@ void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
   simd::gelu_mul<Lanes>(gate, up, n, out);
 }
 
+void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
+  simd::sigmoid_mul<Lanes>(gate, x, n, out);
+}
+
 void soft_cap(float* x, int64_t n, float cap) {
   simd::soft_cap<Lanes>(x, n, cap);
 }

@@ -52,6 +52,11 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = x[i] / (1.0f + std::exp(-gate[i]));
+}
+
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr float kSlope = 0.7978845608f;  // sqrt(2 / pi)
   for (int64_t i = 0; i < n; ++i) {

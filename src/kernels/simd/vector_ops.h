@@ -50,6 +50,19 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
+// Cut as silu_mul.
+template <typename V>
+void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
+  constexpr int64_t kWidth = V::kWidth;
+  const auto apply = [](typename V::Reg g, typename V::Reg v) {
+    return V::div(v, V::add(V::set(1.0f), exponential<V>(V::sub(V::zero(), g))));
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    V::store(out + i, apply(V::load(gate + i), V::load(x + i)));
+  if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(x + i, n - i)), n - i);
+}
+
 // gelu(x) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3), cut as in silu_mul.
 template <typename V>
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {

@@ -59,6 +59,10 @@ CodedCache::CodedCache(const Model& model, const KvPages& pages, int64_t max_row
 void CodedCache::describe_layers() {
   for (const LayerDesc& desc : model_.config.layers) {
     const AttentionDesc& a = desc.attention;
+    if (!a.present()) {
+      layers_.emplace_back();
+      continue;
+    }
     HeadSize& size = sizes_[a.head_dim];
     if (size.group == 0) {
       size.key_rotator = make_rotator(key_type_, a.head_dim);

@@ -25,6 +25,9 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
     attend_exact(layer, queries, {first, i - first, end}, scratch, attention_scratch);
   }
   if (any_stored) add_stored(layer, queries, scratch);
+  if (queries.log_sums == nullptr) return;
+  const int64_t rows = queries.m * layer_at(layer).group;
+  std::copy_n(scratch.exact_sums.data(), rows, queries.log_sums);
 }
 
 void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike,
@@ -82,10 +85,10 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
                 scratch.stored);
   for (int64_t r = 0; r < queries.m * group; ++r) {
     const int64_t query = r / group, column = r % group * head_dim;
-    merge_attention(queries.out + query * queries.ldo + column,
-                    scratch.exact_sums[static_cast<size_t>(r)],
-                    scratch.out.data() + query * width + column,
-                    scratch.stored_sums[static_cast<size_t>(r)], static_cast<int>(head_dim));
+    float& sum = scratch.exact_sums[static_cast<size_t>(r)];
+    sum = merge_attention(queries.out + query * queries.ldo + column, sum,
+                          scratch.out.data() + query * width + column,
+                          scratch.stored_sums[static_cast<size_t>(r)], static_cast<int>(head_dim));
   }
 }
 

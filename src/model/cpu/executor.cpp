@@ -17,18 +17,6 @@ namespace {
 constexpr int64_t kMaxRows = 256;
 // Floats of logits computed together: a row of any vocabulary, many rows of a small one.
 constexpr int64_t kLogitFloats = int64_t{1} << 22;
-constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
-
-size_t rows_of(int64_t rows, int64_t stride) {
-  return static_cast<size_t>(rows * stride);
-}
-
-uint64_t workspace_bytes(const std::vector<BufferShape>& shapes, int64_t rows) {
-  uint64_t sum = 0;
-  for (const BufferShape& shape : shapes)
-    sum += rows_of(rows, shape.cols) * (shape.planes > 0 ? static_cast<size_t>(shape.planes) : 4);
-  return sum;
-}
 
 void check_limit(uint64_t bytes, uint64_t limit) {
   if (bytes <= limit) return;
@@ -45,62 +33,55 @@ int64_t units_of(const Linear& linear) {
 
 }  // namespace
 
-CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes)
+CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes,
+                         int64_t snapshots)
     : model_(model),
       ops_(ops()),
       max_rows_(std::min(kMaxRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
       pass_(model.config),
-      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)) {
-  allocate(pages.shape().capacity, max_bytes - cache_->bytes());
+      cache_(make_kv_cache(model, pages, max_rows_, max_bytes)),
+      delta_net_(model, pages.shape().sequences + snapshots, max_bytes - cache_->bytes()) {
+  allocate(pages.shape().capacity, max_bytes - cache_->bytes() - delta_net_.bytes());
 }
 
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
-  // In the order of Rows.
-  const int64_t widths[] = {c.hidden, c.hidden, w.query, w.kv,   w.kv,
-                            w.query,  w.mlp,    w.mlp,   c.vocab};
-  uint64_t floats = 0;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    rows_[i].width = widths[i];
-    rows_[i].stride = round_up(widths[i], kRowAlignment);
-    floats +=
-        rows_of(static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_, rows_[i].stride);
-  }
-  check_limit(workspace_bytes(model_.buffers, max_rows_) + sizeof(float) * floats, max_bytes);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const int64_t count = static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
-    rows_[i].values = AlignedArray<float>(rows_of(count, rows_[i].stride));
-  }
+  const std::array<int64_t, kRowKinds> widths = row_widths(c);
+  const auto count = [&](size_t i) {
+    return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
+  };
+  uint64_t bytes = expert_bytes(model_, max_rows_);
+  for (size_t i = 0; i < rows_.size(); ++i)
+    bytes += RowBuffer::bytes(count(i), widths[i]);
+  for (const BufferShape& shape : model_.buffers)
+    bytes += Workspace::bytes(shape, max_rows_);
+  check_limit(bytes, max_bytes);
+  for (size_t i = 0; i < rows_.size(); ++i)
+    rows_[i] = RowBuffer(count(i), widths[i]);
   for (const RopeConfig& config : c.ropes) {
     Rope& rope = ropes_.emplace_back();
     rope.table = rope_table(config, w.head_dim, positions);
-    rope.cos = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
-    rope.sin = AlignedArray<float>(rows_of(max_rows_, rope.pairs()));
+    rope.cos = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
+    rope.sin = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
     if (config.query_beta != 0) rope.query = AlignedArray<float>(static_cast<size_t>(max_rows_));
   }
   int64_t scratch = std::max(model_.embedding_scratch(),
                              attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
   for (const BufferShape& shape : model_.buffers) {
-    Workspace workspace;
-    if (shape.planes > 0) {
-      workspace.quantized = ActivationsI8(max_rows_, shape.cols, shape.group, shape.planes);
-      scratch = std::max(scratch, shape.cols);
-    } else {
-      workspace.stride = round_up(shape.cols, kRowAlignment);
-      workspace.rows = AlignedArray<float>(rows_of(max_rows_, workspace.stride));
-    }
-    workspaces_.push_back(std::move(workspace));
+    workspaces_.emplace_back(shape, max_rows_);
+    scratch = std::max(scratch, shape.cols);
   }
-  for (int t = 0; t < model_.pool().size(); ++t)
+  allocate_experts();
+  for (int t = 0; t < model_.pool().size(); ++t) {
     scratch_.emplace_back(static_cast<size_t>(scratch));
+    log_sums_.emplace_back(static_cast<size_t>(std::max(kAttentionRows, w.heads)));
+  }
 }
 
-// Calls body(row, scratch) for each row; a single one stays on this thread.
-template <typename Body>
-void CpuExecutor::for_rows(int64_t m, Body&& body) {
+void CpuExecutor::for_rows(int64_t m, FunctionRef<void(int64_t row, float* scratch)> body) {
   if (m == 1) {
     body(int64_t{0}, scratch_[0].data());
     return;
@@ -112,19 +93,19 @@ void CpuExecutor::for_rows(int64_t m, Body&& body) {
   });
 }
 
-void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                            FunctionRef<void()> body) {
-  tokens_ = tokens;
-  runs_ = runs;
+void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
+  tokens_ = batch.tokens;
+  runs_ = batch.runs;
   m_ = 0;
   wanted_.clear();
-  for (const Run& run : runs) {
+  for (const Run& run : runs_) {
     for (int64_t i = 0; i < run.rows; ++i) {
       if (i >= run.rows - run.logits) wanted_.push_back(m_);
       positions_[static_cast<size_t>(m_++)] = run.position + i;
     }
   }
-  cache_->start(runs);
+  delta_net_.start(runs_, batch.marks);
+  cache_->start(runs_);
   try {
     body();
   } catch (...) {
@@ -135,12 +116,12 @@ void CpuExecutor::run_parts(std::span<const int32_t> tokens, std::span<const Run
 }
 
 void CpuExecutor::run(const Batch& batch) {
-  run_parts(batch.tokens, batch.runs, [&] {
+  run_parts(batch, [&] {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     execute(pass_.embed());
     for (const ForwardOp& op : pass_.layers()) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_) execute(op, skip);
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
     const auto count = static_cast<int64_t>(wanted_.size());
     if (count > 0) logits(0, std::min(logit_rows_, count));
@@ -162,8 +143,22 @@ void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
       return place_heads(op.layer);
     case ForwardOp::Kind::attend:
       return attend(op.layer, skip);
+    case ForwardOp::Kind::convolve:
+      return delta_net_.convolve(op.layer, view(Rows::channels), view(Rows::decay),
+                                 view(Rows::strength));
+    case ForwardOp::Kind::delta_rule:
+      return delta_net_.apply_rule(op.layer, view(Rows::channels), view(Rows::decay),
+                                   view(Rows::strength), view(Rows::mixed), skip);
+    case ForwardOp::Kind::gate_mixed:
+      return gate_mixed(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
+    case ForwardOp::Kind::route:
+      return route(op, skip);
+    case ForwardOp::Kind::experts:
+      return run_experts(op);
+    case ForwardOp::Kind::add_experts:
+      return sum_experts(op, skip);
   }
 }
 
@@ -188,10 +183,6 @@ void CpuExecutor::embed() {
   });
 }
 
-const AttentionDesc& CpuExecutor::attention_of(int64_t layer) const {
-  return model_.config.layers[static_cast<size_t>(layer)].attention;
-}
-
 // Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
 // the residual stream and what goes to the cache keep their places.
 void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
@@ -208,22 +199,34 @@ void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
   std::vector<Matmul> products;
   for (const ForwardOp::Matmul& product : op.matmuls) {
     RowBuffer& to = rows(op.add ? Rows::branch : product.to);
-    products.push_back({&layer.matrix(product.matrix), &input, to.row(0), to.stride});
+    products.push_back(
+        {&layer.matrix(product.matrix), &input, to.row(0), to.stride, m, &workspaces_});
   }
-  multiply(products, m);
+  multiply(products);
   if (op.add) add_rows(rows(Rows::branch).row(0), 1, m, rows(Rows::stream).row(skip));
 }
 
 // The input of down: function(gate) * up.
 void CpuExecutor::prepare_gated(const LayerDesc& desc, const Input& input, int64_t m) {
-  const auto gate_mul =
-      desc.mlp.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
   for_rows(m, [&](int64_t row, float* scratch) {
     float* gate = rows(Rows::gate).row(row);
-    gate_mul(gate, rows(Rows::up).row(row), desc.mlp.width, gate);
-    prepare_row(input, gate, row, scratch);
+    gate_row(desc.mlp, gate, rows(Rows::up).row(row), desc.mlp.width);
+    prepare_row(input, gate, row, scratch, workspaces_);
   });
   tell(input, m);
+}
+
+// gate = function(gate) * up; up may change.
+void CpuExecutor::gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const {
+  if (mlp.function == GateFunction::clamped_silu) {
+    // silu(slope g) / slope is g / (1 + exp(-slope g)).
+    for (int64_t i = 0; i < width; ++i) {
+      gate[i] = mlp.slope * std::min(gate[i], mlp.limit);
+      up[i] = (1 + std::clamp(up[i], -mlp.limit, mlp.limit)) / mlp.slope;
+    }
+  }
+  const auto gate_mul = mlp.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
+  gate_mul(gate, up, width, gate);
 }
 
 void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
@@ -238,14 +241,6 @@ void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
     });
   }
   add_rows(branch.row(0), desc.branch_scale, m_ - skip, rows(Rows::stream).row(skip));
-}
-
-void CpuExecutor::attend(int64_t layer, int64_t skip) {
-  int64_t first = 0;
-  for (size_t run = 0; run < runs_.size(); ++run) {
-    if (first + runs_[run].rows > skip) attend_run(layer, run, first, skip);
-    first += runs_[run].rows;
-  }
 }
 
 std::span<float> CpuExecutor::hidden(int64_t row) {
@@ -276,8 +271,8 @@ void CpuExecutor::logits(int64_t first, int64_t count) {
     const RowBuffer& branch = rows(Rows::branch);
     prepare(model_.head_input, branch.values.data(), branch.stride, count);
   }
-  const Matmul head{&model_.head, &model_.head_input, out.row(0), out.stride};
-  multiply({&head, 1}, count);
+  const Matmul head{&model_.head, &model_.head_input, out.row(0), out.stride, count, &workspaces_};
+  multiply({&head, 1});
   if (c.logit_scale == 1 && c.logit_cap == 0) return;
   for_rows(count, [&](int64_t r, float*) {
     for (int64_t i = 0; i < c.vocab; ++i)
@@ -291,8 +286,9 @@ std::span<const float> CpuExecutor::logit_row(int64_t index) {
 }
 
 void CpuExecutor::prepare(const Input& input, const float* x, int64_t ldx, int64_t m) {
-  for_rows(m,
-           [&](int64_t row, float* scratch) { prepare_row(input, x + row * ldx, row, scratch); });
+  for_rows(m, [&](int64_t row, float* scratch) {
+    prepare_row(input, x + row * ldx, row, scratch, workspaces_);
+  });
   tell(input, m);
 }
 
@@ -300,16 +296,17 @@ void CpuExecutor::tell(const Input& input, int64_t m) const {
   if (!observer_) return;
   for (const PreparedInput& form : input.forms) {
     if (form.planes > 0 || form.transform.rotator != nullptr) continue;
-    const Workspace& rows = workspaces_[static_cast<size_t>(form.buffer)];
-    observer_(input, rows.rows.data(), rows.stride, m);
+    const Workspace& from = workspaces_[static_cast<size_t>(form.buffer)];
+    observer_(input, {from.rows.data(), from.stride, m, -1, nullptr});
     return;
   }
 }
 
-void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, float* scratch) {
+void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, float* scratch,
+                              std::vector<Workspace>& workspaces) {
   const float* gain = input.gain.empty() ? nullptr : input.gain.data();
   for (const PreparedInput& form : input.forms) {
-    Workspace& to = workspaces_[static_cast<size_t>(form.buffer)];
+    Workspace& to = workspaces[static_cast<size_t>(form.buffer)];
     if (form.planes > 0) {
       prepare_input(ops_, form.transform, x, gain, input.eps, scratch, &to.quantized, row);
     } else {
@@ -320,21 +317,23 @@ void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, f
 }
 
 // The products of one dispatch, their panels numbered through.
-void CpuExecutor::multiply(std::span<const Matmul> products, int64_t m) {
-  int64_t units = 0;
-  for (const Matmul& product : products)
+void CpuExecutor::multiply(std::span<const Matmul> products) {
+  int64_t units = 0, most = 0;
+  for (const Matmul& product : products) {
     units += units_of(*product.linear);
+    most = std::max(most, product.m);
+  }
   const auto run_units = [&](int64_t begin, int64_t end) {
     int64_t first = 0;
     for (const Matmul& product : products) {
       const int64_t count = units_of(*product.linear);
       const int64_t from = std::max(begin, first), to = std::min(end, first + count);
-      if (from < to) multiply_units(product, from - first, to - first, m);
+      if (from < to) multiply_units(product, from - first, to - first);
       first += count;
     }
   };
   ThreadPool& pool = model_.pool();
-  if (m == 1) {  // each thread reads one contiguous piece of memory
+  if (most == 1) {  // each thread reads one contiguous piece of memory
     pool.for_ranges(units, 1, run_units);
   } else {
     const int64_t pieces = std::min(units, pool.size() * kPiecesPerThread);
@@ -343,16 +342,17 @@ void CpuExecutor::multiply(std::span<const Matmul> products, int64_t m) {
     });
   }
   for (const Matmul& product : products)
-    rotate_back(product, m);
+    rotate_back(product);
 }
 
-void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t end, int64_t m) {
+void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t end) {
   const Linear& linear = *product.linear;
+  const int64_t m = product.m;
   const int64_t row_begin = begin * kPanelRows;
   const int64_t row_end = std::min(end * kPanelRows, linear.rows);
   const auto input = [&](size_t pass) -> const Workspace& {
     const auto form = static_cast<size_t>(linear.input[pass]);
-    return workspaces_[static_cast<size_t>(product.input->forms[form].buffer)];
+    return (*product.x)[static_cast<size_t>(product.input->forms[form].buffer)];
   };
   if (linear.is_dense()) {
     const Workspace& x = input(0);
@@ -384,68 +384,12 @@ void CpuExecutor::add_bias(const Matmul& product, int64_t row_begin, int64_t row
   }
 }
 
-void CpuExecutor::rotate_back(const Matmul& product, int64_t m) {
+void CpuExecutor::rotate_back(const Matmul& product) {
   const Linear& linear = *product.linear;
   if (linear.output == nullptr) return;
-  for_rows(m, [&](int64_t row, float*) {
+  for_rows(product.m, [&](int64_t row, float*) {
     linear.output->invert(product.y + row * product.ldy);
     add_bias(product, 0, linear.rows, row, row + 1);
-  });
-}
-
-void CpuExecutor::raise_query(const Rope& rope, int64_t width, int64_t row) {
-  if (rope.query.empty()) return;
-  float* x = rows(Rows::query).row(row);
-  for (int64_t i = 0; i < width; ++i)
-    x[i] *= rope.query[static_cast<size_t>(row)];
-}
-
-// Norms and rotates queries and keys; keys and values go to the cache.
-void CpuExecutor::place_heads(int64_t index) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
-  const AttentionDesc& a = attention_of(index);
-  const int head_dim = static_cast<int>(a.head_dim);
-  const auto place = [&](float* x, int64_t heads, const NormDesc& norm,
-                         const std::vector<float>& gain, int64_t row) {
-    for (int64_t i = 0; i < heads * head_dim && norm.present(); i += norm.width)
-      ops_.rms_norm(x + i, gain.data(), norm.width, norm.eps, x + i);
-    if (a.rope < 0) return;
-    const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
-    const int64_t at = row * rope.pairs();
-    ops_.rope(x, static_cast<int>(heads), head_dim, static_cast<int>(2 * rope.pairs()),
-              rope.cos.data() + at, rope.sin.data() + at);
-  };
-  RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
-  for_rows(m_, [&](int64_t row, float*) {
-    place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
-    if (a.rope >= 0) raise_query(ropes_[static_cast<size_t>(a.rope)], a.query_width(), row);
-    place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
-  });
-  cache_->store(index, k.row(0), rows(Rows::value).row(0), k.stride);
-}
-
-// Queries of run `index`, which begins at row `first` of the batch, to the rows of `attended`, of
-// which the first is row `skip` of the batch.
-void CpuExecutor::attend_run(int64_t layer, size_t index, int64_t first, int64_t skip) {
-  const AttentionDesc& a = attention_of(layer);
-  const int64_t group = a.heads / a.kv_heads;
-  const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
-  const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
-  const int64_t blocks = (end - begin + queries - 1) / queries;
-  RowBuffer &q = rows(Rows::query), &out = rows(Rows::attended);
-  model_.pool().for_each(blocks * a.kv_heads, [&](int64_t i, int thread) {
-    const int64_t head = i % a.kv_heads;
-    const int64_t row = begin + i / a.kv_heads * queries;
-    const int64_t column = head * group * a.head_dim;
-    const QueryRows block = {index,
-                             row - first,
-                             std::min(queries, end - row),
-                             head,
-                             q.row(row) + column,
-                             q.stride,
-                             out.row(row - skip) + column,
-                             out.stride};
-    cache_->attend(layer, block, thread, scratch_[static_cast<size_t>(thread)].data());
   });
 }
 

@@ -4,24 +4,34 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "base/aligned.h"
 #include "kernels/ops.h"
+#include "model/cpu/delta_net.h"
 #include "model/cpu/kv_cache.h"
+#include "model/cpu/row_buffer.h"
 #include "model/executor.h"
 #include "model/forward.h"
+#include "model/routing.h"
 
 namespace walsh {
 
 class CpuExecutor : public Executor {
  public:
-  // Told the inputs of products that are plain float32: [m] rows of `stride` floats each.
-  using InputObserver =
-      std::function<void(const Input& input, const float* rows, int64_t stride, int64_t m)>;
+  // Rows of an input that products read as plain float32.
+  struct InputRows {
+    const float* values;  // [count] rows of `stride` floats
+    int64_t stride, count;
+    int expert;               // that reads these; -1: every row of the batch
+    const int64_t* of_batch;  // which rows of the batch they are; null: the first ones
+  };
+  using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;
 
-  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes);
+  // `snapshots`: SessionOptions.
+  CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes, int64_t snapshots = 0);
 
   int64_t max_rows() const override { return max_rows_; }
   int64_t logit_rows() const override { return logit_rows_; }
@@ -30,11 +40,11 @@ class CpuExecutor : public Executor {
   std::span<const float> logit_row(int64_t index) override;
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
+  void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
   // A batch of which single operations are executed: what `body` does between start and end.
-  void run_parts(std::span<const int32_t> tokens, std::span<const Run> runs,
-                 FunctionRef<void()> body);
+  void run_parts(const Batch& batch, FunctionRef<void()> body);
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip = 0);
   const ForwardPass& pass() const { return pass_; }
@@ -44,25 +54,15 @@ class CpuExecutor : public Executor {
   void prepare_head(int64_t row, int64_t rows);
 
  private:
-  // A prepared input of the current rows: int8 planes, or float32 rows of `stride`.
-  struct Workspace {
-    ActivationsI8 quantized;
-    AlignedArray<float> rows;
-    int64_t stride = 0;
-  };
-  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias.
+  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias, the input being the
+  // first m rows of the workspaces `x`.
   struct Matmul {
     const Linear* linear;
     const Input* input;
     float* y;
     int64_t ldy;
-  };
-  // Values of every row of a batch, each row 64-byte aligned.
-  struct RowBuffer {
-    int64_t width = 0, stride = 0;
-    AlignedArray<float> values;  // [max_rows][stride]
-
-    float* row(int64_t index) { return values.data() + index * stride; }
+    int64_t m;
+    const std::vector<Workspace>* x;
   };
   // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
   struct Rope {
@@ -73,31 +73,47 @@ class CpuExecutor : public Executor {
     int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
   };
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
+  RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void embed();
   void multiply(const ForwardOp& op, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   void attend(int64_t layer, int64_t skip);
+  void route(const ForwardOp& op, int64_t skip);
+  void run_experts(const ForwardOp& op);
+  void sum_experts(const ForwardOp& op, int64_t skip);
+  void allocate_experts();
+  static std::set<int> expert_buffers(const Model& model);
+  static uint64_t expert_bytes(const Model& model, int64_t rows);
+  void gather_expert_rows(const Input& input);
+  void add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
+                    std::vector<Matmul>& products);
+  void gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const;
   void prepare_gated(const LayerDesc& desc, const Input& input, int64_t m);
   const AttentionDesc& attention_of(int64_t layer) const;
   void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
-  void prepare_row(const Input& input, const float* x, int64_t row, float* scratch);
-  void multiply(std::span<const Matmul> products, int64_t m);
-  void multiply_units(const Matmul& product, int64_t begin, int64_t end, int64_t m);
+  void tell_experts(const Input& input) const;
+  void prepare_row(const Input& input, const float* x, int64_t row, float* scratch,
+                   std::vector<Workspace>& workspaces);
+  void multiply(std::span<const Matmul> products);
+  void multiply_units(const Matmul& product, int64_t begin, int64_t end);
   // Of the rows [row_begin, row_end) and the tokens [begin, end).
   void add_bias(const Matmul& product, int64_t row_begin, int64_t row_end, int64_t begin,
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
-  void rotate_back(const Matmul& product, int64_t m);
+  void rotate_back(const Matmul& product);
+  void gate_mixed(const ForwardOp& op, int64_t skip);
   void place_heads(int64_t layer);
+  void take_gates(const AttentionDesc& a, int64_t row);
   // Multiplies a row of queries by the factor of its position.
   void raise_query(const Rope& rope, int64_t width, int64_t row);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
+  void add_sinks(int64_t layer, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
-  template <typename Body>
-  void for_rows(int64_t m, Body&& body);
+  // Calls body(row, scratch) for each of m rows; a single one stays on this thread.
+  void for_rows(int64_t m, FunctionRef<void(int64_t row, float* scratch)> body);
 
   const Model& model_;
   const Ops& ops_;
@@ -111,10 +127,21 @@ class CpuExecutor : public Executor {
   std::vector<int64_t> wanted_;        // rows whose logits are wanted
   std::vector<Workspace> workspaces_;  // as Model::buffers
   ForwardPass pass_;
-  std::array<RowBuffer, 9> rows_;  // by Rows; those of logits are logit_rows_
+  std::array<RowBuffer, kRowKinds> rows_;  // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
-  std::vector<AlignedArray<float>> scratch_;  // per thread
+  CpuDeltaNet delta_net_;
+  std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
+  // Of the layer with experts that is computed.
+  struct Experts {
+    std::vector<ChosenExpert> chosen;  // [rows][chosen]
+    ExpertSlots slots;
+    RowBuffer gate, up, out;  // by slot
+    // Of every expert, as workspaces_; those that no expert reads are empty.
+    std::vector<std::vector<Workspace>> inputs;
+    std::vector<float> scores;
+  };
+  Experts experts_;
 };
 
 }  // namespace walsh

@@ -26,6 +26,7 @@ struct QueryRows {
   int64_t ldq;
   float* out;
   int64_t ldo;
+  float* log_sums = nullptr;  // [m][heads], unless null
 };
 
 class KvCache {

@@ -258,6 +258,13 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
       return attend(op, skip);
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
+    case ForwardOp::Kind::convolve:
+    case ForwardOp::Kind::delta_rule:
+    case ForwardOp::Kind::gate_mixed:
+      throw Error(ErrorCode::internal, "layer", "of a model that model/support refuses");
   }
 }
 
@@ -274,6 +281,12 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
+    case ForwardOp::Kind::route:
+    case ForwardOp::Kind::experts:
+    case ForwardOp::Kind::add_experts:
+    case ForwardOp::Kind::convolve:
+    case ForwardOp::Kind::delta_rule:
+    case ForwardOp::Kind::gate_mixed:
       return false;
   }
   return false;
@@ -350,7 +363,7 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   call.rows = places();
   call.m = m_;
   call.q = row(Rows::query, 0, 0);
-  call.out = row(Rows::attended, 0, 0);
+  call.out = row(Rows::mixed, 0, 0);
   return call;
 }
 

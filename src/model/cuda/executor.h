@@ -33,6 +33,8 @@ class CudaExecutor : public Executor {
   void run(const Batch& batch) override;
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+  // There is none: recurrent layers are refused (model/support.h).
+  void copy_state(int32_t, int32_t) override {}
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override;
   bool can_sample() const override;

@@ -78,10 +78,11 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                      array({shape.capacity, pairs, kFloat}),
                      array({config.query_beta != 0 ? shape.capacity : 0, kFloat})});
   }
-  // In the order of Rows. Those of `gate` also take rows of the stream whose logits are wanted.
-  const int64_t branch = needs_branch(c) ? c.hidden : 0;
-  const int64_t gate = std::max(w.mlp, c.hidden);
-  const int64_t widths[] = {c.hidden, branch, w.query, w.kv, w.kv, w.query, gate, w.mlp, c.vocab};
+  std::array<int64_t, kRowKinds> widths = row_widths(c);
+  if (!needs_branch(c)) widths[static_cast<size_t>(Rows::branch)] = 0;
+  // It also takes rows of the stream whose logits are wanted.
+  int64_t& gate = widths[static_cast<size_t>(Rows::gate)];
+  gate = std::max(gate, c.hidden);
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows[i] = array({logits ? logit_rows : max_rows, widths[i], kFloat});

@@ -49,8 +49,9 @@ struct CudaMemory {
   CudaLinear linear;
   std::vector<Gains> gains;  // by layer
   cuda::Buffer final_gain;
-  std::vector<Rope> ropes;           // as ModelConfig::ropes
-  std::array<cuda::Buffer, 9> rows;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
+  std::vector<Rope> ropes;  // as ModelConfig::ropes
+  std::array<cuda::Buffer, kRowKinds>
+      rows;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch;
   // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
   // logits are wanted.

@@ -1,6 +1,13 @@
 #include "quantize/feedback/calibration.h"
 
 namespace walsh {
+namespace {
+
+// An expert that got fewer tokens is rounded without feedback: the damping that so few need
+// (calibration_damping) leaves next to nothing of it.
+constexpr double kFewestTokensPerChannel = 0.5;
+
+}  // namespace
 
 Calibration::Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool)
     : statistics_(std::move(statistics)), pool_(pool) {}
@@ -12,25 +19,33 @@ std::vector<float> Calibration::rms(int site) {
   return result;
 }
 
-Checksum Calibration::checksum(int site) {
-  const auto known = checksums_.find(site);
+Checksum Calibration::checksum(int site, int expert) {
+  const auto known = checksums_.find({site, expert});
   if (known != checksums_.end()) return known->second;
-  const InputMoments& moments = statistics_->moments(site);
+  const InputMoments& moments = this->moments(site, expert);
   ChecksumStream sum;
   sum.update(std::as_bytes(std::span(&moments.tokens, 1)));
   for (int64_t c = 0; c < moments.width; ++c) {  // the upper triangle, row by row
     const float* row = moments.sums.data() + c * moments.width;
     sum.update(std::as_bytes(std::span(row + c, static_cast<size_t>(moments.width - c))));
   }
-  return checksums_[site] = sum.digest();
+  return checksums_[{site, expert}] = sum.digest();
 }
 
-const ErrorFeedback& Calibration::feedback(int site, std::span<const float> scales,
+bool Calibration::suffices(int site, int expert) {
+  const InputMoments& known = moments(site, expert);
+  const double fewest = kFewestTokensPerChannel * static_cast<double>(known.width);
+  return expert < 0 || (known.tokens > 0 && static_cast<double>(known.tokens) >= fewest);
+}
+
+const ErrorFeedback& Calibration::feedback(int site, int expert, std::span<const float> scales,
                                            const Rotation& rotation, int64_t padded) {
-  if (!feedback_ || site != site_ || rotation != rotation_ || padded != feedback_->size()) {
+  const bool known = feedback_ && site == site_ && expert == expert_;
+  if (!known || rotation != rotation_ || padded != feedback_->size()) {
     feedback_.reset();  // its memory first
-    feedback_.emplace(statistics_->moments(site), scales, rotation, padded, pool_);
+    feedback_.emplace(moments(site, expert), scales, rotation, padded, pool_);
     site_ = site;
+    expert_ = expert;
     rotation_ = rotation;
   }
   return *feedback_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -23,19 +24,26 @@ class Calibration {
   void measure(int site) { statistics_->moments(site); }
   // Root mean square of every channel of a site.
   std::vector<float> rms(int site);
+  // `expert`: of the tokens that it got; -1: of all.
   // A checksum of all that was measured at a site.
-  Checksum checksum(int site);
+  Checksum checksum(int site, int expert);
+  // Whether tokens enough for feedback were measured.
+  bool suffices(int site, int expert);
   // The feedback at a site in the basis that scales, rotation and padding make. Kept until another
   // one is asked for, so that q, k and v share it. Throws bad_input with an empty `where`.
-  const ErrorFeedback& feedback(int site, std::span<const float> scales, const Rotation& rotation,
-                                int64_t padded);
+  const ErrorFeedback& feedback(int site, int expert, std::span<const float> scales,
+                                const Rotation& rotation, int64_t padded);
 
  private:
+  const InputMoments& moments(int site, int expert) {
+    return expert < 0 ? statistics_->moments(site) : statistics_->expert_moments(site, expert);
+  }
+
   std::shared_ptr<InputStatistics> statistics_;
   ThreadPool& pool_;
-  std::map<int, Checksum> checksums_;
+  std::map<std::pair<int, int>, Checksum> checksums_;
   std::optional<ErrorFeedback> feedback_;
-  int site_ = -1;  // of feedback_
+  int site_ = -1, expert_ = -1;  // of feedback_
   Rotation rotation_;
 };
 

@@ -29,6 +29,9 @@ class InputStatistics {
   // The moments of a site: its number in ModelPlan::sites, or their count for the head. Valid until
   // a site of another layer is asked for. Sites come cheapest in the order of the plan.
   virtual const InputMoments& moments(int site) = 0;
+  // Those of the tokens that reached one of the experts that read a site; without tokens, and maybe
+  // without a width, if none did. Valid as long as moments().
+  virtual const InputMoments& expert_moments(int site, int expert) = 0;
 };
 
 }  // namespace walsh

@@ -25,9 +25,8 @@ std::vector<float> read_vector(WeightSource& source, const std::string& name) {
 std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   if (tensor == plan.head) return plan.final_norm;
   for (const Site& site : plan.sites) {
-    if (std::find(site.matrices.begin(), site.matrices.end(), tensor) != site.matrices.end()) {
-      return site.norm;
-    }
+    for (const auto* names : {&site.matrices, &site.plain})
+      if (std::find(names->begin(), names->end(), tensor) != names->end()) return site.norm;
   }
   return "";
 }

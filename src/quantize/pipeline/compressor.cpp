@@ -88,6 +88,7 @@ Tensor Compressor::read(const std::string& name) {
       const int64_t rows = plan.rows == 1 ? plan.cols : plan.rows;
       source = scale_rows(source, feeder_factors(fed.feeder, scales(plan.fed_site), rows), pool_);
     }
+    if (plan.plain_site >= 0) source = scale_columns(source, scales(plan.plain_site));
     const Rotation& rotation = plan.output_rotation;
     return rotation.kind == RotationKind::none ? source : rotate_outputs(source, rotation, pool_);
   } catch (const Error& e) {
@@ -120,6 +121,8 @@ void Compressor::add_all() {
     if (!site.norm.empty()) add(site.norm, nullptr, -1, false);
     for (const std::string& name : site.matrices)
       add(name, recipe_.type, s, true);
+    for (const std::string& name : site.plain)
+      add(name, nullptr, -1, false);
   }
   for (const std::string& name : plan_.vectors)
     add(name, nullptr, -1, false);
@@ -141,6 +144,8 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   t.source = source.format->dtype;
   t.site = site;
   t.linear = linear;
+  if (const auto part = plan_.experts.find(name); part != plan_.experts.end())
+    t.expert = part->second.expert;
   t.format = wanted ? wanted : &kept;
   if (site >= 0) {
     for (const TensorRule& rule : recipe_.rules) {
@@ -284,7 +289,7 @@ std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
   }
   sum.update(source.data);
   if (fed_back(plan)) {
-    const Checksum measured = calibration().checksum(plan.site);
+    const Checksum measured = calibration().checksum(plan.site, plan.expert);
     sum.update(std::as_bytes(std::span(&measured, 1)));
   }
   return sum.digest();
@@ -329,6 +334,7 @@ bool Compressor::fed_back(const TensorPlan& plan) const {
 int Compressor::measured_site(const TensorPlan& plan) const {
   if (!recipe_.calibration) return -1;
   if (plan.folded_site >= 0) return plan.folded_site;
+  if (plan.plain_site >= 0) return plan.plain_site;
   return fed_back(plan) ? plan.site : plan.fed_site;
 }
 
@@ -338,7 +344,11 @@ void Compressor::measure(const TensorPlan& plan) {
 
 const ErrorFeedback* Compressor::feedback(const TensorPlan& plan) {
   if (!fed_back(plan)) return nullptr;
-  return &calibration().feedback(plan.site, column_scales(plan.name),
+  if (!calibration().suffices(plan.site, plan.expert)) {
+    uncalibrated_.insert(plan.name);
+    return nullptr;
+  }
+  return &calibration().feedback(plan.site, plan.expert, column_scales(plan.name),
                                  plan.rotation[plan.format->passes - 1],
                                  padded_cols(*plan.format, plan.cols));
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct TensorPlan {
   int64_t rows = 0, cols = 0;
   DType source = DType::f32;
   const Format* format = nullptr;
-  int site = -1;         // the activation that a matrix reads; -1 for vectors
-  bool linear = false;   // counts for the bits per weight of the linear layers
+  int site = -1;        // the activation that a matrix reads; -1 for vectors
+  int plain_site = -1;  // of a matrix that is never coded: the site whose balancing its columns get
+  int expert = -1;      // of which a matrix is a part
+  bool linear = false;  // counts for the bits per weight of the linear layers
   int folded_site = -1;  // of a norm: the site whose balancing is folded into it
   int fed_site = -1;     // of a feeder and its bias: the site whose balancing scales its rows
   Rotation rotation[2];
@@ -76,6 +79,10 @@ class Compressor : public WeightSource {
   // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
+  // Matrices of experts that were loaded and encoded without feedback, because too few tokens of
+  // the calibration text reached them.
+  const std::set<std::string>& uncalibrated() const { return uncalibrated_; }
+
   std::string path() const override { return source_.path(); }
   std::string_view config_json() const override {
     return folded() ? std::string_view(folded_config_) : source_.config_json();
@@ -105,7 +112,7 @@ class Compressor : public WeightSource {
   const Format& kept_format(const std::string& name, const Format& source, bool vector) const;
   // A tensor of the checkpoint or of the folded model.
   Tensor read_plain(const std::string& name);
-  // The same with its rows scaled and its outputs rotated if the plan says so.
+  // The same with its rows or columns scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
   void refuse_unknown();
   // Refuses NaN and infinity in a dense tensor.
@@ -145,6 +152,7 @@ class Compressor : public WeightSource {
   std::vector<bool> balanced_;                             // per site
   std::vector<std::optional<std::vector<float>>> scales_;  // per site, computed on first use
   std::map<std::string, double> nmse_;
+  std::set<std::string> uncalibrated_;
   std::unique_ptr<cuda::GpuEncoder> gpu_;
   bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with
 };

@@ -8,9 +8,10 @@
 
 namespace walsh {
 
-// A site is balanced if every matrix that reads it is rotated and its scales cost nothing: one norm
-// feeds it and it alone, whose gain takes them, or with calibration a matrix whose rows do. A
-// folded rotation leaves no gains, and channels only where it does not reach: at down's input.
+// A site is balanced if every coded matrix that reads it is rotated and its scales cost nothing:
+// one norm feeds it and it alone, whose gain takes them, or with calibration a matrix whose rows
+// do. A matrix that reads it and is never coded gets its scaled columns as float32. A folded
+// rotation leaves no gains, and channels only where it does not reach: at down's input.
 void Compressor::decide_balancing() {
   if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
   for (size_t s = 0; s < sites_.size(); ++s) {
@@ -37,6 +38,11 @@ void Compressor::balance_norm(size_t s) {
   TensorPlan& norm = tensors_[index_.at(name)];
   norm.folded_site = static_cast<int>(s);
   norm.format = &dense_format(DType::f32);
+  for (const std::string& plain : sites_[s].plain) {
+    TensorPlan& matrix = tensors_[index_.at(plain)];
+    matrix.plain_site = static_cast<int>(s);
+    matrix.format = &dense_format(DType::f32);
+  }
 }
 
 // A dense feeder keeps its type, which would round its scaled rows.

@@ -103,7 +103,7 @@ void add_tensors(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   for (const TensorPlan& t : tensors) {
     if (t.format->dense) {
       std::vector<uint64_t> dims = {static_cast<uint64_t>(t.cols)};
-      if (t.site >= 0) dims.push_back(static_cast<uint64_t>(t.rows));
+      if (t.site >= 0 || t.rows > 1) dims.push_back(static_cast<uint64_t>(t.rows));
       writer.add_tensor(t.name, ggml_type(t.format->dtype), std::move(dims));
       continue;
     }
@@ -282,6 +282,10 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   writer.seal(keys::kHeader);
   writer.commit();
   if (resume) resume->remove();
+  if (note && !source.uncalibrated().empty()) {
+    note("--calibrate: " + std::to_string(source.uncalibrated().size()) +
+         " matrices of experts are rounded without the text, which hardly reached them");
+  }
   QuantizeSummary summary = summarize(source, writer.file_size());
   summary.missed = std::move(missed);
   return summary;

@@ -12,6 +12,16 @@ namespace {
 
 constexpr int64_t kChunkRows = 256;  // rows summed together; fixed, so that the result is too
 
+Tensor float_tensor(int64_t rows, int64_t cols, std::shared_ptr<AlignedArray<float>> values) {
+  Tensor tensor;
+  tensor.format = &dense_format(DType::f32);
+  tensor.rows = rows;
+  tensor.cols = cols;
+  tensor.data = std::as_bytes(std::span<const float>(values->data(), values->size()));
+  tensor.owner = std::move(values);
+  return tensor;
+}
+
 }  // namespace
 
 void add_column_norms(const Tensor& matrix, ThreadPool& pool, std::span<double> norms) {
@@ -84,6 +94,20 @@ std::vector<float> feeder_factors(const Feeder& feeder, std::span<const float> s
   return factors;
 }
 
+Tensor scale_columns(const Tensor& matrix, std::span<const float> scales) {
+  if (matrix.cols != static_cast<int64_t>(scales.size())) {
+    throw Error(ErrorCode::bad_input, "",
+                "found " + std::to_string(matrix.cols) + " columns, expected " +
+                    std::to_string(scales.size()));
+  }
+  auto buffer = std::make_shared<AlignedArray<float>>(static_cast<size_t>(matrix.rows) *
+                                                      static_cast<size_t>(matrix.cols));
+  decode_rows(matrix, 0, matrix.rows, buffer->data());
+  for (size_t i = 0; i < buffer->size(); ++i)
+    (*buffer)[i] *= scales[i % scales.size()];
+  return float_tensor(matrix.rows, matrix.cols, std::move(buffer));
+}
+
 Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPool& pool) {
   const bool vector = tensor.rows == 1;
   const int64_t rows = vector ? tensor.cols : tensor.rows, width = vector ? 1 : tensor.cols;
@@ -101,13 +125,7 @@ Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPo
     for (int64_t c = 0; c < width; ++c)
       (*buffer)[static_cast<size_t>(r * width + c)] *= factors[static_cast<size_t>(r)];
   }
-  Tensor scaled;
-  scaled.format = &dense_format(DType::f32);
-  scaled.rows = tensor.rows;
-  scaled.cols = tensor.cols;
-  scaled.data = std::as_bytes(std::span<const float>(buffer->data(), buffer->size()));
-  scaled.owner = buffer;
-  return scaled;
+  return float_tensor(tensor.rows, tensor.cols, std::move(buffer));
 }
 
 }  // namespace walsh

@@ -29,6 +29,8 @@ void tie_channels(const Feeder& feeder, std::span<double> squared_norms, std::sp
 // The factor of each of the feeder's `rows` rows that undoes scales[channel] of what it feeds.
 std::vector<float> feeder_factors(const Feeder& feeder, std::span<const float> scales,
                                   int64_t rows);
+// The matrix with column c multiplied by scales[c], as f32.
+Tensor scale_columns(const Tensor& matrix, std::span<const float> scales);
 // The matrix, or a vector as one row, with row (or element) r multiplied by factors[r], as f32.
 Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPool& pool);
 

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cstring>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "arch/plan.h"
+#include "base/aligned.h"
 #include "import/gguf_checkpoint.h"
 #include "quantize/source/fold.h"
 #include "walsh/error.h"
@@ -15,6 +18,7 @@ namespace {
 // Types and names of stored quantization (arch/stored_quantization.h).
 constexpr std::string_view kFp8 = "F8_E4M3";
 constexpr const char* kFp8Scales = "_scale_inv";
+constexpr int64_t kMxGroup = 32;  // values of a block of MXFP4
 constexpr const char* kMxBlocks = "_blocks";
 constexpr const char* kMxScales = "_scales";
 // Beside matrices in FP8: their scales, and those of activations, which are not rounded here.
@@ -43,6 +47,8 @@ void separate_pairs(const TensorPart& part, Tensor& tensor) {
 
 // What the note says of tensors that no text needs.
 std::string left_out(const ModelPlan& plan, size_t tensors) {
+  if (plan.whole.empty())
+    return std::to_string(tensors) + " tensors that no text needs are left out";
   return "the text part of a " + plan.whole + " is read, " + std::to_string(tensors) +
          " tensors of its other parts are left out";
 }
@@ -51,6 +57,46 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
   const auto x = checkpoint.data(a), y = checkpoint.data(b);
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// The tensor with the elements r * row_step + c * col_step of `values`.
+Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, int64_t col_step) {
+  const size_t size = dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(
+      static_cast<size_t>(tensor.rows * tensor.cols) * size);
+  std::byte* to = copy->data();
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    for (int64_t c = 0; c < tensor.cols; ++c, to += size)
+      std::memcpy(to, values.data() + static_cast<size_t>(r * row_step + c * col_step) * size,
+                  size);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
+}
+
+// The tensor whose rows are these of a matrix with rows of the same length.
+Tensor gather(Tensor tensor, std::span<const std::byte> values,
+              std::span<const TensorPart::RowGroups> groups) {
+  const size_t row = static_cast<size_t>(tensor.cols) * dtype_size(tensor.format->dtype);
+  auto copy = std::make_shared<AlignedArray<std::byte>>(static_cast<size_t>(tensor.rows) * row);
+  std::byte* to = copy->data();
+  for (const TensorPart::RowGroups& group : groups) {
+    const size_t bytes = static_cast<size_t>(group.rows) * row;
+    for (int64_t i = 0; i < group.count; ++i, to += bytes)
+      std::memcpy(to, values.data() + static_cast<size_t>(group.first + i * group.step) * row,
+                  bytes);
+  }
+  tensor.data = {copy->data(), copy->size()};
+  tensor.owner = std::move(copy);
+  return tensor;
 }
 
 }  // namespace
@@ -62,7 +108,8 @@ Checkpoint open_checkpoint(const std::string& path) {
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   if (!plan.stored_names.empty()) {
     const size_t others = checkpoint.rename(plan.stored_names);
-    checkpoint.add_note(path + ": " + left_out(plan, others));
+    if (others > 0 || !plan.whole.empty())
+      checkpoint.add_note(path + ": " + left_out(plan, others));
   }
   if (plan.stored.kind != StoredQuantization::Kind::none) {
     const bool fp8 = plan.stored.kind == StoredQuantization::Kind::fp8;
@@ -86,7 +133,13 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
     : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))),
       stored_(stored),
       codes_(codes) {
+  std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
   for (const TensorPart& part : parts) {
+    if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
+      apart.insert(part.source);
+  }
+  for (const TensorPart& part : parts) {
+    if (apart.contains(part.source)) continue;
     parts_[part.name] = part;
     split_[part.source].push_back(part.name);
   }
@@ -189,7 +242,9 @@ StoredArray CheckpointSource::array(const TensorInfo& info) const {
 
 Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   const TensorInfo& info = *stored.values;
-  const auto& shape = info.shape;
+  std::vector<int64_t> shape = info.shape;
+  // A convolution of each channel alone, [channels, 1, taps].
+  if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
   Tensor tensor;
   if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
     tensor.rows = mxfp4_rows(array(info));
@@ -209,6 +264,7 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
 
 Tensor CheckpointSource::describe(const std::string& name) const {
   const Stored stored = get(name);
+  if (stored.part != nullptr && !stored.part->shape.empty()) return describe_steps(name, stored);
   Tensor tensor = describe_whole(stored);
   tensor.format = &format_of(name);
   if (stored.part == nullptr) return tensor;
@@ -249,9 +305,61 @@ Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t 
   return tensor;
 }
 
+// A part with a shape. In MXFP4 [experts, n, k] is stored as the matrices of experts times k rows.
+Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
+  const TensorPart& part = *stored.part;
+  const TensorInfo& info = *stored.values;
+  std::vector<int64_t> expected = part.shape;
+  if (stored.scales != nullptr) {
+    const bool turned = expected.size() == 3 && part.col_step == expected[2];
+    if (!turned || expected[1] % kMxGroup != 0 || info.gguf ||
+        stored_.kind != StoredQuantization::Kind::mxfp4) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  "scales beside a tensor of several matrices are not supported");
+    }
+    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxGroup, kMxGroup / 2};
+  }
+  if (info.shape != expected) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                "shape is " + shape_text(info.shape) + ", expected " + shape_text(expected));
+  }
+  Tensor tensor;
+  tensor.rows = part.rows;
+  tensor.cols = part.cols;
+  tensor.format = &format_of(name);
+  return tensor;
+}
+
+Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
+  const TensorPart& part = *stored.part;
+  const TensorInfo& info = *stored.values;
+  const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
+  if (info.gguf) {
+    if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
+    throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
+  }
+  const size_t size = dtype_size(tensor.format->dtype);
+  if (!part.groups.empty()) return gather(std::move(tensor), checkpoint_->data(info), part.groups);
+  if (stored.scales != nullptr) {
+    const int64_t n = part.shape[1], k = part.shape[2];
+    const Tensor expert =
+        decode_mxfp4(array(info), array(*stored.scales), part.first / (n * k) * k, k);
+    return pick(tensor, expert.data.subspan(static_cast<size_t>(part.first % k * n) * size),
+                part.row_step * n, 1);
+  }
+  const std::span<const std::byte> values =
+      checkpoint_->data(info).subspan(static_cast<size_t>(part.first) * size);
+  if (!rows) return pick(tensor, values, part.row_step, part.col_step);
+  tensor.data = values.first(static_cast<size_t>(part.rows * part.cols) * size);
+  tensor.owner = checkpoint_;
+  return tensor;
+}
+
 Tensor CheckpointSource::load(const std::string& name) {
   const Stored stored = get(name);
   Tensor tensor = describe(name);
+  if (stored.part != nullptr && !stored.part->shape.empty())
+    return load_steps(stored, std::move(tensor));
   const int64_t first = stored.part != nullptr ? stored.part->first_row : 0;
   const int64_t count = units_of(tensor, *stored.values);
   tensor = load_rows(stored, std::move(tensor), first, count);

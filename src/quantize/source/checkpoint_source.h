@@ -65,6 +65,9 @@ class CheckpointSource : public WeightSource {
   GgufCodes codes_of(const Stored& stored) const;
   StoredArray array(const TensorInfo& info) const;
   Tensor describe_whole(const Stored& stored) const;
+  // Of parts with a shape.
+  Tensor describe_steps(const std::string& name, const Stored& stored) const;
+  Tensor load_steps(const Stored& stored, Tensor tensor) const;
   // `count` rows (elements of a vector), described by `tensor`, in the order of the checkpoint.
   Tensor load_rows(const Stored& stored, Tensor tensor, int64_t first, int64_t count) const;
 

@@ -114,8 +114,8 @@ void TileSearch::forward(const float* const* x, int tiles, int steps) {
 // First the free path over the weights around each seam, which says the class of the last state.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
   const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
-  float windows[kAtOnce][kTileWeights];
-  const float *window[kAtOnce], *tile[kAtOnce];
+  float windows[kAtOnce][kTileWeights] = {};
+  const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
   for (int i = 0; i < tiles; ++i) {
     tile[i] = x + i * kTileWeights;
     window[i] = windows[i];
@@ -124,7 +124,7 @@ void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
     std::fill_n(best(i), classes, 0.0f);
   }
   forward(window, tiles, around);
-  int seam[kAtOnce];
+  int seam[kAtOnce] = {};
   for (int i = 0; i < tiles; ++i) {
     seam[i] = seam_class(window[i], around, best(i));
     std::fill_n(best(i), classes, kForbidden);

@@ -74,7 +74,7 @@ class TileRowEncoder {
 
   // `tiles` tiles of columns from `col` on.
   void encode_tiles(const float* x, int64_t col, int tiles, std::byte* out) {
-    float targets[kTiles * kTileWeights];
+    float targets[kTiles * kTileWeights] = {};
     uint16_t states[kTiles * kTileWeights];
     for (int i = 0; i < tiles; ++i)
       set_targets(x + col + i * kTileCols, column_block(col + i * kTileCols, padded_),

@@ -9,6 +9,13 @@ const settings = (() => {
     ['repeat_penalty', 'Repeat penalty', 0.01, 1000, 0.01],
     ['presence_penalty', 'Presence penalty', -100, 100, 0.1],
     ['frequency_penalty', 'Frequency penalty', -100, 100, 0.1],
+    ['typical_p', 'Typical p', 0, 1, 0.01],
+    ['top_n_sigma', 'Top n sigma', -1, 1000, 0.1],
+    ['xtc_probability', 'XTC probability', 0, 1, 0.01],
+    ['xtc_threshold', 'XTC threshold', 0, 1, 0.01],
+    ['dry_multiplier', 'DRY multiplier', 0, 1000, 0.1],
+    ['dry_base', 'DRY base', 1, 1000, 0.05],
+    ['dry_allowed_length', 'DRY allowed length', 1, 1000000, 1],
     ['max_tokens', 'Most tokens', 1, 1000000000, 1],
     ['seed', 'Seed', 0, Number.MAX_SAFE_INTEGER, 1],
   ];

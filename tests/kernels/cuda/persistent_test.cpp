@@ -1,7 +1,5 @@
 #include "kernels/cuda/persistent/program.h"
 
-#include "formats/codec.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "formats/codec.h"
 #include "gemv_data.h"
 #include "short_run.h"
 #include "walsh/error.h"

@@ -58,20 +58,6 @@ struct EmbedArgs {
 // Of two weights each, in a tile.
 constexpr int kPairSteps = kTileWeights / 2;
 
-// The column block of a column (formats/trellis.h).
-__device__ int column_block_of(int column, int padded) {
-  constexpr int kSize = static_cast<int>(kColumnBlock);
-  int block = column / kSize, left = column % kSize;
-  if (block < padded / kSize) return block;
-  for (int size = kSize / 2; size > 0; size /= 2) {
-    if ((padded % kSize & size) == 0) continue;
-    if (left < size) break;
-    left -= size;
-    ++block;
-  }
-  return block;
-}
-
 // The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
 __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   if (w.bits == 8) return row[column];
@@ -105,7 +91,7 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
     window |= uint32_t{w.codes[tile * tile_bytes + (bit / 8 + i) % tile_bytes]} << (8 * i);
   const uint32_t product = (window >> (bit % 8) & 0xffffu) * w.multiplier >> (8 * (position % 2));
   const int level = static_cast<int>((product & 127u) + (product >> 16 & 127u)) - 127;
-  const int block = column_block_of(column, padded);
+  const int64_t block = column_block(column, padded);
   const float scale = w.col_scales ? __half2float(w.scales[row]) * __half2float(w.col_scales[block])
                                    : __half2float(w.scales[row * w.groups + block]);
   return scale * (w.unit * static_cast<float>(level));

@@ -50,20 +50,6 @@ __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape sh
   }
 }
 
-// The column block of a column (formats/trellis.h).
-__device__ int block_of(int64_t column, int64_t padded) {
-  int64_t block = column / kColumnBlock;
-  if (block < padded / kColumnBlock) return static_cast<int>(block);
-  int64_t left = column % kColumnBlock;
-  for (int64_t size = kColumnBlock / 2; size > 0; size /= 2) {
-    if ((padded % kColumnBlock & size) == 0) continue;
-    if (left < size) break;
-    left -= size;
-    ++block;
-  }
-  return static_cast<int>(block);
-}
-
 // The row of number `i` of 16 in the order of scales.
 __device__ int row_of(int i) {
   return i / 2 + 8 * (i % 2);
@@ -79,7 +65,7 @@ __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shap
   const int64_t column = group * shape.group;
   __half value = __float2half_rn(0.0f);
   if (row < shape.rows && column < shape.padded) {
-    const int block = block_of(column, shape.padded);
+    const int64_t block = column_block(column, shape.padded);
     value = stored[shape.block_scales ? row * shape.blocks + block : block];
   }
   out[index] = value;

@@ -46,7 +46,6 @@ struct TrellisDecoder {
   static constexpr int kWords = code_words(kKind), kVectors = code_vectors(kKind);
   static constexpr bool kSplit = false, kTable = false;
   static constexpr bool kUnitLevels = true;
-  static constexpr bool kTrellis = true;
   static constexpr int kBlocks = 8, kSteps = 8;  // of a k-tile, of a block
   static constexpr int kZero = 127;              // what a sum of bytes is more than its level
 

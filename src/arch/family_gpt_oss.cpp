@@ -1,0 +1,44 @@
+// GPT-OSS: experts with biases and clamped gates, attention with sinks and, in every second layer,
+// a window. Checkpoints have all experts of a layer in one tensor, whose gates and ups alternate,
+// as it is or in MXFP4.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 128;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultHeadDim = 64;
+constexpr double kDefaultSlope = 1.702, kDefaultLimit = 7;
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  TensorNames& names = traits.names;
+  names.router = "mlp.router";
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", true);
+  traits.sinks = true;
+  traits.gate_function = GateFunction::clamped_silu;
+  traits.gate_slope =
+      static_cast<float>(reader.number_or("swiglu_alpha", kDefaultSlope, 1e-3, 1e3));
+  traits.gate_limit =
+      static_cast<float>(reader.number_or("swiglu_limit", kDefaultLimit, 1e-3, 1e6));
+  const bool has_dim = reader.value("head_dim") != nullptr;
+  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
+  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  for (LayerTraits& layer : traits.layers)
+    if (!has_dim) layer.head_dim = kDefaultHeadDim;
+  if (!read_layer_types(reader, window, traits)) {
+    for (size_t i = 0; i < traits.layers.size(); i += 2)
+      traits.layers[i].window = window;
+  }
+  read_expert_counts(reader, "intermediate_size", traits);
+  // Said by other keys as well.
+  for (const char* key : {"experts_per_token", "initial_context_length"})
+    reader.value(key);
+  traits.experts.router_bias = traits.experts.bias = true;
+  traits.experts.order = ExpertOrder::interleaved;
+}
+
+}  // namespace
+
+const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", read};
+
+}  // namespace walsh

@@ -1,0 +1,24 @@
+// Mixtral: Mistral with experts in every layer; the weights of the chosen ones sum to one.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  TensorNames& names = traits.names;
+  names.router = "block_sparse_moe.gate";
+  names.experts = "block_sparse_moe.experts.";
+  names.expert_gate = "w1";
+  names.expert_up = "w3";
+  names.expert_down = "w2";
+  const int64_t window = reader.integer_or("sliding_window", 0, 1, int64_t{1} << 31);
+  for (LayerTraits& layer : traits.layers)
+    layer.window = window;
+  read_expert_counts(reader, "intermediate_size", traits);
+}
+
+}  // namespace
+
+const Family kMixtral = {"mixtral", "MixtralForCausalLM", read};
+
+}  // namespace walsh

@@ -1,0 +1,104 @@
+// Qwen 3.5, its text part, and Qwen3-Next: gated delta nets with an attention layer every few
+// layers, whose queries and keys have norms and whose heads have gates; gains stored minus one.
+// There may be experts.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+// transformers' defaults for absent keys.
+constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
+constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
+constexpr int64_t kMaxWidth = int64_t{1} << 20;
+
+// Layers that guess further tokens are left out.
+constexpr std::array<NameRule, 1> kStoredNames = {{{"mtp.", "", true}}};
+
+DeltaNetTraits read_delta_net(ConfigReader& reader) {
+  DeltaNetTraits d;
+  d.key_heads = reader.integer_or("linear_num_key_heads", 16, 1, kMaxHeads);
+  d.value_heads = reader.integer_or("linear_num_value_heads", 32, 1, kMaxHeads);
+  d.key_dim = reader.integer_or("linear_key_head_dim", 128, 1, kMaxDim);
+  d.value_dim = reader.integer_or("linear_value_head_dim", 128, 1, kMaxDim);
+  d.taps = reader.integer_or("linear_conv_kernel_dim", 4, 2, kMaxTaps);
+  if (d.value_heads % d.key_heads != 0) {
+    reader.refuse("linear_num_value_heads",
+                  fmt::format("expected a multiple of linear_num_key_heads {}", d.key_heads));
+  }
+  if (d.key_dim % kDimUnit != 0)
+    reader.refuse("linear_key_head_dim", fmt::format("expected a multiple of {}", kDimUnit));
+  if (d.value_dim % kDimUnit != 0)
+    reader.refuse("linear_value_head_dim", fmt::format("expected a multiple of {}", kDimUnit));
+  return d;
+}
+
+void read_mixers(ConfigReader& reader, DecoderTraits& traits) {
+  const int64_t interval =
+      reader.integer_or("full_attention_interval", kDefaultInterval, 1, int64_t{1} << 31);
+  const Json* types = reader.value("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != traits.layers.size()))
+    reader.refuse("layer_types", "expected one entry per layer");
+  for (size_t i = 0; i < traits.layers.size(); ++i) {
+    bool& recurrent = traits.layers[i].recurrent;
+    recurrent = (static_cast<int64_t>(i) + 1) % interval != 0;
+    if (types == nullptr) continue;
+    recurrent = (*types)[i] == "linear_attention";
+    if (!recurrent && (*types)[i] != "full_attention")
+      reader.refuse("layer_types", "expected 'linear_attention' or 'full_attention'");
+  }
+}
+
+// Beside those that the router chooses every token has one more, which a sigmoid gates.
+void read_experts(ConfigReader& reader, DecoderTraits& traits) {
+  read_expert_counts(reader, "moe_intermediate_size", traits);
+  read_dense_layers(reader, traits);
+  traits.experts.gated_shared = true;
+  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxWidth);
+  for (LayerTraits& layer : traits.layers)
+    layer.shared = shared;
+}
+
+void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  traits.gain_offset = 1;
+  traits.qk_norm = true;
+  traits.attention_gate = true;
+  traits.partial_rope = true;
+  reader.only("attn_output_gate", true);
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  config.stored_names = kStoredNames;
+  if (reader.value("head_dim") == nullptr)
+    for (LayerTraits& layer : traits.layers)
+      layer.head_dim = kDefaultHeadDim;
+  traits.delta_net = read_delta_net(reader);
+  read_mixers(reader, traits);
+  // The type that other programs keep states in; here it is always float32.
+  reader.value("mamba_ssm_dtype");
+  reader.value("mtp_num_hidden_layers");
+  reader.value("mtp_use_dedicated_embeddings");
+}
+
+void read_qwen35_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_qwen35(reader, traits, config);
+  read_experts(reader, traits);
+}
+
+void read_qwen3_next(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_qwen35_moe(reader, traits, config);
+  traits.names.delta_qkvz = "linear_attn.in_proj_qkvz";
+  traits.names.delta_ba = "linear_attn.in_proj_ba";
+  traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", true);
+}
+
+constexpr RopeDefaults kRope = {.share = 0.25};
+
+}  // namespace
+
+const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen35, kRope};
+const Family kQwen35Moe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen35_moe, kRope};
+const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, kRope};
+
+}  // namespace walsh

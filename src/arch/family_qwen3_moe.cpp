@@ -1,0 +1,28 @@
+// Qwen 3 with experts: the softmax of the router's logits, divided by the sum of the chosen ones
+// where the config says so; some layers may have an MLP instead.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
+
+void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+  traits.qk_norm = true;
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  const bool enabled = reader.boolean_or("use_sliding_window", false);
+  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
+  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  reader.value("max_window_layers");  // written, but all layers have the window
+  for (LayerTraits& layer : traits.layers)
+    layer.window = enabled ? window : 0;
+  read_expert_counts(reader, "moe_intermediate_size", traits);
+  read_dense_layers(reader, traits);
+  traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", false);
+}
+
+}  // namespace
+
+const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read};
+
+}  // namespace walsh

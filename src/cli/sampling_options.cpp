@@ -1,0 +1,68 @@
+#include "cli/sampling_options.h"
+
+#include <vector>
+
+#include "walsh/error.h"
+
+namespace walsh::cli {
+
+void add_generation_options(CLI::App& command, GenerationOptions& options) {
+  command
+      .add_option("-n,--predict", options.max_tokens,
+                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    command.add_option(name, value, text)->group("Sampling (default: the model's own)");
+  };
+  add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
+  add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
+  add("--top-p", options.top_p, "Only the best tokens with this probability; 1: all [else 0.95]");
+  add("--min-p", options.min_p,
+      "Only tokens with this share of the best one's probability; 0: all [else 0.05]");
+  add("--repeat-penalty", options.repeat_penalty, "1: none [else 1]");
+  add("--presence-penalty", options.presence_penalty,
+      "Taken from the logits of tokens that were generated");
+  add("--frequency-penalty", options.frequency_penalty, "The same for each time");
+  add("--typical", options.typical_p,
+      "Only the tokens with this probability whose surprise is usual; 1: all [else 1]");
+  add("--top-nsigma", options.top_n_sigma,
+      "Only tokens within so many standard deviations of the best logit; -1: all");
+  add("--xtc-probability", options.xtc_probability,
+      "How often all tokens above the threshold but the last of them are dropped");
+  add("--xtc-threshold", options.xtc_threshold, "Least probability of those");
+  add("--dry-multiplier", options.dry_multiplier,
+      "Penalty for going on with a sequence that was there before; 0: none");
+  add("--dry-base", options.dry_base, "Its growth with each token of the sequence");
+  add("--dry-allowed-length", options.dry_allowed_length, "Sequences up to it may repeat");
+  add("--dry-penalty-last-n", options.dry_penalty_last_n,
+      "Latest tokens that it looks at; 0: none, -1: all");
+  add("--dry-sequence-breaker", options.dry_sequence_breakers,
+      "Text over which no sequence goes, instead of line feed, colon, quote and asterisk; several "
+      "times; none: no text does");
+  add("--samplers", options.samplers,
+      "Steps and their order [penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]");
+  add("--repeat-last-n", options.repeat_last_n,
+      "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
+  add("-s,--seed", options.seed, "Seed [drawn]");
+}
+
+void set_generation_option(GenerationOptions& options, const std::string& name,
+                           const std::string& value) {
+  GenerationOptions changed = options;
+  CLI::App flags("settings");
+  flags.set_help_flag();
+  add_generation_options(flags, changed);
+  const std::string flag = (name.size() == 1 ? "-" : "--") + name;
+  const CLI::Option* known =
+      name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw(flag);
+  if (known == nullptr) throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
+  try {
+    flags.parse(std::vector<std::string>{value, flag});  // the last one first
+  } catch (const CLI::ParseError& e) {
+    throw Error(ErrorCode::usage, "/set", e.what());
+  }
+  options = changed;
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,19 @@
+// The flags that say how a text is continued, also as settings of a conversation.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "walsh/engine.h"
+
+namespace walsh::cli {
+
+// -n, --temp and all that follow.
+void add_generation_options(CLI::App& command, GenerationOptions& options);
+
+// Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the
+// options are unchanged then.
+void set_generation_option(GenerationOptions& options, const std::string& name,
+                           const std::string& value);
+
+}  // namespace walsh::cli

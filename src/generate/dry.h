@@ -1,0 +1,55 @@
+// DRY ("don't repeat yourself"): tokens that would go on with a sequence that was there before, by
+// its length. As llama.cpp's sampler of this name, after p-e-w's proposal for text-generation-webui
+// (2024).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/sampler_options.h"
+#include "text/tokenizer.h"
+
+namespace walsh {
+
+// Texts over which no sequence goes, so that the structure of a conversation may repeat.
+struct SequenceBreakers {
+  const Tokenizer* tokenizer = nullptr;  // outlives it
+  std::vector<std::string> texts;
+};
+
+// The breakers of a text; null where DRY is off. `texts` null: the usual ones;
+// "none" alone: none.
+std::shared_ptr<const SequenceBreakers> make_breakers(const SamplerOptions& options,
+                                                      const Tokenizer& tokenizer,
+                                                      const std::vector<std::string>* texts);
+
+// llama.cpp's: line feed, colon, quotation mark, asterisk.
+const std::vector<std::string>& default_sequence_breakers();
+
+// The tokens of a text so far.
+class DryHistory {
+ public:
+  DryHistory(const SamplerOptions& options, std::shared_ptr<const SequenceBreakers> breakers);
+
+  bool active() const { return multiplier_ != 0 && last_n_ != 0; }
+  void read(int32_t token);
+  // By token what its logit loses. Linear in the tokens.
+  std::unordered_map<int32_t, float> penalties();
+
+ private:
+  bool breaks(int32_t token);
+
+  float multiplier_, base_;
+  int64_t allowed_, last_n_;
+  std::shared_ptr<const SequenceBreakers> breakers_;
+  size_t longest_breaker_ = 0;
+  std::string tail_;  // of the text, where a breaker may have begun
+  std::vector<int32_t> tokens_;
+  int64_t unbroken_ = 0;  // tokens behind the last breaker
+  std::vector<int64_t> matches_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,55 @@
+#include "generate/ngram.h"
+
+#include <algorithm>
+
+namespace walsh {
+
+// Of the last kMatch tokens.
+uint64_t NgramDraft::key() const {
+  uint64_t key = 0;
+  for (auto token = tokens_.end() - kMatch; token != tokens_.end(); ++token)
+    key = (key ^ static_cast<uint32_t>(*token)) * 0x9E3779B97F4A7C15ull;
+  return key;
+}
+
+// How many tokens in front of `place` are the last ones of the text.
+int64_t NgramDraft::matching(int64_t place) const {
+  const auto size = static_cast<int64_t>(tokens_.size());
+  int64_t same = 0;
+  while (same < std::min(place, kMost) && tokens_[static_cast<size_t>(place - 1 - same)] ==
+                                              tokens_[static_cast<size_t>(size - 1 - same)])
+    ++same;
+  return same;
+}
+
+void NgramDraft::add(int32_t token) {
+  tokens_.push_back(token);
+  if (static_cast<int64_t>(tokens_.size()) < kMatch) return;
+  int64_t& place = places_[key()];
+  place_ = place;
+  place = static_cast<int64_t>(tokens_.size());
+}
+
+std::vector<int32_t> NgramDraft::draft(int64_t most) const {
+  std::vector<int32_t> result;
+  if (place_ == 0 || matching(place_) < needed_) return result;
+  const auto size = static_cast<int64_t>(tokens_.size());
+  // Behind the end of the text a repetition goes on with itself.
+  for (int64_t i = 0; i < std::min(most, length_); ++i) {
+    const int64_t at = place_ + i;
+    result.push_back(at < size ? tokens_[static_cast<size_t>(at)]
+                               : result[static_cast<size_t>(at - size)]);
+  }
+  return result;
+}
+
+void NgramDraft::judge(size_t drafted, size_t right) {
+  if (right == drafted) {
+    length_ = std::min(kMost, 2 * length_);
+  } else {
+    length_ = std::clamp(static_cast<int64_t>(right) + 1, kLeast, kMost);
+  }
+  needed_ = right > 0 ? kMatch : std::min<int64_t>(needed_ + 1, kMost);
+}
+
+}  // namespace walsh

@@ -1,0 +1,117 @@
+#include "grammar/token_grammar.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace walsh::grammar {
+namespace {
+
+// Of the states of one grammar; a matcher that finds more begins anew with the one it is in.
+constexpr size_t kMaxBytes = size_t{16} << 20;
+constexpr size_t kMaxMaskBytes = size_t{8} << 20;
+// For one mask or token. A mask of ordinary grammars takes 1 to 3 steps per token of the
+// vocabulary.
+constexpr uint64_t kSteps = 4'000'000;
+
+}  // namespace
+
+TokenGrammar::TokenGrammar(Graph graph, std::shared_ptr<const TokenVocabulary> vocabulary,
+                           std::string where)
+    : graph_(std::move(graph)),
+      vocabulary_(std::move(vocabulary)),
+      where_(std::move(where)),
+      known_(std::make_shared<Known>(graph_, where_)) {
+  known_->space.allow(kSteps);
+  known_->space.start();
+}
+
+std::shared_ptr<TokenGrammar::Known> TokenGrammar::known() const {
+  const std::lock_guard lock(mutex_);
+  return known_;
+}
+
+std::shared_ptr<TokenGrammar::Known> TokenGrammar::replace(
+    const std::shared_ptr<Known>& full) const {
+  const std::lock_guard lock(mutex_);
+  if (known_ == full) known_ = std::make_shared<Known>(graph_, where_);
+  return known_;
+}
+
+TokenMatcher::TokenMatcher(std::shared_ptr<const TokenGrammar> grammar)
+    : grammar_(std::move(grammar)), known_(grammar_->known()) {
+  const std::lock_guard lock(known_->mutex);
+  known_->space.allow(kSteps);
+  state_ = known_->space.start();
+  look();
+}
+
+void TokenMatcher::look() {
+  complete_ = known_->space.complete(state_);
+  can_continue_ = known_->space.can_continue(state_);
+}
+
+std::shared_ptr<const TokenSet> TokenMatcher::allowed() {
+  const std::lock_guard lock(known_->mutex);
+  auto& masks = known_->masks;
+  auto& places = known_->places;
+  if (const auto place = places.find(state_); place != places.end()) {
+    masks.splice(masks.begin(), masks, place->second);
+    return masks.front().second;
+  }
+  known_->space.allow(kSteps);
+  auto mask =
+      std::make_shared<const TokenSet>(grammar_->vocabulary().readable(known_->space, state_));
+  masks.emplace_front(state_, mask);
+  places[state_] = masks.begin();
+  if (masks.size() > std::max<size_t>(16, kMaxMaskBytes / std::max<size_t>(1, mask->bytes()))) {
+    places.erase(masks.back().first);
+    masks.pop_back();
+  }
+  return mask;
+}
+
+bool TokenMatcher::accept(int32_t token) {
+  const TokenVocabulary& vocabulary = grammar_->vocabulary();
+  if (token < 0 || static_cast<size_t>(token) >= vocabulary.size()) return false;
+  const std::string& text = vocabulary.text(token);
+  if (text.empty()) return false;
+  std::shared_ptr<TokenGrammar::Known> full;
+  {
+    const std::lock_guard lock(known_->mutex);
+    known_->space.allow(kSteps);
+    StateId state = state_;
+    for (const char c : text)
+      state = known_->space.next(state, static_cast<uint8_t>(c));
+    if (state == StackSpace::kDead) return false;
+    state_ = state;
+    look();
+    if (known_->space.bytes() > kMaxBytes) full = known_;
+  }
+  if (!full) return true;
+  const auto fresh = grammar_->replace(full);
+  const std::scoped_lock lock(full->mutex, fresh->mutex);
+  fresh->space.allow(kSteps);
+  state_ = fresh->space.import(full->space, state_);
+  known_ = fresh;
+  return true;
+}
+
+bool mask_logits(TokenMatcher& matcher, std::span<const int32_t> ends, std::span<float> logits) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  const auto allowed = matcher.allowed();
+  std::vector<std::pair<size_t, float>> kept;
+  for (const int32_t end : ends)
+    if (matcher.complete()) kept.emplace_back(end, logits[static_cast<size_t>(end)]);
+  for (size_t first = 0; first < logits.size(); first += 64) {
+    const uint64_t word = allowed->words()[first / 64];
+    const size_t count = std::min<size_t>(64, logits.size() - first);
+    if (word == ~uint64_t{0}) continue;
+    for (size_t i = 0; i < count; ++i)
+      if ((word >> i & 1) == 0) logits[first + i] = kNever;
+  }
+  for (const auto& [token, logit] : kept)
+    logits[token] = logit;
+  return !kept.empty() || !allowed->empty();
+}
+
+}  // namespace walsh::grammar

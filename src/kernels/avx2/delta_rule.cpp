@@ -1,0 +1,16 @@
+// The AVX2 instance of the delta rule in kernels/simd.
+#include "kernels/simd/delta_rule.h"
+
+#include <cstdint>
+
+#include "kernels/avx2/lanes.h"
+#include "kernels/isa_tables.h"
+
+namespace walsh::avx2 {
+
+void delta_rule(const DeltaShape& shape, const DeltaState& state, const DeltaRows& rows,
+                int64_t used, int64_t m, float* scratch) {
+  simd::delta_rule<Lanes>(shape, state, rows, used, m, scratch);
+}
+
+}  // namespace walsh::avx2

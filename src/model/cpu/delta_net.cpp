@@ -1,0 +1,234 @@
+#include "model/cpu/delta_net.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kChannelBlock = 256;  // channels of the convolution that a thread takes at once
+constexpr int64_t kMaxTaps = 16;
+constexpr int64_t kAlignment = 16;       // floats
+constexpr float kLengthEpsilon = 1e-6f;  // added to the squared length of queries and keys
+
+DeltaShape shape_of(const DeltaNetDesc& d) {
+  return {d.group(), d.key_dim, d.value_dim};
+}
+
+int64_t head_floats(const DeltaNetDesc& d) {
+  return round_up(DeltaState::floats(shape_of(d)), kAlignment);
+}
+
+// log(1 + e^x)
+float softplus(float x) {
+  return x > 20 ? x : std::log1p(std::exp(x));
+}
+
+}  // namespace
+
+CpuDeltaNet::CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes)
+    : model_(model), ops_(ops()), ones_(kChannelBlock, 1.0f) {
+  const char* where = "states of recurrent layers";
+  int64_t scratch = 0;
+  for (const LayerDesc& layer : model.config.layers) {
+    LayerPlace& place = places_.emplace_back();
+    const DeltaNetDesc& d = layer.delta_net;
+    if (!d.present()) continue;
+    place.rows = slot_floats_;
+    place.heads = place.rows + round_up((d.taps - 1) * d.channels(), kAlignment);
+    slot_floats_ = place.heads + d.key_heads * head_floats(d);
+    scratch = std::max({scratch, delta_rule_scratch(shape_of(d)), kMaxTaps * kChannelBlock});
+  }
+  if (slot_floats_ == 0) return;
+  const uint64_t bytes = checked_mul(static_cast<uint64_t>(slot_floats_) * sizeof(float),
+                                     static_cast<uint64_t>(slots), where);
+  if (bytes > max_bytes) {
+    throw Error(ErrorCode::limit, where,
+                fmt::format("{} of them need {} MiB, the limit leaves {} MiB", slots, bytes >> 20,
+                            max_bytes >> 20));
+  }
+  memory_ = AlignedArray<float>(static_cast<size_t>(slots * slot_floats_));
+  for (int t = 0; t < model.pool().size(); ++t)
+    scratch_.emplace_back(static_cast<size_t>(scratch));
+}
+
+const DeltaNetDesc& CpuDeltaNet::desc_of(int64_t layer) const {
+  return model_.config.layers[static_cast<size_t>(layer)].delta_net;
+}
+
+float* CpuDeltaNet::rows_of(int64_t layer, int32_t slot) {
+  return memory_.data() + slot * slot_floats_ + places_[static_cast<size_t>(layer)].rows;
+}
+
+float* CpuDeltaNet::head_of(int64_t layer, int32_t slot, int64_t head) {
+  return memory_.data() + slot * slot_floats_ + places_[static_cast<size_t>(layer)].heads +
+         head * head_floats(desc_of(layer));
+}
+
+void CpuDeltaNet::copy(int32_t from, int32_t to) {
+  std::copy_n(memory_.data() + from * slot_floats_, slot_floats_,
+              memory_.data() + to * slot_floats_);
+}
+
+void CpuDeltaNet::start(std::span<const Run> runs, std::span<const StateMark> marks) {
+  runs_ = runs;
+  marks_ = marks;
+  if (slot_floats_ == 0) return;
+  for (const Run& run : runs) {
+    if (run.position == 0)
+      std::fill_n(memory_.data() + run.sequence * slot_floats_, slot_floats_, 0.0f);
+  }
+}
+
+std::vector<CpuDeltaNet::Part> CpuDeltaNet::parts() const {
+  std::vector<Part> parts;
+  int64_t first = 0;
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    parts.push_back({run, first, runs_[run].rows});
+    first += runs_[run].rows;
+  }
+  return parts;
+}
+
+void CpuDeltaNet::keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows,
+                            int64_t begin, int64_t end, float* out, int64_t stride) {
+  const DeltaNetDesc& d = desc_of(layer);
+  const float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
+  const int64_t kept = d.taps - 1;
+  for (int64_t i = 0; i < kept; ++i) {
+    const int64_t row = rows - kept + i;
+    const float* from =
+        row >= 0 ? channels.row(part.first + row) : before + (row + kept) * d.channels();
+    std::copy_n(from + begin, end - begin, out + i * stride);
+  }
+}
+
+// From the last row on, so that the rows in front of one are still what the convolution reads.
+void CpuDeltaNet::convolve_channels(int64_t layer, const Part& part, RowsView channels,
+                                    int64_t begin, int64_t end) {
+  const DeltaNetDesc& d = desc_of(layer);
+  const float* taps = model_.layers[static_cast<size_t>(layer)].delta_net.taps.data();
+  const int64_t kept = d.taps - 1, n = end - begin;
+  float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
+  float last[kMaxTaps * kChannelBlock];
+  for (const StateMark& mark : marks_) {
+    if (mark.run != part.run) continue;
+    keep_rows(layer, part, channels, mark.rows, begin, end, rows_of(layer, mark.slot) + begin,
+              d.channels());
+  }
+  keep_rows(layer, part, channels, part.rows, begin, end, last, n);
+  for (int64_t t = part.rows; t-- > 0;) {
+    float sums[kChannelBlock] = {};
+    for (int64_t tap = 0; tap < d.taps; ++tap) {
+      const int64_t row = t - kept + tap;
+      const float* x =
+          row >= 0 ? channels.row(part.first + row) : before + (row + kept) * d.channels();
+      const float* w = taps + tap * d.channels();
+      for (int64_t c = 0; c < n; ++c)
+        sums[c] += w[begin + c] * x[begin + c];
+    }
+    ops_.silu_mul(sums, ones_.data(), n, channels.row(part.first + t) + begin);
+  }
+  for (int64_t i = 0; i < kept; ++i)
+    std::copy_n(last + i * n, n, before + i * d.channels() + begin);
+}
+
+// Lengths of queries and keys; logarithms of decays and strengths.
+void CpuDeltaNet::finish_rows(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
+                              int64_t begin, int64_t end) const {
+  const DeltaNetDesc& d = desc_of(layer);
+  const DeltaNetWeights& weights = model_.layers[static_cast<size_t>(layer)].delta_net;
+  const float eps = kLengthEpsilon / static_cast<float>(d.key_dim);
+  for (int64_t row = begin; row < end; ++row) {
+    float* q = channels.row(row);
+    float* k = q + d.key_width();
+    for (int64_t h = 0; h < d.key_heads; ++h, q += d.key_dim, k += d.key_dim) {
+      ops_.rms_norm(q, weights.query_scale.data(), d.key_dim, eps, q);
+      ops_.rms_norm(k, weights.key_scale.data(), d.key_dim, eps, k);
+    }
+    float *a = decay.row(row), *b = strength.row(row);
+    for (int64_t h = 0; h < d.value_heads; ++h) {
+      const auto i = static_cast<size_t>(h);
+      a[h] = -weights.rate[i] * softplus(a[h] + weights.bias[i]);
+      b[h] = 1 / (1 + std::exp(-b[h]));
+    }
+  }
+}
+
+void CpuDeltaNet::convolve(int64_t layer, RowsView channels, RowsView decay, RowsView strength) {
+  const DeltaNetDesc& d = desc_of(layer);
+  const std::vector<Part> all = parts();
+  const int64_t blocks = (d.channels() + kChannelBlock - 1) / kChannelBlock;
+  model_.pool().for_each(blocks * static_cast<int64_t>(all.size()), [&](int64_t item) {
+    const int64_t begin = item % blocks * kChannelBlock;
+    convolve_channels(layer, all[static_cast<size_t>(item / blocks)], channels, begin,
+                      std::min(begin + kChannelBlock, d.channels()));
+  });
+  const int64_t m = all.back().first + all.back().rows;
+  model_.pool().for_ranges(m, 1, [&](int64_t begin, int64_t end) {
+    finish_rows(layer, channels, decay, strength, begin, end);
+  });
+}
+
+// `rows` begins with the part.
+void CpuDeltaNet::run_head(int64_t layer, const Part& part, int64_t head, DeltaRows rows,
+                           RowsView mixed, int64_t skip, float* scratch) {
+  const DeltaNetDesc& d = desc_of(layer);
+  const Run& run = runs_[part.run];
+  const DeltaShape shape = shape_of(d);
+  float* own = head_of(layer, static_cast<int32_t>(run.sequence), head);
+  const auto next_mark = [&](int64_t done) {
+    const StateMark* next = nullptr;
+    for (const StateMark& mark : marks_) {
+      if (mark.run == part.run && mark.rows > done && (next == nullptr || mark.rows < next->rows))
+        next = &mark;
+    }
+    return next;
+  };
+  for (int64_t done = 0; done < part.rows;) {
+    const int64_t used = (run.position + done) % kDeltaChunk;
+    const StateMark* mark = next_mark(done);
+    const int64_t end = mark != nullptr ? mark->rows : part.rows;
+    const int64_t m = std::min(kDeltaChunk - used, end - done);
+    const int64_t first = part.first + done;  // of the batch
+    rows.first = std::max<int64_t>(0, skip - first);
+    rows.out = mixed.row(std::max<int64_t>(0, first - skip)) + head * d.group() * d.value_dim;
+    ops_.delta_rule(shape, {shape, own}, rows, used, m, scratch);
+    rows.q += m * rows.ld;
+    rows.k += m * rows.ld;
+    rows.v += m * rows.ld;
+    rows.log_decay += m * rows.ld_decay;
+    rows.strength += m * rows.ld_strength;
+    done += m;
+    if (mark != nullptr && mark->rows == done)
+      std::copy_n(own, DeltaState::floats(shape), head_of(layer, mark->slot, head));
+  }
+}
+
+void CpuDeltaNet::apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
+                             RowsView mixed, int64_t skip) {
+  const DeltaNetDesc& d = desc_of(layer);
+  const std::vector<Part> all = parts();
+  model_.pool().for_each(d.key_heads * static_cast<int64_t>(all.size()), [&](int64_t item,
+                                                                             int thread) {
+    const Part& part = all[static_cast<size_t>(item / d.key_heads)];
+    const int64_t head = item % d.key_heads, value = head * d.group();
+    DeltaRows rows = {};
+    rows.q = channels.row(part.first) + head * d.key_dim;
+    rows.k = rows.q + d.key_width();
+    rows.v = channels.row(part.first) + 2 * d.key_width() + value * d.value_dim;
+    rows.ld = channels.stride;
+    rows.log_decay = decay.row(part.first) + value;
+    rows.ld_decay = decay.stride;
+    rows.strength = strength.row(part.first) + value;
+    rows.ld_strength = strength.stride;
+    rows.ld_out = mixed.stride;
+    run_head(layer, part, head, rows, mixed, skip, scratch_[static_cast<size_t>(thread)].data());
+  });
+}
+
+}  // namespace walsh

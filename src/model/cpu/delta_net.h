@@ -1,0 +1,77 @@
+// Gated delta nets on the CPU: the states of sequences, the short convolution and the delta rule.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/aligned.h"
+#include "kernels/ops.h"
+#include "model/executor.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// Rows of a batch, one behind the other, `stride` floats apart.
+struct RowsView {
+  float* first;
+  int64_t stride;
+
+  float* row(int64_t index) const { return first + index * stride; }
+};
+
+class CpuDeltaNet {
+ public:
+  // States in `slots` slots (model/state_snapshots.h). Throws limit with the numbers if that is
+  // more memory than `max_bytes`. Without recurrent layers it has none.
+  CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes);
+
+  uint64_t bytes() const { return memory_.size() * sizeof(float); }
+  void copy(int32_t from, int32_t to);
+  // A batch begins: sequences that begin with it have states of zeros.
+  void start(std::span<const Run> runs, std::span<const StateMark> marks);
+
+  // The operations of forward.h for all rows of the batch.
+  void convolve(int64_t layer, RowsView channels, RowsView decay, RowsView strength);
+  // Row `skip` of the batch is the first one that is written, to row 0 of `mixed`.
+  void apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
+                  RowsView mixed, int64_t skip);
+
+ private:
+  // Of a layer: where its part of a slot begins, in floats; the last `taps - 1` rows that the
+  // convolution has read, then the heads.
+  struct LayerPlace {
+    int64_t rows = 0, heads = 0;
+  };
+  // Rows of the batch that are a run.
+  struct Part {
+    size_t run;
+    int64_t first, rows;
+  };
+
+  const DeltaNetDesc& desc_of(int64_t layer) const;
+  float* rows_of(int64_t layer, int32_t slot);
+  float* head_of(int64_t layer, int32_t slot, int64_t head);
+  std::vector<Part> parts() const;
+  void convolve_channels(int64_t layer, const Part& part, RowsView channels, int64_t begin,
+                         int64_t end);
+  // The last rows of the first `rows` ones of a part, those of the slot in front of them.
+  void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,
+                 int64_t end, float* out, int64_t stride);
+  void finish_rows(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
+                   int64_t begin, int64_t end) const;
+  void run_head(int64_t layer, const Part& part, int64_t head, DeltaRows rows, RowsView mixed,
+                int64_t skip, float* scratch);
+
+  const Model& model_;
+  const Ops& ops_;
+  std::vector<LayerPlace> places_;
+  int64_t slot_floats_ = 0, heads_floats_ = 0;
+  AlignedArray<float> memory_;                // [slots][slot_floats_]
+  std::vector<AlignedArray<float>> scratch_;  // per thread
+  std::vector<float> ones_;
+  std::span<const Run> runs_;
+  std::span<const StateMark> marks_;
+};
+
+}  // namespace walsh

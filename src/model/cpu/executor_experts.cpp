@@ -1,0 +1,175 @@
+// Layers with experts on the CPU: rows are grouped by expert, so that each of the chosen experts
+// is read once for all of its rows, and the others are not read.
+#include <algorithm>
+#include <cmath>
+
+#include "model/cpu/executor.h"
+
+namespace walsh {
+namespace {
+
+// Rows that are gathered faster than other threads wake up.
+constexpr int64_t kFewRows = 32;
+
+}  // namespace
+
+// What experts read lies apart for each of them, with room for all rows of a batch, of which memory
+// is used as far as rows get there.
+void CpuExecutor::allocate_experts() {
+  const LayerWidths w = widest(model_.config);
+  if (w.experts == 0) return;
+  const int64_t slots = max_rows_ * w.chosen;
+  experts_.gate = RowBuffer(slots, w.expert);
+  experts_.up = RowBuffer(slots, w.expert);
+  experts_.out = RowBuffer(slots, model_.config.hidden);
+  experts_.chosen.resize(static_cast<size_t>(slots));
+  experts_.inputs.resize(static_cast<size_t>(w.experts));
+  for (std::vector<Workspace>& inputs : experts_.inputs) {
+    inputs.resize(workspaces_.size());
+    for (const int buffer : expert_buffers(model_)) {
+      const auto index = static_cast<size_t>(buffer);
+      inputs[index] = Workspace(model_.buffers[index], max_rows_);
+    }
+  }
+}
+
+std::set<int> CpuExecutor::expert_buffers(const Model& model) {
+  std::set<int> buffers;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerDesc& desc = model.config.layers[i];
+    for (size_t m = 0; m < desc.matrices.size(); ++m) {
+      if (desc.matrices[m].expert < 0) continue;
+      const Linear& linear = model.layers[i].matrices[m];
+      const Input& input = model.layers[i].input(desc.matrices[m].input);
+      for (int pass = 0; pass < linear.format->passes || pass == 0; ++pass)
+        buffers.insert(input.forms[static_cast<size_t>(linear.input[pass])].buffer);
+    }
+  }
+  return buffers;
+}
+
+uint64_t CpuExecutor::expert_bytes(const Model& model, int64_t rows) {
+  const LayerWidths w = widest(model.config);
+  if (w.experts == 0) return 0;
+  const int64_t slots = rows * w.chosen;
+  uint64_t sum =
+      2 * RowBuffer::bytes(slots, w.expert) + RowBuffer::bytes(slots, model.config.hidden);
+  for (const int buffer : expert_buffers(model))
+    sum += static_cast<uint64_t>(w.experts) *
+           Workspace::bytes(model.buffers[static_cast<size_t>(buffer)], rows);
+  return sum;
+}
+
+void CpuExecutor::route(const ForwardOp& op, int64_t skip) {
+  const ExpertsDesc& e = model_.config.layers[static_cast<size_t>(op.layer)].experts;
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const int64_t m = m_ - skip;
+  const std::span chosen(experts_.chosen.data(), static_cast<size_t>(m * e.chosen));
+  for (int64_t row = 0; row < m; ++row) {
+    choose_experts(e, rows(Rows::router).row(row), layer.choice_bias,
+                   chosen.subspan(static_cast<size_t>(row * e.chosen)), experts_.scores);
+  }
+  experts_.slots.group(chosen, e.chosen, e.count);
+}
+
+// One product of every chosen expert over its rows, for the matrix that `matrix` names.
+void CpuExecutor::add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(int64_t) const,
+                               RowBuffer& to, std::vector<Matmul>& products) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  for (int64_t e = 0; e < desc.experts.count; ++e) {
+    const int64_t count = experts_.slots.count(e);
+    if (count == 0) continue;
+    const int64_t first = experts_.slots.first[static_cast<size_t>(e)];
+    const int index = (desc.experts.*matrix)(e);
+    const Input& input = layer.input(desc.matrix(index).input);
+    products.push_back({&layer.matrix(index), &input, to.row(first), to.stride, count,
+                        &experts_.inputs[static_cast<size_t>(e)]});
+  }
+}
+
+// The rows of the input that the last product made, those of one expert behind each other.
+void CpuExecutor::gather_expert_rows(const Input& input) {
+  const auto gather = [&](int64_t slot) {
+    const auto at = static_cast<size_t>(slot);
+    const auto e = static_cast<size_t>(experts_.slots.expert[at]);
+    for (const PreparedInput& form : input.forms) {
+      const auto buffer = static_cast<size_t>(form.buffer);
+      Workspace& to = experts_.inputs[e][buffer];
+      if (!to.empty())
+        to.copy(slot - experts_.slots.first[e], workspaces_[buffer], experts_.slots.row[at]);
+    }
+  };
+  const auto slots = static_cast<int64_t>(experts_.slots.row.size());
+  if (slots <= kFewRows) {
+    for (int64_t slot = 0; slot < slots; ++slot)
+      gather(slot);
+  } else {
+    for_rows(slots, [&](int64_t slot, float*) { gather(slot); });
+  }
+}
+
+void CpuExecutor::run_experts(const ForwardOp& op) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const ExpertsDesc& e = desc.experts;
+  const Input& input = layer.input(desc.matrix(e.router).input);
+  gather_expert_rows(input);
+  tell_experts(input);
+  std::vector<Matmul> products;
+  add_products(op, &ExpertsDesc::gate, experts_.gate, products);
+  add_products(op, &ExpertsDesc::up, experts_.up, products);
+  multiply(products);
+  const Input& gated = layer.input(desc.matrix(e.down(0)).input);
+  for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
+    float* gate = experts_.gate.row(slot);
+    gate_row(desc.mlp, gate, experts_.up.row(slot), e.width);
+    const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);
+    prepare_row(gated, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
+  });
+  tell_experts(gated);
+  products.clear();
+  add_products(op, &ExpertsDesc::down, experts_.out, products);
+  multiply(products);
+}
+
+void CpuExecutor::tell_experts(const Input& input) const {
+  if (!observer_) return;
+  const ExpertSlots& slots = experts_.slots;
+  for (const PreparedInput& form : input.forms) {
+    if (form.planes > 0 || form.transform.rotator != nullptr) continue;
+    for (size_t e = 0; e + 1 < slots.first.size(); ++e) {
+      const Workspace& from = experts_.inputs[e][static_cast<size_t>(form.buffer)];
+      const int64_t first = slots.first[e], count = slots.first[e + 1] - first;
+      if (count == 0) continue;
+      observer_(input, {from.rows.data(), from.stride, count, static_cast<int>(e),
+                        slots.row.data() + first});
+    }
+    return;
+  }
+}
+
+void CpuExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
+  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  const ExpertsDesc& e = desc.experts;
+  const int64_t hidden = model_.config.hidden;
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    float* sum = rows(Rows::branch).row(row);
+    if (desc.mlp.width == 0) {
+      std::fill_n(sum, hidden, 0.0f);
+    } else if (e.shared_gate >= 0) {
+      const float share = 1 / (1 + std::exp(-*rows(Rows::share).row(row)));
+      for (int64_t i = 0; i < hidden; ++i)
+        sum[i] *= share;
+    }
+    for (int64_t k = 0; k < e.chosen; ++k) {
+      const auto choice = static_cast<size_t>(row * e.chosen + k);
+      const float weight = experts_.chosen[choice].weight;
+      const float* out = experts_.out.row(experts_.slots.slot[choice]);
+      for (int64_t i = 0; i < hidden; ++i)
+        sum[i] += weight * out[i];
+    }
+  });
+}
+
+}  // namespace walsh

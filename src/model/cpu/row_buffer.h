@@ -1,0 +1,37 @@
+// Memory for the rows of a batch on the CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+
+namespace walsh {
+
+// Values of every row of a batch, each row 64-byte aligned.
+struct RowBuffer {
+  int64_t width = 0, stride = 0;
+  AlignedArray<float> values;  // [max_rows][stride]
+
+  RowBuffer() = default;
+  RowBuffer(int64_t max_rows, int64_t width);
+  static uint64_t bytes(int64_t max_rows, int64_t width);
+  float* row(int64_t index) { return values.data() + index * stride; }
+};
+
+// A prepared input of every row: int8 planes, or float32 rows of `stride`.
+struct Workspace {
+  ActivationsI8 quantized;
+  AlignedArray<float> rows;
+  int64_t stride = 0;
+
+  Workspace() = default;
+  Workspace(const BufferShape& shape, int64_t max_rows);
+  static uint64_t bytes(const BufferShape& shape, int64_t max_rows);
+  bool empty() const { return rows.empty() && quantized.q.empty(); }
+  // Makes row `to` what row `index` of `other` is, which has the same shape.
+  void copy(int64_t to, const Workspace& other, int64_t index);
+};
+
+}  // namespace walsh

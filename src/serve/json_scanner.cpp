@@ -1,0 +1,34 @@
+#include "serve/json_scanner.h"
+
+namespace walsh {
+
+size_t JsonScanner::scan(std::string_view text) {
+  for (size_t i = 0; i < text.size() && !ended_; ++i) {
+    const char c = text[i];
+    if (in_string_) {
+      if (escaped_) {
+        escaped_ = false;
+      } else if (c == '\\') {
+        escaped_ = true;
+      } else if (c == '"') {
+        in_string_ = false;
+        ended_ = depth_ == 0;
+      }
+    } else if (c == '"') {
+      in_string_ = true;
+    } else if (c == '{' || c == '[') {
+      ++depth_;
+    } else if (bare_ && (c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n')) {
+      ended_ = true;
+      return i;
+    } else if (c == '}' || c == ']') {
+      ended_ = --depth_ <= 0;
+    } else if (depth_ == 0 && c != ' ' && c != '\n' && c != '\r' && c != '\t') {
+      bare_ = true;
+    }
+    if (ended_) return i + 1;
+  }
+  return text.size();
+}
+
+}  // namespace walsh

@@ -1,0 +1,158 @@
+// From a request for a response to one for a chat.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "serve/api_error.h"
+#include "serve/responses_api.h"
+
+namespace walsh {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
+  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
+}
+
+const std::string& text_of(const OrderedJson& object, const char* key, const std::string& path) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) refuse(path + "." + key, "a string");
+  return found->get_ref<const std::string&>();
+}
+
+// A string, or a list of parts that are all text.
+std::string plain_text(const OrderedJson& content, const std::string& path) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) refuse(path, "a string or a list of parts");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (!content[i].is_object()) refuse(at, "an object");
+    const std::string& type = text_of(content[i], "type", at);
+    if (type != "input_text" && type != "output_text" && type != "text" &&
+        type != "reasoning_text" && type != "summary_text")
+      refuse(at, "a part of type input_text or output_text");
+    text += text_of(content[i], "text", at);
+  }
+  return text;
+}
+
+void add_call(const OrderedJson& item, const std::string& path, OrderedJson& messages) {
+  const OrderedJson call = {
+      {"id", text_of(item, "call_id", path)},
+      {"type", "function"},
+      {"function",
+       {{"name", text_of(item, "name", path)}, {"arguments", text_of(item, "arguments", path)}}}};
+  // Calls belong to the message before them.
+  if (messages.empty() || messages.back()["role"] != "assistant")
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
+  if (!messages.back().contains("tool_calls")) messages.back()["tool_calls"] = OrderedJson::array();
+  messages.back()["tool_calls"].push_back(call);
+}
+
+void add_item(const OrderedJson& item, const std::string& path, OrderedJson& messages) {
+  if (!item.is_object()) refuse(path, "an object");
+  const std::string type = item.contains("type") ? text_of(item, "type", path) : "message";
+  const auto content = item.find("content");
+  if (type == "function_call") {
+    add_call(item, path, messages);
+  } else if (type == "function_call_output") {
+    const auto output = item.find("output");
+    if (output == item.end()) refuse(path + ".output", "a string");
+    messages.push_back({{"role", "tool"},
+                        {"tool_call_id", text_of(item, "call_id", path)},
+                        {"content", plain_text(*output, path + ".output")}});
+  } else if (type == "message") {
+    std::string role = text_of(item, "role", path);
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant")
+      refuse(path + ".role", "user, assistant, system or developer");
+    if (content == item.end()) refuse(path + ".content", "a string or a list of parts");
+    messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
+  } else if (type != "reasoning") {  // which templates leave out
+    refuse(path, "a message, a function_call or a function_call_output");
+  }
+}
+
+OrderedJson messages_of(const OrderedJson& request) {
+  OrderedJson messages = OrderedJson::array();
+  if (const auto system = request.find("instructions");
+      system != request.end() && !system->is_null()) {
+    if (!system->is_string()) refuse("instructions", "a string");
+    messages.push_back({{"role", "system"}, {"content", *system}});
+  }
+  const auto input = request.find("input");
+  if (input == request.end() || !(input->is_string() || input->is_array()))
+    refuse("input", "a string or a list of items");
+  if (input->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", *input}});
+    return messages;
+  }
+  for (size_t i = 0; i < input->size(); ++i)
+    add_item((*input)[i], fmt::format("input[{}]", i), messages);
+  if (messages.empty()) refuse("input", "a text or a list with a message");
+  return messages;
+}
+
+// Functions without the object around them.
+OrderedJson tools_of(const OrderedJson& list) {
+  if (!list.is_array()) refuse("tools", "a list");
+  OrderedJson tools = OrderedJson::array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    if (!list[i].is_object() || text_of(list[i], "type", path) != "function")
+      refuse(path, "a tool of type \"function\"");
+    OrderedJson function = {{"name", text_of(list[i], "name", path)}};
+    for (const char* key : {"description", "parameters", "strict"})
+      if (list[i].contains(key) && !list[i][key].is_null()) function[key] = list[i][key];
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+// text.format as response_format.
+OrderedJson format_of(const OrderedJson& text) {
+  if (!text.is_object()) refuse("text", "an object");
+  const auto found = text.find("format");
+  if (found == text.end() || found->is_null()) return {{"type", "text"}};
+  if (!found->is_object()) refuse("text.format", "an object");
+  if (text_of(*found, "type", "text.format") != "json_schema") return *found;
+  OrderedJson schema = *found;
+  schema.erase("type");
+  return {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+}
+
+}  // namespace
+
+OrderedJson chat_of_responses(const OrderedJson& request) {
+  if (!request.is_object()) throw ApiError(400, "the request must be an object");
+  const auto has = [&](const char* key) {
+    const auto found = request.find(key);
+    return found != request.end() && !found->is_null();
+  };
+  for (const char* key : {"previous_response_id", "conversation", "prompt"})
+    if (has(key)) refuse(key, "absent: nothing is stored between requests");
+  if (has("background") && request["background"] != false) refuse("background", "false");
+  OrderedJson chat = {{"messages", messages_of(request)}};
+  for (const char* key :
+       {"model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls",
+        "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "stop",
+        "ignore_eos", "chat_template_kwargs"})
+    if (has(key)) chat[key] = request[key];
+  if (has("max_output_tokens")) chat["max_completion_tokens"] = request["max_output_tokens"];
+  if (has("text")) chat["response_format"] = format_of(request["text"]);
+  if (has("tools") && !request["tools"].empty()) chat["tools"] = tools_of(request["tools"]);
+  if (has("tool_choice")) {
+    const OrderedJson& choice = request["tool_choice"];
+    chat["tool_choice"] = choice;
+    if (choice.is_object() && choice.contains("name"))
+      chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice["name"]}}}};
+  }
+  if (has("reasoning") && request["reasoning"].is_object() &&
+      request["reasoning"].contains("effort") && request["reasoning"]["effort"].is_string())
+    chat["reasoning_effort"] = request["reasoning"]["effort"];
+  chat["stream_options"] = {{"include_usage", true}};
+  return chat;
+}
+
+}  // namespace walsh

@@ -1,0 +1,41 @@
+// Endpoints that are chats in another form.
+#include "io/json.h"
+#include "serve/api_error.h"
+#include "serve/messages_api.h"
+#include "serve/responses_api.h"
+#include "serve/service.h"
+
+namespace walsh {
+namespace {
+
+OrderedJson ordered_body(const HttpRequest& request) {
+  parse_body(request.body);  // refuses what is not JSON
+  return parse_ordered_json(request.body, "the request's body");
+}
+
+HttpRequest chat_request(const HttpRequest& request, const OrderedJson& chat) {
+  HttpRequest result = request;
+  result.path = "/v1/chat/completions";
+  result.body = chat.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return result;
+}
+
+}  // namespace
+
+void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const OrderedJson body = ordered_body(request);
+  chat(chat_request(request, chat_of_responses(body)), responses_reply(reply, body));
+}
+
+void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  chat(chat_request(request, chat_of_messages(ordered_body(request))), messages_reply(reply));
+}
+
+void Service::count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const OrderedJson chat = chat_of_messages(ordered_body(request), true);
+  const std::string prompt = chat_prompt(chat_request(request, chat));
+  const size_t count = model_.tokenizer.encode(prompt, false).size();
+  reply->send(json_response({{"input_tokens", count}}));
+}
+
+}  // namespace walsh

@@ -1,0 +1,54 @@
+#include "serve/translated_reply.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <random>
+#include <string_view>
+
+namespace walsh {
+namespace {
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void TranslatedReply::send(HttpResponse response) {
+  const Json body = Json::parse(response.body, nullptr, false);
+  if (!body.is_discarded()) response.body = dump(response.status < 400 ? whole(body) : error(body));
+  reply_->send(std::move(response));
+}
+
+void TranslatedReply::event(std::string text) {
+  std::string_view data = text;
+  if (!data.starts_with("data: ")) return reply_->event(std::move(text));
+  data = data.substr(6, data.find('\n') - 6);
+  if (data == "[DONE]") {
+    if (!broken_) done();
+    return;
+  }
+  const Json object = Json::parse(data, nullptr, false);
+  if (object.is_discarded()) return;
+  if (object.contains("error")) {
+    broken_ = true;
+    broken(object);
+  } else {
+    chunk(object);
+  }
+}
+
+void TranslatedReply::emit(const Json& data) {
+  reply_->event(fmt::format("event: {}\ndata: {}\n\n",
+                            data.at("type").get_ref<const std::string&>(), dump(data)));
+}
+
+std::string new_name(const char* prefix) {
+  static std::mutex mutex;
+  static std::mt19937_64 random{std::random_device{}()};
+  const std::lock_guard lock(mutex);
+  return fmt::format("{}{:016x}{:016x}", prefix, random(), random());
+}
+
+}  // namespace walsh

@@ -1,0 +1,205 @@
+// `walsh run` as a conversation: what is said, kept, set and typed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/pseudo_terminal.h"
+
+namespace walsh {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class ChatCommand : public CommandTest {
+ protected:
+  CommandResult say(const std::string& lines, const std::vector<std::string>& more = {}) const {
+    spill(file("lines"), lines);
+    std::vector<std::string> arguments = {"run",    model(), "-n",       "6",
+                                          "--temp", "0",     "--device", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return walsh(arguments, "", "< " + quoted(file("lines")));
+  }
+  // The messages that a conversation has saved as f.
+  Json messages() const { return Json::parse(slurp(file("f")))["messages"]; }
+  std::string save() const { return "/save " + file("f") + "\n"; }
+  static std::string content(const Json& message) { return message["content"]; }
+};
+
+TEST_F(ChatCommand, AnswersBuildOnWhatWasSaid) {
+  const CommandResult r = say("The city of\nThe river\n" + save());
+  EXPECT_EQ(r.status, 0) << r.err;
+  const Json all = messages();
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0], (Json{{"role", "user"}, {"content", "The city of"}}));
+  EXPECT_EQ(all[2], (Json{{"role", "user"}, {"content", "The river"}}));
+  EXPECT_EQ(all[3]["role"], "assistant");
+  EXPECT_EQ(r.out, content(all[1]) + "\n" + content(all[3]) + "\n");
+  EXPECT_THAT(r.err, HasSubstr(" known)")) << "the first turn is not evaluated again";
+  EXPECT_THAT(say("The river\n").err, Not(HasSubstr(" known)")));
+
+  spill(file("half"), Json{{"messages", {all[0], all[1]}}}.dump());
+  const CommandResult loaded = say("/load " + file("half") + "\nThe river\n");
+  EXPECT_EQ(loaded.out, content(all[3]) + "\n") << loaded.err;
+}
+
+TEST_F(ChatCommand, ThePromptMayBeTheFirstMessage) {
+  const std::string one = say("The city of\n", {"-q"}).out;
+  EXPECT_EQ(say("", {"-cnv", "-p", "The city of", "-q"}).out, one);
+  EXPECT_EQ(say("never\n", {"-cnv", "-p", "The city of", "-st", "-q"}).out, one);
+  EXPECT_EQ(say("The city of\nnever\n", {"-st", "-q"}).out, one);
+  EXPECT_NE(say("", {"-p", "The city of", "-q"}).out, one) << "is completed without -cnv";
+}
+
+TEST_F(ChatCommand, TheSystemPromptStaysUntilAnotherOneComes) {
+  const CommandResult r = say("Hello\n/clear\n" + save(), {"-sys", "Be brief."});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(messages(), Json::parse(R"([{"role": "system", "content": "Be brief."}])"));
+  say("Hello\n/system Rhyme.\nHello\n" + save());
+  ASSERT_EQ(messages().size(), 3u);
+  EXPECT_EQ(content(messages()[0]), "Rhyme.");
+}
+
+TEST_F(ChatCommand, SettingsHoldFromThenOn) {
+  const CommandResult r = say("/set n 3\nThe city of\n/set n 5\n/retry\n" + save());
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("generated 3 tokens"));
+  EXPECT_THAT(r.err, HasSubstr("generated 5 tokens"));
+  EXPECT_EQ(messages().size(), 2u) << "the second answer replaces the first";
+}
+
+TEST_F(ChatCommand, TextsOfSeveralLines) {
+  say("one\\\ntwo\n/clear\n");
+  say("one\\\ntwo\n\"\"\"three\n\nfour\"\"\"\n//five\n" + save());
+  const Json all = messages();
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_EQ(content(all[0]), "one\ntwo");
+  EXPECT_EQ(content(all[2]), "three\n\nfour");
+  EXPECT_EQ(content(all[4]), "/five");
+}
+
+TEST_F(ChatCommand, WhatIsWrongIsSaidAndDoesNotEndIt) {
+  spill(file("broken"), R"({"messages": [{"role": "user"}]})");
+  const struct {
+    std::string line, where;
+    int status;
+  } cases[] = {
+      {"/sett temp 1", "/sett", 2},
+      {"/set temp", "/set", 2},
+      {"/set temp x", "/set", 2},
+      {"/set temp -1", "temperature", 2},
+      {"/set bogus 1", "bogus", 2},
+      {"/set help 1", "help", 2},
+      {"/save", "/save", 2},
+      {"/load " + file("absent"), "absent", 5},
+      {"/retry", "/retry", 2},
+      {"/load " + file("broken"), "messages[0]", 3},
+      {"/load " + file("lines"), "lines", 3},
+  };
+  for (const auto& [line, where, status] : cases) {
+    const CommandResult r = say(line + "\nHello\n" + save());
+    EXPECT_EQ(r.status, status) << line << "\n" << r.err;
+    EXPECT_THAT(r.err, HasSubstr("walsh: error: ")) << line;
+    EXPECT_THAT(r.err, HasSubstr(where)) << line;
+    EXPECT_EQ(messages().size(), 2u) << line;
+  }
+}
+
+TEST_F(ChatCommand, AMessageThatDoesNotFitCountsAsNotSaid) {
+  std::string words;
+  for (int i = 0; i < 40; ++i)
+    words += "The city of London ";
+  const CommandResult r = say(words + "\nHello\n" + save(), {"-c", "64"});
+  EXPECT_EQ(r.status, 2) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("walsh: error: context: "));
+  ASSERT_EQ(messages().size(), 2u);
+  EXPECT_EQ(content(messages()[0]), "Hello");
+}
+
+TEST_F(ChatCommand, WithoutATemplateThereIsNoConversation) {
+  const std::string folder = copied_model();
+  Json config = Json::parse(slurp(folder + "/tokenizer_config.json"));
+  config.erase("chat_template");
+  spill(folder + "/tokenizer_config.json", config.dump());
+  spill(file("lines"), "The city of\n");
+  const std::string from = "< " + quoted(file("lines"));
+  expect_error(walsh({"run", folder, "-cnv"}, "", from), 2, "chat template");
+  expect_error(walsh({"run", folder, "-sys", "x"}, "", from), 2, "-cnv");
+  const CommandResult r = walsh({"run", folder, "-n", "2", "-q"}, "", from);
+  EXPECT_TRUE(r.out.starts_with("The city of")) << "the line is completed: " << r.out;
+}
+
+// What a person types at a terminal.
+class TypedChat : public ChatCommand {
+ protected:
+  std::vector<std::string> typed(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {
+        "run", model(), "--temp", "0", "-t", "1", "--device", "cpu", "--history", file("history")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+};
+
+TEST_F(TypedChat, LinesCanBeEditedAndComeBack) {
+  {
+    PseudoTerminal terminal(typed({"-n", "2", "-q"}), "", "xterm");
+    terminal.wait_for("> ");
+    terminal.type(
+        "Stra\xC3\x9Fx\x7F"
+        "e\n");  // backspace takes the x
+    terminal.wait_for("\n> ");
+    terminal.type("\x1b[A !\n");  // the line before, with more
+    terminal.wait_for("\n> ");
+    terminal.type(save() + "/exit\n");
+    EXPECT_EQ(terminal.finish(), 0) << terminal.shown();
+  }
+  const Json all = messages();
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(content(all[0]),
+            "Stra\xC3\x9F"
+            "e");
+  EXPECT_EQ(content(all[2]),
+            "Stra\xC3\x9F"
+            "e !");
+  struct stat history {};
+  ASSERT_EQ(::stat(file("history").c_str(), &history), 0);
+  EXPECT_EQ(history.st_mode & 0777, 0600u);
+
+  PseudoTerminal again(typed({"-n", "2", "-q"}), "", "xterm");
+  again.wait_for("> ");
+  again.type("\x1b[A\x1b[A");  // /exit, /save
+  again.wait_for("/save");
+  again.type("\n");
+  again.wait_for("\n> ");
+  again.type("\x04");
+  EXPECT_EQ(again.finish(), 0);
+  EXPECT_EQ(messages().size(), 0u) << "the line of the session before was run";
+}
+
+TEST_F(TypedChat, CtrlCStopsTheAnswerAndKeepsWhatWasSaid) {
+  PseudoTerminal terminal(typed({"-n", "-1", "--ignore-eos", "--isa", "ref"}), "", "xterm");
+  terminal.wait_for("> ");
+  terminal.type("Once upon a time\n");
+  terminal.wait_for("time\r\n");
+  terminal.wait_for_output(5);
+  terminal.type("\x03");
+  terminal.wait_for("stopped");
+  terminal.wait_for("> ");
+  terminal.type(save());
+  terminal.wait_for("> ");
+  ::usleep(300'000);  // two requests within 200 ms count as one
+  terminal.type("half a line\x03");
+  EXPECT_EQ(terminal.finish(), 130) << terminal.shown();
+  const Json all = messages();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1]["role"], "assistant");
+  EXPECT_FALSE(content(all[1]).empty());
+}
+
+}  // namespace
+}  // namespace walsh

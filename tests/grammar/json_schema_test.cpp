@@ -1,0 +1,310 @@
+#include "grammar/json_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "grammar/grammar_test_util.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using test::matches;
+using testing::HasSubstr;
+
+grammar::Graph compile(std::string_view schema) {
+  grammar::GraphBuilder builder("schema");
+  const auto root = add_json_schema(builder, parse_ordered_json(schema, "test"));
+  return builder.finish(root);
+}
+
+// The place and the reason of a refusal.
+std::string refusal(std::string_view schema, ErrorCode code = ErrorCode::bad_input) {
+  try {
+    compile(schema);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "accepted: " << schema;
+  return "";
+}
+
+void expect_matches(std::string_view schema, std::initializer_list<const char*> good,
+                    std::initializer_list<const char*> bad) {
+  const auto graph = compile(schema);
+  for (const char* text : good)
+    EXPECT_TRUE(matches(graph, text)) << schema << "\n" << text;
+  for (const char* text : bad)
+    EXPECT_FALSE(matches(graph, text)) << schema << "\n" << text;
+}
+
+TEST(JsonSchema, AnythingIsJson) {
+  expect_matches(
+      "{}",
+      {"null", "-1.5e+10", R"("a\u00e9\n\"")", R"([1, [], {}])", R"({"a": {"b": [true]}})",
+       "[\n  1,\n  2\n]",
+       R"(")"
+       "\xC3\xA9"
+       R"(")"},
+      {"", "nul", "01", "1.", "[1,]", "{a: 1}", "\"\n\"", R"("\x")", R"("\ud800")", "[1"});
+  expect_matches("true", {"1"}, {"x"});
+}
+
+TEST(JsonSchema, ObjectsHaveTheirPropertiesInOrder) {
+  expect_matches(
+      R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"},
+          "c": {"type": "boolean"}}, "required": ["a"]})",
+      {R"({"b": 1, "a": null, "c": true})", R"({"a":null})", R"({"b":1,"a":null})",
+       "{\n  \"a\": null,\n  \"c\": false\n}"},
+      {"{}", R"({"b":1})", R"({"a":null,"b":1})", R"({"a":null,})", R"({"a":null,"d":1})",
+       R"({,"a":null})"});
+  expect_matches(R"({"type": "object", "properties": {}, "additionalProperties": false})", {"{}"},
+                 {R"({"a":1})"});
+  expect_matches(R"({"type": "object"})", {"{}", R"({"x": [1]})"}, {"[]"});
+}
+
+TEST(JsonSchema, OtherPropertiesHaveOtherNames) {
+  expect_matches(
+      R"({"type": "object", "properties": {"ab": {"type": "null"}, "a\"": {"type": "null"}},
+          "additionalProperties": {"type": "integer"}})",
+      {R"({"ab": null, "a\"": null, "abc": 1})", R"({"a": 1})", R"({"": 2, "b": 3})",
+       R"({"a\\": 1})",
+       R"({")"
+       "\xC3\xA9"
+       R"(": 1})",
+       R"({"a\n": 1})"},
+      {R"({"ab": 1})", R"({"a\"": 1})", R"({"a\u0062": 1})", R"({"x": null})",
+       R"({"\u0061b": 1})"});
+  expect_matches(R"({"additionalProperties": {"type": "null"}, "propertyNames":
+                     {"pattern": "^[a-z]+$"}})",
+                 {R"({"abc": null})", "{}"}, {R"({"A": null})", R"({"abc": 1})"});
+  expect_matches(
+      R"({"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": false})",
+      {R"({"x1": 3})", "{}"}, {R"({"y": 3})", R"({"x1": true})"});
+  expect_matches(R"({"properties": {"x1": {"maximum": 9}}, "patternProperties":
+                     {"^x": {"type": "integer"}}})",
+                 {R"({"x1": 3})"}, {R"({"x1": 3.5})", R"({"x1": 10})"});
+}
+
+TEST(JsonSchema, NumbersOfPropertiesAreBounded) {
+  expect_matches(
+      R"({"properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2})",
+      {R"({"a":1,"c":2})", R"({"b":1,"c":2})"}, {"{}", R"({"a":1})", R"({"a":1,"b":2,"c":3})"});
+  expect_matches(R"({"additionalProperties": {"type": "integer"}, "minProperties": 1,
+                     "maxProperties": 2})",
+                 {R"({"a":1})", R"({"a":1,"c":2})"}, {"{}", R"({"a":1,"b":2,"c":3})"});
+  EXPECT_THAT(refusal(R"({"type": "object", "minProperties": 3})"), HasSubstr("/minProperties"));
+}
+
+TEST(JsonSchema, Arrays) {
+  expect_matches(R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3})",
+                 {"[1]", "[1, 2,3]", "[\n 1]"}, {"[]", "[1,2,3,4]", "[null]", "[1,]"});
+  expect_matches(R"({"items": {"type": "null"}})", {"[]", "[null,null,null]"}, {"[1]"});
+  expect_matches(R"({"prefixItems": [{"type": "integer"}, {"type": "null"}], "items": false})",
+                 {"[1,null]"}, {"[1]", "[1,null,2]", "[]"});
+  expect_matches(R"({"items": [{"type": "integer"}], "additionalItems": {"type": "null"}})",
+                 {"[1]", "[1,null,null]"}, {"[null]", "[1,1]"});
+  expect_matches(R"({"type": "array", "maxItems": 0})", {"[]", "[ ]"}, {"[1]"});
+  EXPECT_THAT(refusal(R"({"type": "array", "uniqueItems": true})"), HasSubstr("/uniqueItems"));
+  EXPECT_THAT(refusal(R"({"type": "array", "contains": {}})"), HasSubstr("/contains"));
+}
+
+TEST(JsonSchema, ValuesAreThoseThatEverythingElseAllows) {
+  expect_matches(R"({"enum": ["a", 1, null, {"x": [1]}, ")"
+                 "\xC3\xA9"
+                 R"(\n"]})",
+                 {R"("a")", "1", "null", R"({"x":[1]})",
+                  R"(")"
+                  "\xC3\xA9"
+                  R"(\n")"},
+                 {R"("b")", "2"});
+  expect_matches(R"({"const": "yes"})", {R"("yes")"}, {R"("no")"});
+  expect_matches(R"({"type": "string", "enum": ["a", 1, "abc"], "minLength": 2})", {R"("abc")"},
+                 {R"("a")", "1"});
+  EXPECT_THAT(refusal(R"({"type": "string", "enum": [1]})"), HasSubstr("no finite text"));
+}
+
+TEST(JsonSchema, StringsHaveTheirLengthInCharacters) {
+  expect_matches(R"({"type": "string", "minLength": 2, "maxLength": 3})",
+                 {R"("ab")",
+                  R"(")"
+                  "\xC3\xA9\xC3\xA9\xE2\x82\xAC"
+                  R"(")",
+                  R"("\n\u00e9")", R"("\ud83d\ude00x")"},
+                 {R"("a")", R"("abcd")", R"("\ud83d\ude00")"});
+}
+
+TEST(JsonSchema, Patterns) {
+  expect_matches(R"({"type": "string", "pattern": "^[a-c]{2,3}(-\\d+)?$"})",
+                 {R"("ab")", R"("abc-12")"}, {R"("a")", R"("abcd")", R"("ab-")", R"("xab")"});
+  expect_matches(R"({"type": "string", "pattern": "b+"})", {R"("abbc")", R"("b")"}, {R"("ac")"});
+  expect_matches(R"({"pattern": "^\"\\\\\\n$"})", {R"("\"\\\n")"}, {R"("\"\\")"});
+}
+
+TEST(JsonSchema, PatternsAndLengthsCountTogether) {
+  expect_matches(R"({"type": "string", "pattern": "^[a-z]+()"
+                 "\xC3\xA9"
+                 R"([a-z]*)?$", "minLength": 3, "maxLength": 4})",
+                 {R"("abc")", R"("ab)"
+                              "\xC3\xA9"
+                              R"(d")"},
+                 {R"("ab")", R"("abcde")", R"("ab1")"});
+  expect_matches(R"({"type": "string", "format": "email", "maxLength": 255})", {R"("a@b.c")"},
+                 {R"("a.b")"});
+}
+
+TEST(JsonSchema, WhatIsNoRegularLanguageIsRefused) {
+  for (const char* pattern : {"(?=a)", "(a)\\\\1", "a(?!b)", "(?<=a)b", "\\\\bword", "\\\\p{L}",
+                              "a^b", "[a", "(a", "a{2,1}", "x++", "*"})
+    EXPECT_THAT(refusal(std::string(R"({"pattern": ")") + pattern + "\"}"),
+                HasSubstr("schema/pattern"))
+        << pattern;
+}
+
+TEST(JsonSchema, Formats) {
+  const auto format = [](const std::string& name) { return R"({"format": ")" + name + "\"}"; };
+  expect_matches(format("date"), {R"("2024-02-28")"}, {R"("2024-02-30")", R"("2024-13-01")"});
+  expect_matches(format("date-time"),
+                 {R"("2024-12-31T23:59:59.5Z")", R"("2024-01-01T00:00:00+01:00")"},
+                 {R"("2024-12-31")", R"("2024-12-31T25:00:00Z")"});
+  expect_matches(format("uuid"), {R"("01234567-89ab-cdef-0123-456789abcdef")"}, {R"("0123")"});
+  expect_matches(format("ipv4"), {R"("255.0.10.199")"}, {R"("256.0.0.1")", R"("01.0.0.1")"});
+  expect_matches(format("uri"), {R"("https://a-b.example/x?y=1#z")"}, {R"("a b")"});
+  EXPECT_THAT(refusal(format("idn-email")), HasSubstr("schema/format"));
+}
+
+TEST(JsonSchema, IntegersLieBetweenTheirBounds) {
+  const auto check = [](int64_t least, int64_t most, int64_t multiple) {
+    const auto graph = compile("{\"type\": \"integer\", \"minimum\": " + std::to_string(least) +
+                               ", \"maximum\": " + std::to_string(most) +
+                               ", \"multipleOf\": " + std::to_string(multiple) + "}");
+    for (int64_t value = -1300; value <= 1300; ++value)
+      ASSERT_EQ(matches(graph, std::to_string(value)),
+                value >= least && value <= most && value % multiple == 0)
+          << least << " " << most << " " << multiple << " " << value;
+  };
+  check(0, 9, 1);
+  check(7, 123, 1);
+  check(-45, -3, 1);
+  check(-1000, 1000, 7);
+  check(99, 100, 1);
+  check(-1, 1, 1);
+  expect_matches(R"({"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 3})", {"1", "2"},
+                 {"0", "3", "-1", "01", "1.0"});
+  expect_matches(R"({"type": "integer", "minimum": 0.5, "maximum": 2.5})", {"1", "2"}, {"0", "3"});
+  expect_matches(R"({"type": "integer", "minimum": -0.5})", {"0", "9999999999999999"}, {"-1"});
+  EXPECT_THAT(refusal(R"({"type": "integer", "minimum": 3, "maximum": 2})"),
+              HasSubstr("no finite text"));
+  EXPECT_THAT(refusal(R"({"type": "number", "multipleOf": 0.1})"), HasSubstr("/multipleOf"));
+}
+
+TEST(JsonSchema, NumbersLieBetweenTheirBounds) {
+  const auto check = [](const std::string& schema, auto inside) {
+    const auto graph = compile(schema);
+    for (int i = -4000; i <= 4000; ++i) {
+      std::string text = std::to_string(std::abs(i) / 1000) + "." +
+                         std::to_string(1000 + std::abs(i) % 1000).substr(1);
+      if (i < 0) text.insert(0, "-");
+      ASSERT_EQ(matches(graph, text), inside(i)) << schema << text;
+      while (text.back() == '0')
+        text.pop_back();
+      if (text.back() == '.') text.pop_back();
+      ASSERT_EQ(matches(graph, text), inside(i) && text != "-0") << schema << text;
+    }
+  };
+  check(R"({"type": "number", "minimum": 0.25, "maximum": 2.5})",
+        [](int i) { return i >= 250 && i <= 2500; });
+  check(R"({"type": "number", "exclusiveMinimum": -1.5, "maximum": 0})",
+        [](int i) { return i > -1500 && i <= 0; });
+  check(R"({"type": "number", "minimum": -3, "exclusiveMaximum": -1.25})",
+        [](int i) { return i >= -3000 && i < -1250; });
+  check(R"({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1})",
+        [](int i) { return i > 0 && i < 1000; });
+  check(R"({"type": "number", "minimum": 1e-1})", [](int i) { return i >= 100; });
+}
+
+TEST(JsonSchema, Combinations) {
+  expect_matches(R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 1}]})",
+                 {"1", R"("a")"}, {R"("ab")", "null"});
+  expect_matches(R"({"type": "object", "properties": {"a": {"type": "integer"}},
+                     "anyOf": [{"required": ["a"]}, {"properties": {"b": {"type": "null"}},
+                                                    "required": ["b"]}]})",
+                 {R"({"a":1})", R"({"a":1,"b":null})", R"({"b":null})"}, {"{}"});
+  expect_matches(R"({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                     {"properties": {"a": {"minimum": 5}, "b": {"type": "null"}}}]})",
+                 {R"({"a":7})", R"({"a":7,"b":null})"}, {R"({"a":4})", R"({"b":null})"});
+  expect_matches(R"({"type": ["integer", "null"]})", {"1", "null"}, {"1.5", "true"});
+  expect_matches(R"({"type": "integer", "nullable": true})", {"1", "null"}, {"1.5"});
+  expect_matches(R"({"allOf": [{"properties": {"a": {}}, "additionalProperties": false},
+                     {"properties": {"b": {}}}]})",
+                 {R"({"a":7})", "{}"}, {R"({"b":7})"});
+}
+
+TEST(JsonSchema, OneOfIsEnforcedWhereItsSchemasExcludeEachOther) {
+  expect_matches(R"({"oneOf": [{"type": "integer"}, {"type": "string"}]})", {"1", R"("a")"}, {});
+  expect_matches(
+      R"({"type": "object", "oneOf": [
+          {"properties": {"kind": {"const": "a"}, "x": {"type": "integer"}}, "required": ["kind"]},
+          {"properties": {"kind": {"const": "b"}, "y": {"type": "null"}}, "required": ["kind"]}]})",
+      {R"({"kind":"a","x":1})", R"({"kind":"b","y":null})"}, {R"({"kind":"a","y":null})"});
+  EXPECT_THAT(refusal(R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})"),
+              HasSubstr("schema/oneOf: cannot be enforced"));
+  EXPECT_THAT(refusal(R"({"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]})"),
+              HasSubstr("more than one"));
+}
+
+TEST(JsonSchema, References) {
+  expect_matches(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
+                     {"value": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"},
+                     {"type": "null"}]}}, "required": ["value", "next"]}}})",
+                 {R"({"value":1,"next":null})", R"({"value":1,"next":{"value":2,"next":null}})"},
+                 {R"({"value":1})", R"({"value":1,"next":{}})"});
+  expect_matches(R"({"type": "array", "items": {"$ref": "#"}})", {"[]", "[[],[[]]]"}, {"[1]"});
+  expect_matches(
+      R"({"properties": {"a/b~c": {"type": "null"}, "x": {"$ref": "#/properties/a~1b~0c"}}})",
+      {R"({"x":null})"}, {R"({"x":1})"});
+  EXPECT_THAT(refusal(R"({"$ref": "#/$defs/none"})"), HasSubstr("there is no"));
+  EXPECT_THAT(refusal(R"({"$ref": "https://example.com/a"})"), HasSubstr("not in this schema"));
+  EXPECT_THAT(refusal(R"({"$ref": "#"})", ErrorCode::limit), HasSubstr("too many"));
+  EXPECT_THAT(
+      refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+      HasSubstr("no finite text"));
+}
+
+TEST(JsonSchema, WhatCannotBeEnforcedIsNamedWithItsPath) {
+  EXPECT_THAT(refusal(R"({"properties": {"a": {"items": {"not": {}}}}})"),
+              HasSubstr("schema/properties/a/items/not: cannot be enforced"));
+  for (const char* keyword : {"if", "dependentRequired", "unevaluatedItems", "$dynamicRef"})
+    EXPECT_THAT(refusal(std::string("{\"") + keyword + "\": {}}"), HasSubstr(keyword));
+  EXPECT_THAT(refusal(R"({"type": "strnig"})"), HasSubstr("schema/type: '\"strnig\"' is no type"));
+  EXPECT_THAT(refusal(R"({"minLength": "2"})"), HasSubstr("schema/minLength"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("a schema is an object"));
+  EXPECT_THAT(refusal(R"({"required": "a"})"), HasSubstr("/required"));
+}
+
+TEST(JsonSchema, HostileSchemasAreRefusedAtOnce) {
+  refusal(R"({"type": "string", "maxLength": 1000000000})", ErrorCode::limit);
+  refusal(R"({"type": "array", "items": {}, "minItems": 1000000000})", ErrorCode::limit);
+  refusal(R"({"pattern": "((a{1000}){1000}){1000}"})", ErrorCode::limit);
+  refusal(R"({"pattern": "((){10000}){10000}"})", ErrorCode::limit);
+  std::string all = R"({"allOf": [)";
+  for (int i = 0; i < 20; ++i)
+    all += std::string(i > 0 ? "," : "") + R"({"anyOf": [{"minLength": )" + std::to_string(i) +
+           R"(}, {"maxLength": 9}]})";
+  EXPECT_THAT(refusal(all + "]}", ErrorCode::limit), HasSubstr("combinations"));
+  std::string chain = R"({"$ref": "#/$defs/a0", "$defs": {)";
+  for (int i = 0; i < 100; ++i)
+    chain +=
+        "\"a" + std::to_string(i) + R"(": {"$ref": "#/$defs/a)" + std::to_string(i + 1) + "\"},";
+  refusal(chain + R"("a100": {}}})", ErrorCode::limit);
+  std::string doubling = R"({"$ref": "#/$defs/a0", "$defs": {)";
+  for (int i = 0; i < 60; ++i) {
+    const std::string next = R"({"$ref": "#/$defs/a)" + std::to_string(i + 1) + "\"}";
+    doubling += "\"a" + std::to_string(i) + R"(": {"allOf": [)" + next + "," + next + "]},";
+  }
+  refusal(doubling + R"("a60": {}}})", ErrorCode::limit);
+}
+
+}  // namespace
+}  // namespace walsh

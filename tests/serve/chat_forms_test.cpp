@@ -1,0 +1,263 @@
+// Anthropic's messages and OpenAI's responses: what they become as chats, and chats as them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "serve/api_error.h"
+#include "serve/messages_api.h"
+#include "serve/responses_api.h"
+
+namespace walsh {
+namespace {
+
+class Recorded : public HttpReply {
+ public:
+  void send(HttpResponse what) override { response = std::move(what); }
+  void start_events(HttpResponse what) override { response = std::move(what); }
+  void event(std::string text) override {
+    if (!text.starts_with("event: ")) return;
+    const size_t line = text.find('\n');
+    names.push_back(text.substr(7, line - 7));
+    data.push_back(Json::parse(text.substr(line + 7)));
+    EXPECT_EQ(data.back()["type"], names.back());
+  }
+  void end_events() override { ended = true; }
+  void on_gone(std::function<void()>) override {}
+  Json body() const { return Json::parse(response.body); }
+
+  HttpResponse response;
+  std::vector<std::string> names;
+  std::vector<Json> data;
+  bool ended = false;
+};
+
+OrderedJson ordered(const char* text) {
+  return OrderedJson::parse(text);
+}
+
+// Sends a chat's answer with this message and end.
+Json answer(HttpReply& reply, const Recorded& recorded, const char* message, const char* end,
+            const Json& more = Json::object()) {
+  Json choice = {{"index", 0}, {"message", Json::parse(message)}, {"finish_reason", end}};
+  choice.update(more);
+  const Json usage = {{"prompt_tokens", 9},
+                      {"completion_tokens", 4},
+                      {"total_tokens", 13},
+                      {"prompt_tokens_details", {{"cached_tokens", 2}}}};
+  HttpResponse response;
+  response.body = Json{{"model", "m"}, {"choices", Json::array({choice})}, {"usage", usage}}.dump();
+  reply.send(std::move(response));
+  return recorded.body();
+}
+
+void stream(HttpReply& reply, const std::vector<const char*>& deltas, const char* end) {
+  reply.start_events({});
+  const auto chunk = [&](const Json& choice) {
+    reply.event("data: " + Json{{"model", "m"}, {"choices", Json::array({choice})}}.dump() +
+                "\n\n");
+  };
+  for (const char* delta : deltas)
+    chunk({{"index", 0}, {"delta", Json::parse(delta)}, {"finish_reason", nullptr}});
+  chunk({{"index", 0}, {"delta", Json::object()}, {"finish_reason", end}});
+  const Json usage = {{"prompt_tokens", 9}, {"completion_tokens", 4}, {"total_tokens", 13}};
+  const Json last = {{"model", "m"}, {"choices", Json::array()}, {"usage", usage}};
+  reply.event("data: " + last.dump() + "\n\n");
+  reply.event("data: [DONE]\n\n");
+  reply.end_events();
+}
+
+std::string refusal(OrderedJson (*translate)(const OrderedJson&), const char* request) {
+  try {
+    translate(ordered(request));
+  } catch (const ApiError& e) {
+    EXPECT_EQ(e.status(), 400);
+    return e.what();
+  }
+  return "accepted";
+}
+
+OrderedJson message_chat(const OrderedJson& request) {
+  return chat_of_messages(request);
+}
+
+TEST(MessagesApi, BecomesAChat) {
+  const OrderedJson chat = chat_of_messages(ordered(R"({
+    "model": "m", "max_tokens": 5, "stop_sequences": ["x"], "top_k": 3, "stream": true,
+    "system": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}],
+    "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
+    "messages": [
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "h"},
+        {"type": "text", "text": "b"}, {"type": "tool_use", "id": "1", "name": "f",
+        "input": {"z": 1, "a": 2}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1",
+        "content": [{"type": "text", "text": "r"}]}, {"type": "text", "text": "c"}]}]})"));
+  EXPECT_EQ(chat, ordered(R"({
+    "messages": [
+      {"role": "system", "content": "Be brief."},
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning_content": "h", "tool_calls": [{"id": "1",
+        "type": "function", "function": {"name": "f", "arguments": "{\"z\":1,\"a\":2}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "r"},
+      {"role": "user", "content": "c"}],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "d",
+      "parameters": {"type": "object"}}}],
+    "tool_choice": "required", "parallel_tool_calls": false,
+    "model": "m", "max_tokens": 5, "top_k": 3, "stream": true, "stop": ["x"],
+    "stream_options": {"include_usage": true}})"));
+}
+
+TEST(MessagesApi, RefusesByName) {
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal(message_chat, R"({"messages": []})"), HasSubstr("'messages'"));
+  EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "user", "content": "a"}]})"),
+              HasSubstr("'max_tokens'"));
+  EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "x", "content": "a"}]})"),
+              HasSubstr("'messages[0].role'"));
+  EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "user", "content": 3}]})"),
+              HasSubstr("'messages[0].content'"));
+  EXPECT_THAT(
+      refusal(message_chat, R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+      HasSubstr("'messages[0].content[0]'"));
+  EXPECT_THAT(refusal(message_chat, "[]"), HasSubstr("object"));
+}
+
+TEST(MessagesApi, AnswersWithBlocks) {
+  const auto recorded = std::make_shared<Recorded>();
+  const Json text = answer(*messages_reply(recorded), *recorded,
+                           R"({"role": "assistant", "content": "hi"})", "length");
+  EXPECT_EQ(text["content"], Json::parse(R"([{"type": "text", "text": "hi"}])"));
+  EXPECT_EQ(text["stop_reason"], "max_tokens");
+  EXPECT_EQ(text["usage"]["input_tokens"], 7);
+  EXPECT_EQ(text["usage"]["cache_read_input_tokens"], 2);
+  EXPECT_EQ(text["usage"]["output_tokens"], 4);
+  const Json stopped = answer(*messages_reply(recorded), *recorded, R"({"content": "hi"})", "stop",
+                              {{"stop_reason", "x"}});
+  EXPECT_EQ(stopped["stop_reason"], "stop_sequence");
+  EXPECT_EQ(stopped["stop_sequence"], "x");
+  const Json called = answer(*messages_reply(recorded), *recorded, R"({"content": null,
+    "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]})",
+                             "tool_calls");
+  EXPECT_EQ(called["stop_reason"], "tool_use");
+  EXPECT_EQ(called["content"],
+            Json::parse(R"([{"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}])"));
+}
+
+TEST(MessagesApi, StreamsBlocks) {
+  const auto recorded = std::make_shared<Recorded>();
+  stream(*messages_reply(recorded),
+         {R"({"role": "assistant", "content": ""})", R"({"reasoning_content": "h"})",
+          R"({"content": "a"})", R"({"content": "b"})",
+          R"({"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f"}}]})",
+          R"({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]})"},
+         "tool_calls");
+  EXPECT_EQ(recorded->names,
+            (std::vector<std::string>{
+                "message_start", "content_block_start", "content_block_delta", "content_block_stop",
+                "content_block_start", "content_block_delta", "content_block_delta",
+                "content_block_stop", "content_block_start", "content_block_delta",
+                "content_block_delta", "content_block_stop", "message_delta", "message_stop"}));
+  EXPECT_EQ(recorded->data[9]["index"], 2);
+  EXPECT_EQ(recorded->data[12]["delta"]["stop_reason"], "tool_use");
+  EXPECT_EQ(recorded->data[12]["usage"]["output_tokens"], 4);
+  EXPECT_TRUE(recorded->ended);
+}
+
+TEST(MessagesApi, ErrorsHaveItsForm) {
+  const auto recorded = std::make_shared<Recorded>();
+  messages_reply(recorded)->send(ApiError(429, "full").response());
+  EXPECT_EQ(recorded->body(), Json::parse(R"({"type": "error", "error":
+    {"type": "rate_limit_error", "message": "full"}})"));
+  const auto reply = messages_reply(recorded);
+  reply->event("data: " + ApiError(500, "broken").response().body + "\n\n");
+  reply->event("data: [DONE]\n\n");
+  EXPECT_EQ(recorded->names, std::vector<std::string>{"error"});
+}
+
+TEST(ResponsesApi, BecomesAChat) {
+  const OrderedJson chat = chat_of_responses(ordered(R"({
+    "instructions": "s", "max_output_tokens": 5, "store": true, "temperature": 0,
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": null}],
+    "tool_choice": {"type": "function", "name": "f"}, "reasoning": {"effort": "low"},
+    "input": [{"role": "developer", "content": "d"},
+      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+      {"type": "reasoning", "summary": []},
+      {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "1", "output": "r"}]})"));
+  EXPECT_EQ(chat, ordered(R"({
+    "messages": [
+      {"role": "system", "content": "s"},
+      {"role": "system", "content": "d"},
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function",
+        "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "r"}],
+    "temperature": 0, "max_completion_tokens": 5,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n",
+      "schema": {"type": "object"}}},
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "reasoning_effort": "low", "stream_options": {"include_usage": true}})"));
+}
+
+TEST(ResponsesApi, RefusesByName) {
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": 3})"), HasSubstr("'input'"));
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": []})"), HasSubstr("'input'"));
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": "a", "previous_response_id": "r"})"),
+              HasSubstr("'previous_response_id'"));
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": "a", "background": true})"),
+              HasSubstr("'background'"));
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": "a", "tools": [{"type": "web_search"}]})"),
+              HasSubstr("'tools[0]'"));
+  EXPECT_THAT(refusal(chat_of_responses, R"({"input": [{"type": "item_reference"}]})"),
+              HasSubstr("'input[0]'"));
+}
+
+TEST(ResponsesApi, AnswersAndStreamsTheSame) {
+  const auto recorded = std::make_shared<Recorded>();
+  const OrderedJson request = ordered(R"({"input": "a", "temperature": 0.5})");
+  const Json whole =
+      answer(*responses_reply(recorded, request), *recorded, R"({"content": "ab"})", "length");
+  EXPECT_EQ(whole["status"], "incomplete");
+  EXPECT_EQ(whole["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(whole["temperature"], 0.5);
+  EXPECT_EQ(whole["output"][0]["content"][0]["text"], "ab");
+  EXPECT_EQ(whole["usage"]["input_tokens_details"]["cached_tokens"], 2);
+
+  stream(*responses_reply(recorded, request),
+         {R"({"role": "assistant", "content": ""})", R"({"content": "a"})", R"({"content": "b"})"},
+         "stop");
+  EXPECT_EQ(recorded->names,
+            (std::vector<std::string>{"response.created", "response.in_progress",
+                                      "response.output_item.added", "response.content_part.added",
+                                      "response.output_text.delta", "response.output_text.delta",
+                                      "response.output_text.done", "response.content_part.done",
+                                      "response.output_item.done", "response.completed"}));
+  const Json& last = recorded->data.back()["response"];
+  EXPECT_EQ(last["output"][0]["content"], whole["output"][0]["content"]);
+  EXPECT_EQ(last["usage"]["total_tokens"], 13);
+  EXPECT_EQ(recorded->data[4]["item_id"], last["output"][0]["id"]);
+  for (size_t i = 0; i < recorded->data.size(); ++i)
+    EXPECT_EQ(recorded->data[i]["sequence_number"], i);
+}
+
+TEST(ResponsesApi, CallsOfToolsAreItems) {
+  const auto recorded = std::make_shared<Recorded>();
+  stream(*responses_reply(recorded, ordered(R"({"input": "a"})")),
+         {R"({"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f",
+            "arguments": ""}}]})",
+          R"({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]})",
+          R"({"tool_calls": [{"index": 1, "id": "2", "function": {"name": "g",
+            "arguments": "[]"}}]})"},
+         "tool_calls");
+  const Json& output = recorded->data.back()["response"]["output"];
+  ASSERT_EQ(output.size(), 2u);
+  EXPECT_EQ(output[0]["call_id"], "1");
+  EXPECT_EQ(output[0]["arguments"], "{}");
+  EXPECT_EQ(output[1]["name"], "g");
+}
+
+}  // namespace
+}  // namespace walsh

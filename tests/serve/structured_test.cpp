@@ -1,0 +1,283 @@
+// Answers that have to match something, calls of tools, reasoning: from the request to the reply.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "grammar/random_schema.h"
+#include "io/json.h"
+#include "serve/service.h"
+
+namespace walsh {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kModel = WALSH_SOURCE_DIR "/models/walsh-tiny-13m";
+// As Qwen's, but shorter.
+constexpr const char* kTemplate =
+    "{% if tools %}<tools>{{ tools | tojson }}</tools> <tool_call>{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | default('') }}\n"
+    "{% endfor %}{% if add_generation_prompt %}assistant: "
+    "{% if thinking %}<think>\n{% endif %}{% endif %}";
+
+class Recorded : public HttpReply {
+ public:
+  void send(HttpResponse what) override {
+    response = std::move(what);
+    done = true;
+  }
+  void start_events(HttpResponse what) override { response = std::move(what); }
+  void event(std::string text) override { events.push_back(std::move(text)); }
+  void end_events() override { done = true; }
+  void on_gone(std::function<void()>) override {}
+
+  OrderedJson json() const { return parse_ordered_json(response.body, "answer"); }
+
+  HttpResponse response;
+  std::vector<std::string> events;
+  bool done = false;
+};
+
+class StructuredTest : public testing::Test {
+ protected:
+  StructuredTest() : loaded_(load_model(kModel, nullptr, load_options())) { use(kTemplate); }
+
+  LoadOptions load_options() {
+    LoadOptions options;
+    options.pool = &pool_;
+    return options;
+  }
+  void use(const std::string& source) {
+    loaded_.chat.emplace(ChatTemplate::Named{{"default", source}}, ChatTemplate::Named{}, "test");
+    SchedulerOptions options;
+    options.positions = 512;
+    options.running = 4;
+    service_.reset();
+    scheduler_ = std::make_unique<Scheduler>(loaded_.model, options);
+    service_ = std::make_unique<Service>(loaded_, *scheduler_, ServiceOptions{"tiny", {}, {}, {}},
+                                         make_chat_prompt(*loaded_.chat));
+  }
+
+  std::shared_ptr<Recorded> ask(const std::string& path, const OrderedJson& body) {
+    const auto reply = std::make_shared<Recorded>();
+    HttpRequest request;
+    request.method = "POST";
+    request.path = path;
+    request.body = body.dump();
+    request.headers.emplace("host", "127.0.0.1");
+    service_->handle(request, reply);
+    while (!reply->done && scheduler_->step()) {
+    }
+    EXPECT_TRUE(reply->done);
+    return reply;
+  }
+  std::shared_ptr<Recorded> chat(OrderedJson more) {
+    more["messages"] = {{{"role", "user"}, {"content", "Name a river."}}};
+    return ask("/v1/chat/completions", more);
+  }
+  // The only choice of an answer that must be one.
+  OrderedJson choice(const std::shared_ptr<Recorded>& reply) {
+    EXPECT_EQ(reply->response.status, 200) << reply->response.body;
+    return reply->json()["choices"][0];
+  }
+  // What the pieces of a stream say together.
+  OrderedJson joined(const std::shared_ptr<Recorded>& reply) {
+    OrderedJson message = {
+        {"content", ""}, {"reasoning_content", ""}, {"calls", OrderedJson::array()}};
+    for (const std::string& event : reply->events) {
+      if (event.starts_with("data: [DONE]")) continue;
+      const OrderedJson one = parse_ordered_json(event.substr(6), "event")["choices"][0];
+      for (const char* key : {"content", "reasoning_content"})
+        if (one["delta"].contains(key))
+          message[key] = message[key].get<std::string>() + one["delta"][key].get<std::string>();
+      if (!one["finish_reason"].is_null()) message["finish_reason"] = one["finish_reason"];
+      if (!one["delta"].contains("tool_calls")) continue;
+      for (const OrderedJson& call : one["delta"]["tool_calls"]) {
+        auto& calls = message["calls"];
+        if (call.contains("id"))
+          calls.push_back({{"name", call["function"]["name"]}, {"arguments", ""}});
+        auto& known = calls[call["index"].get<size_t>()];
+        known["arguments"] = known["arguments"].get<std::string>() +
+                             call["function"]["arguments"].get<std::string>();
+      }
+    }
+    return message;
+  }
+  std::string refusal(const std::shared_ptr<Recorded>& reply) {
+    EXPECT_EQ(reply->response.status, 400) << reply->response.body;
+    return reply->json()["error"]["message"].get<std::string>();
+  }
+
+  ThreadPool pool_{2};
+  LoadedModel loaded_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Service> service_;
+};
+
+OrderedJson weather_tools() {
+  return parse_ordered_json(R"([
+    {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
+      "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer",
+      "minimum": 1, "maximum": 9}}, "required": ["city", "days"]}}},
+    {"type": "function", "function": {"name": "now", "parameters": {"type": "object",
+      "properties": {}, "additionalProperties": false}}}])",
+                            "tools");
+}
+
+TEST_F(StructuredTest, AGrammarIsEnforcedAndEndsTheText) {
+  const auto one = choice(ask("/v1/completions", {{"prompt", "The answer is"},
+                                                  {"max_tokens", 20},
+                                                  {"grammar", R"(root ::= " yes" | " no")"}}));
+  EXPECT_THAT(one["text"].get<std::string>(), testing::AnyOf(" yes", " no"));
+  EXPECT_EQ(one["finish_reason"], "stop");
+  const auto another =
+      choice(ask("/v1/completions",
+                 {{"prompt", "The answer is"}, {"structured_outputs", {{"choice", {"7"}}}}}));
+  EXPECT_EQ(another["text"], "7");
+}
+
+TEST_F(StructuredTest, AnswersMatchTheSchemaInTheOrderOfItsProperties) {
+  const OrderedJson schema = parse_ordered_json(R"({"type": "object", "properties": {
+      "river": {"type": "string", "maxLength": 12}, "length": {"type": "integer"},
+      "banks": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}},
+      "required": ["river", "length", "banks"], "additionalProperties": false})",
+                                                "schema");
+  const OrderedJson format = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "r"}, {"strict", true}, {"schema", schema}}}};
+  for (int seed = 0; seed < 4; ++seed) {
+    const auto one =
+        choice(chat({{"response_format", format}, {"seed", seed}, {"temperature", 1}}));
+    EXPECT_EQ(one["finish_reason"], "stop");
+    const auto text = one["message"]["content"].get<std::string>();
+    const auto value = parse_ordered_json(text, "content");
+    EXPECT_TRUE(value.contains("banks")) << text;
+    EXPECT_EQ(value.begin().key(), "river");
+    EXPECT_LE(value["banks"].size(), 3u);
+    const auto streamed = joined(
+        chat({{"response_format", format}, {"seed", seed}, {"temperature", 1}, {"stream", true}}));
+    EXPECT_EQ(streamed["content"], text);
+  }
+  const auto object =
+      choice(chat({{"response_format", {{"type", "json_object"}}}, {"max_tokens", 30}}));
+  EXPECT_TRUE(object["message"]["content"].get<std::string>().starts_with("{"));
+}
+
+TEST_F(StructuredTest, RandomSchemasHoldForAModelsAnswers) {
+  Random random(5);
+  for (int i = 0; i < 25; ++i) {
+    const OrderedJson schema = test::RandomSchema(random).make(2);
+    const auto one = choice(ask("/v1/completions", {{"prompt", "A"},
+                                                    {"json_schema", schema},
+                                                    {"temperature", 1.5},
+                                                    {"top_k", 0},
+                                                    {"min_p", 0},
+                                                    {"top_p", 1},
+                                                    {"seed", i},
+                                                    {"max_tokens", 500}}));
+    ASSERT_EQ(one["finish_reason"], "stop") << schema << one;
+    const OrderedJson value = parse_ordered_json(one["text"].get<std::string>(), "answer",
+                                                 {.refuse_duplicate_keys = false});
+    EXPECT_TRUE(test::is_valid(schema, value)) << schema << one;
+  }
+}
+
+TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
+  EXPECT_THAT(
+      refusal(
+          chat({{"response_format",
+                 {{"type", "json_schema"},
+                  {"json_schema",
+                   {{"schema", {{"properties", {{"a", {{"not", OrderedJson::object()}}}}}}}}}}}})),
+      HasSubstr("response_format.json_schema.schema/properties/a/not"));
+  EXPECT_THAT(refusal(chat({{"grammar", "root ::= root \"a\" | \"b\""}})),
+              HasSubstr("left-recursive"));
+  EXPECT_THAT(refusal(chat({{"grammar", "root ::= \"a\"{999999}{999999}"}})), HasSubstr("grammar"));
+  EXPECT_THAT(
+      refusal(chat({{"grammar", "root ::= \"a\""}, {"json_schema", OrderedJson::object()}})),
+      HasSubstr("'json_schema' must be absent"));
+  EXPECT_THAT(refusal(chat({{"response_format", {{"type", "json_schema"}}}})), HasSubstr("schema"));
+  EXPECT_THAT(refusal(chat({{"tool_choice", "required"}})), HasSubstr("tool_choice"));
+  EXPECT_THAT(
+      refusal(chat({{"tools", weather_tools()},
+                    {"tool_choice", {{"type", "function"}, {"function", {{"name", "absent"}}}}}})),
+      HasSubstr("one of the tools"));
+  OrderedJson tools = weather_tools();
+  tools[1]["function"]["parameters"]["if"] = true;
+  EXPECT_THAT(refusal(chat({{"tools", tools}, {"tool_choice", "required"}})),
+              HasSubstr("tools[1].function.parameters/if"));
+  EXPECT_EQ(choice(chat({{"tools", tools}, {"max_tokens", 1}}))["finish_reason"], "length");
+}
+
+TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
+  for (const char* source :
+       {"<tool_call> tools", "<function=<parameter= tools", "[TOOL_CALLS] tools",
+        "[TOOL_CALLS] [ARGS] tools", "tools", "<|channel|> tools"}) {
+    use(source);
+    for (const bool stream : {false, true}) {
+      const auto reply =
+          chat({{"tools", weather_tools()},
+                {"tool_choice", {{"type", "function"}, {"function", {{"name", "get_weather"}}}}},
+                {"parallel_tool_calls", false},
+                {"seed", 3},
+                {"stream", stream}});
+      OrderedJson call;
+      if (stream) {
+        const auto message = joined(reply);
+        ASSERT_EQ(message["calls"].size(), 1u) << source;
+        EXPECT_EQ(message["finish_reason"], "tool_calls");
+        EXPECT_EQ(message["content"], "");
+        call = message["calls"][0];
+      } else {
+        const auto one = choice(reply);
+        EXPECT_EQ(one["finish_reason"], "tool_calls") << source << one;
+        ASSERT_TRUE(one["message"].contains("tool_calls")) << source << one;
+        EXPECT_TRUE(one["message"]["content"].is_null());
+        call = one["message"]["tool_calls"][0]["function"];
+      }
+      EXPECT_EQ(call["name"], "get_weather");
+      const auto arguments = parse_ordered_json(call["arguments"].get<std::string>(), source);
+      EXPECT_TRUE(arguments["city"] == "Paris" || arguments["city"] == "Rome") << arguments;
+      EXPECT_GE(arguments["days"].get<int>(), 1);
+      EXPECT_LE(arguments["days"].get<int>(), 9);
+    }
+  }
+}
+
+TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {
+  const std::string source = std::string(kTemplate) + "{# </think> #}";
+  use(source);
+  // A text of a grammar cannot end in the reasoning, so it goes on until the mark or the last
+  // token.
+  const auto reply = chat({{"grammar", "root ::= \"42\""},
+                           {"chat_template_kwargs", {{"thinking", true}}},
+                           {"max_tokens", 40}});
+  const auto one = choice(reply);
+  EXPECT_TRUE(one["finish_reason"] == "length" || one["message"]["content"] == "42") << one;
+  EXPECT_TRUE(one["message"].contains("reasoning_content")) << one;
+  EXPECT_EQ(choice(chat({{"grammar", "root ::= \"42\""}, {"temperature", 0}}))["message"]["content"]
+                .get<std::string>()
+                .find("</think>"),
+            std::string::npos);
+}
+
+TEST_F(StructuredTest, ToolsAndTheirResultsGoThroughTheTemplate) {
+  OrderedJson body = {{"tools", weather_tools()}};
+  body["messages"] = parse_ordered_json(R"([{"role": "user", "content": "?"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
+       "function": {"name": "now", "arguments": "{\"a\": 1}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "noon"}]}])",
+                                        "messages");
+  const auto prompt = ask("/apply-template", body)->json()["prompt"].get<std::string>();
+  EXPECT_THAT(prompt, HasSubstr("<tools>"));
+  EXPECT_THAT(prompt, HasSubstr("'arguments': {'a': 1}"));
+  EXPECT_THAT(prompt, HasSubstr("tool: noon"));
+  body["tool_choice"] = "none";
+  EXPECT_THAT(ask("/apply-template", body)->json()["prompt"].get<std::string>(),
+              testing::Not(HasSubstr("<tools>")));
+  use("{{ messages }}");
+  body.erase("tool_choice");
+  EXPECT_THAT(refusal(ask("/v1/chat/completions", body)), HasSubstr("does not show tools"));
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Checks a running server with the official anthropic package, and the responses of the official
+openai package (pip install anthropic openai).
+
+    walsh serve models/walsh-tiny-13m --device cpu &
+    python3 tools/check_anthropic.py [--url http://127.0.0.1:8080] [--api-key KEY]
+
+Every case is a call as users write it; the program ends with the number of cases, status 1 if one
+failed.
+"""
+import argparse
+import sys
+
+import anthropic
+import openai
+
+
+def ask(client, model, **more):
+    """A short greedy message."""
+    options = {"model": model, "max_tokens": 8, "temperature": 0,
+               "messages": [{"role": "user", "content": "Name a river."}]}
+    options.update(more)
+    return client.messages.create(**options)
+
+
+def refused(call, kind):
+    """Whether a call ends with this error of a package."""
+    try:
+        call()
+    except kind:
+        return True
+    return False
+
+
+def messages(client, model):
+    """Cases of Anthropic's interface: pairs of a name and whether what it says is so."""
+    answer = ask(client, model)
+    text = answer.content[0].text
+    yield "a message is answered", answer.role == "assistant" and text and (
+        answer.stop_reason == "max_tokens" and answer.id.startswith("msg_"))
+    usage = answer.usage
+    yield "usage is told", usage.output_tokens == 8 and (
+        usage.input_tokens + usage.cache_read_input_tokens > 0)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Name a "},
+                                          {"type": "text", "text": "river."}]}]
+    yield "texts in blocks", ask(client, model, messages=parts).content[0].text == text
+    with client.messages.stream(model=model, max_tokens=8, temperature=0, messages=parts) as stream:
+        pieces = list(stream.text_stream)
+        final = stream.get_final_message()
+    yield "a stream gives the same text", "".join(pieces) == text and len(pieces) > 1
+    yield "and ends as the whole", final.stop_reason == "max_tokens" and (
+        final.usage.output_tokens == 8 and final.content[0].text == text)
+    kinds = [e.type for e in client.messages.create(
+        model=model, max_tokens=8, temperature=0, messages=parts, stream=True)]
+    yield "events come in their order", kinds[:2] == ["message_start", "content_block_start"] and (
+        kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]) and (
+            set(kinds[2:-3]) == {"content_block_delta"})
+    stop = text[3:6]
+    cut = ask(client, model, stop_sequences=[stop])
+    yield "stop sequences", cut.stop_reason == "stop_sequence" and cut.stop_sequence == stop and (
+        cut.content[0].text == text.split(stop)[0])
+    tokens = client.messages.count_tokens(model=model, messages=parts)
+    usage = ask(client, model).usage
+    yield "tokens are counted", tokens.input_tokens == (usage.input_tokens +
+                                                        usage.cache_read_input_tokens)
+    longer = client.messages.count_tokens(model=model, messages=parts, system="Be brief.")
+    yield "the system prompt counts", longer.input_tokens > tokens.input_tokens
+    turns = parts + [{"role": "assistant", "content": text}, {"role": "user", "content": "More."}]
+    yield "several turns", bool(ask(client, model, messages=turns).content[0].text)
+    yield "a wrong temperature is refused", refused(
+        lambda: ask(client, model, temperature=-1), anthropic.BadRequestError)
+    image = [{"role": "user", "content": [{"type": "image", "source": {
+        "type": "base64", "media_type": "image/png", "data": "AA=="}}]}]
+    yield "an image is refused", refused(
+        lambda: ask(client, model, messages=image), anthropic.BadRequestError)
+
+
+def respond(client, model, **more):
+    """A short greedy response."""
+    options = {"model": model, "max_output_tokens": 8, "temperature": 0, "input": "Name a river."}
+    options.update(more)
+    return client.responses.create(**options)
+
+
+def responses(client, model):
+    """Cases of OpenAI's responses."""
+    answer = respond(client, model)
+    text = answer.output_text
+    yield "a response", text and answer.status == "incomplete" and (
+        answer.incomplete_details.reason == "max_output_tokens")
+    yield "its usage", answer.usage.output_tokens == 8 and answer.usage.total_tokens == (
+        answer.usage.input_tokens + 8)
+    chat = client.chat.completions.create(
+        model=model, temperature=0, max_completion_tokens=8,
+        messages=[{"role": "user", "content": "Name a river."}])
+    yield "is the answer of a chat", text == chat.choices[0].message.content
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "Name a river."}]}]
+    yield "input as items", respond(client, model, input=items).output_text == text
+    told = respond(client, model, instructions="Be brief.")
+    yield "instructions are evaluated", told.usage.input_tokens > answer.usage.input_tokens
+    events = list(respond(client, model, stream=True))
+    deltas = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+    yield "a stream gives the same text", deltas == text
+    kinds = [e.type for e in events if e.type != "response.output_text.delta"]
+    yield "events come in their order", kinds == [
+        "response.created", "response.in_progress", "response.output_item.added",
+        "response.content_part.added", "response.output_text.done", "response.content_part.done",
+        "response.output_item.done", "response.incomplete"]
+    yield "they are numbered", [e.sequence_number for e in events] == list(range(len(events)))
+    yield "the last one is the response", events[-1].response.output_text == text and (
+        events[-1].response.usage.output_tokens == 8)
+    with client.responses.stream(model=model, input="Name a river.", temperature=0,
+                                 max_output_tokens=8) as stream:
+        final = stream.get_final_response()
+    yield "the package's own stream", final.output_text == text
+    yield "earlier responses are refused", refused(
+        lambda: respond(client, model, previous_response_id="resp_1"), openai.BadRequestError)
+
+
+def main():
+    """Runs all cases and tells of each that fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--api-key", default="none")
+    options = parser.parse_args()
+    client = anthropic.Anthropic(base_url=options.url, api_key=options.api_key, max_retries=0)
+    other = openai.OpenAI(base_url=options.url + "/v1", api_key=options.api_key, max_retries=0)
+    model = next(iter(other.models.list())).id
+    count = failed = 0
+    for suite, user in ((messages, client), (responses, other)):
+        for name, holds in suite(user, model):
+            count += 1
+            if not holds:
+                failed += 1
+                print(f"FAILED: {suite.__name__}: {name}")
+    print(f"{count} cases, {failed} failed (anthropic {anthropic.__version__}, "
+          f"openai {openai.__version__})")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
