@@ -71,7 +71,7 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     const auto rows = static_cast<int64_t>(window.size());
     EXPECT_LE(rows, executor.max_rows());
     const Run run{0, 0, rows};
-    executor.run_parts(window, {&run, 1}, [&] {
+    executor.run_parts({window, {&run, 1}}, [&] {
       executor.execute(executor.pass().embed());
       for (const ForwardOp& op : executor.pass().layers())
         executor.execute(op);
