@@ -25,11 +25,15 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
     def __init__(self, path: str = "", quantize: Optional[str] = None,
                  add_bos_token: Optional[bool] = None, max_gen_toks: int = 256,
                  pretrained: str = "", batch_size: Any = None, max_batch_size: Any = None,
-                 **options: Any) -> None:
+                 device: Optional[str] = None, **options: Any) -> None:
         super().__init__()
         if not (path or pretrained):
             raise usage("path", "a file or folder is needed")
-        self.model = Model(path or pretrained, quantize=quantize, **options)
+        # The harness says cuda:0 where nobody said anything: a GPU if there is one.
+        if device in (None, "cuda", "cuda:0"):
+            device = "auto"
+        self.model = Model(path or pretrained, quantize=quantize, device=device or "auto",
+                           **options)
         self.add_bos_token = add_bos_token
         self.max_gen_toks = int(max_gen_toks)
         beginning = self.model._engine.encode_prompt("")

@@ -23,16 +23,16 @@ bool is_type(const TensorInfo& info, GgmlType type) {
 }
 
 bool keeps_codes(const TensorInfo& info, GgufCodes codes) {
-  return codes == GgufCodes::keep && info.shape.size() == 2 &&
+  return codes == GgufCodes::keep && info.shape.size() >= 2 &&
          (is_type(info, GgmlType::q8_0) || is_type(info, GgmlType::q4_0));
 }
 
-// The rows of a tensor, one after the other.
+// The rows of a tensor, one after the other; those of several matrices, too.
 class Rows {
  public:
   Rows(const Checkpoint& checkpoint, const TensorInfo& info)
       : data_(checkpoint.data(info)),
-        rows_(info.shape.size() == 2 ? info.shape[0] : 1),
+        rows_(info.elements() / info.shape.back()),
         cols_(info.shape.back()),
         paired_heads_(info.gguf->paired_heads) {
     // A vector that belongs to rows of heads: a bias.
@@ -125,7 +125,7 @@ void decode(const Rows& source, const TensorInfo& info, int64_t first, Tensor& t
 std::string list_types(const Checkpoint& checkpoint, auto&& wanted) {
   std::map<std::string, int> counts;
   for (const TensorInfo& info : checkpoint.tensors())
-    if (info.gguf && info.shape.size() == 2 && wanted(info)) ++counts[info.dtype_text];
+    if (info.gguf && info.shape.size() >= 2 && wanted(info)) ++counts[info.dtype_text];
   std::string text;
   for (const auto& [type, count] : counts)
     text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", type, count,

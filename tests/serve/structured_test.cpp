@@ -209,9 +209,8 @@ TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
 }
 
 TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
-  for (const char* source :
-       {"<tool_call> tools", "<function=<parameter= tools", "[TOOL_CALLS] tools",
-        "[TOOL_CALLS] [ARGS] tools", "tools", "<|channel|> tools"}) {
+  for (const char* source : {"<tool_call> tools", "<function=<parameter= tools",
+                             "[TOOL_CALLS] tools", "[TOOL_CALLS] [ARGS] tools", "tools"}) {
     use(source);
     for (const bool stream : {false, true}) {
       const auto reply =
