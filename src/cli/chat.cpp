@@ -50,11 +50,7 @@ class Chat {
     if (!settings_.first.empty()) guarded([&] { ask(settings_.first); });
     while (!ended_ && !(settings_.single && asked_) && !InterruptGuard::requested() &&
            !output_failed()) {
-      std::optional<std::string> text;
-      guarded([&] {
-        text = read();
-        if (!text) ended_ = true;
-      });
+      const std::optional<std::string> text = listen();
       if (InterruptGuard::requested()) break;
       if (text && !text->empty()) guarded([&] { handle(*text); });
       if (!ended_) InterruptGuard::reset();
@@ -72,6 +68,21 @@ class Chat {
       if (e.code() == ErrorCode::interrupted) return;
       if (e.code() == ErrorCode::internal) throw;
       status_ = report(e);
+    }
+  }
+
+  // The next message or command, if it can be used. An input that fails is at its end.
+  std::optional<std::string> listen() {
+    try {
+      std::optional<std::string> text = read();
+      ended_ = !text;
+      return text;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::internal) throw;
+      if (e.code() == ErrorCode::interrupted) return {};
+      status_ = report(e);
+      ended_ = e.code() == ErrorCode::io;
+      return {};
     }
   }
 

@@ -328,10 +328,9 @@ void Sampler::exclude_top() {
 }
 
 int32_t Sampler::draw() {
-  if (temperature_ == 0) {
-    sort(1);
-    return candidates_[0].id;
-  }
+  sort(1);
+  // Infinity has all the probability: nothing is drawn, as on devices.
+  if (temperature_ == 0 || candidates_[0].logit == kInfinity) return candidates_[0].id;
   weigh();
   for (size_t i = 1; i < weights_.size(); ++i)
     weights_[i] += weights_[i - 1];

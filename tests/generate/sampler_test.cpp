@@ -214,6 +214,18 @@ TEST(Sampler, AnInfiniteLogitIsChosen) {
   }
 }
 
+// As devices choose: the texts of both would part otherwise.
+TEST(Sampler, AnInfiniteLogitTakesNoDraw) {
+  SamplerOptions o = plain();
+  o.seed = 5;
+  Sampler first(o), second(o);
+  const std::vector<float> even(1000, 0.0f);
+  std::vector<float> infinite = even;
+  infinite[7] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(first.sample(infinite), 7);
+  EXPECT_EQ(first.sample(even), second.sample(even));
+}
+
 TEST(Sampler, APenaltyThatOverflowsStillGivesAToken) {
   SamplerOptions o = plain();
   o.repeat_penalty = 1e-30f;
