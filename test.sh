@@ -40,10 +40,7 @@ cuda=()
 if ! nvidia-smi > /dev/null 2>&1; then
   cuda=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")
 fi
-# A compiler cache cannot use precompiled headers well; without one they save minutes.
-pch=ON
-if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then pch=OFF; fi
-cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_PCH="$pch" -DWALSH_WERROR="$werror" "${cuda[@]}" \
+cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror" "${cuda[@]}" \
   -DWALSH_PYTHON="$package" -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" -j "$jobs" --output-on-failure

@@ -94,17 +94,6 @@ function(walsh_test name layers)
   foreach(layer ${layers})
     target_link_libraries(test_${name} PRIVATE walsh_${layer})
   endforeach()
-  if(WALSH_PCH AND NOT TARGET walsh_test_headers)
-    set_property(GLOBAL PROPERTY walsh_test_headers test_${name})
-    add_custom_target(walsh_test_headers)
-    target_precompile_headers(
-      test_${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
-      <array> <atomic> <chrono> <cmath> <filesystem> <fstream> <functional> <iostream> <map>
-      <memory> <optional> <random> <set> <sstream> <string> <thread> <vector>)
-  elseif(WALSH_PCH)
-    get_property(first GLOBAL PROPERTY walsh_test_headers)
-    target_precompile_headers(test_${name} REUSE_FROM ${first})
-  endif()
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600)
 endfunction()
@@ -138,10 +127,6 @@ function(walsh_finish)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json
                                                 PkgConfig::LIBEDIT)
-    if(WALSH_PCH)
-      target_precompile_headers(walsh_command PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>
-                                <fmt/format.h> <filesystem> <string> <vector>)
-    endif()
     install(TARGETS walsh_command RUNTIME DESTINATION bin)
     if(WALSH_TESTS)
       walsh_test(cli "${WALSH_LAYERS}")
