@@ -6,35 +6,26 @@
 #include <string_view>
 
 #include "serve/api_error.h"
+#include "serve/ordered_fields.h"
 #include "serve/translated_reply.h"
 
 namespace walsh {
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
-  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
-}
-
-const std::string& text_of(const OrderedJson& object, const char* key, const std::string& path) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) refuse(path + "." + key, "a string");
-  return found->get_ref<const std::string&>();
-}
-
 std::string type_of(const OrderedJson& block, const std::string& path) {
-  if (!block.is_object()) refuse(path, "an object");
-  return text_of(block, "type", path);
+  if (!block.is_object()) refuse_value(path, "an object");
+  return text_value(block, "type", path);
 }
 
 // A string, or a list of blocks that are all text.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) refuse(path, "a string or a list of blocks");
+  if (!content.is_array()) refuse_value(path, "a string or a list of blocks");
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
-    if (type_of(content[i], at) != "text") refuse(at, "a block of type \"text\"");
-    text += text_of(content[i], "text", at);
+    if (type_of(content[i], at) != "text") refuse_value(at, "a block of type \"text\"");
+    text += text_value(content[i], "text", at);
   }
   return text;
 }
@@ -48,24 +39,24 @@ void add_blocks(const OrderedJson& content, const std::string& role, const std::
     const OrderedJson& block = content[i];
     const std::string at = fmt::format("{}[{}]", path, i), type = type_of(block, at);
     if (type == "text") {
-      text += text_of(block, "text", at);
+      text += text_value(block, "text", at);
     } else if (type == "thinking") {
-      reasoning += text_of(block, "thinking", at);
+      reasoning += text_value(block, "thinking", at);
     } else if (type == "tool_use") {
       const OrderedJson input = block.value("input", OrderedJson::object());
       calls.push_back(
-          {{"id", text_of(block, "id", at)},
+          {{"id", text_value(block, "id", at)},
            {"type", "function"},
-           {"function", {{"name", text_of(block, "name", at)}, {"arguments", input.dump()}}}});
+           {"function", {{"name", text_value(block, "name", at)}, {"arguments", input.dump()}}}});
     } else if (type == "tool_result") {
       const auto result = block.find("content");
       messages.push_back({{"role", "tool"},
-                          {"tool_call_id", text_of(block, "tool_use_id", at)},
+                          {"tool_call_id", text_value(block, "tool_use_id", at)},
                           {"content", result == block.end() || result->is_null()
                                           ? ""
                                           : plain_text(*result, at + ".content")}});
     } else {
-      refuse(at, "a block of type text, tool_use or tool_result");
+      refuse_value(at, "a block of type text, tool_use or tool_result");
     }
   }
   if (text.empty() && calls.empty() && !content.empty() && role == "user") return;
@@ -81,16 +72,16 @@ OrderedJson messages_of(const OrderedJson& request) {
     messages.push_back({{"role", "system"}, {"content", plain_text(*system, "system")}});
   const auto list = request.find("messages");
   if (list == request.end() || !list->is_array() || list->empty())
-    refuse("messages", "a list of messages");
+    refuse_value("messages", "a list of messages");
   for (size_t i = 0; i < list->size(); ++i) {
     const OrderedJson& message = (*list)[i];
     const std::string path = fmt::format("messages[{}]", i);
-    if (!message.is_object()) refuse(path, "an object");
-    const std::string& role = text_of(message, "role", path);
+    if (!message.is_object()) refuse_value(path, "an object");
+    const std::string& role = text_value(message, "role", path);
     if (role != "user" && role != "assistant" && role != "system")
-      refuse(path + ".role", "\"user\" or \"assistant\"");
+      refuse_value(path + ".role", "\"user\" or \"assistant\"");
     const auto content = message.find("content");
-    if (content == message.end()) refuse(path + ".content", "a string or a list of blocks");
+    if (content == message.end()) refuse_value(path + ".content", "a string or a list of blocks");
     if (content->is_array()) {
       add_blocks(*content, role, path + ".content", messages);
     } else {
@@ -101,12 +92,12 @@ OrderedJson messages_of(const OrderedJson& request) {
 }
 
 OrderedJson tools_of(const OrderedJson& list) {
-  if (!list.is_array()) refuse("tools", "a list");
+  if (!list.is_array()) refuse_value("tools", "a list");
   OrderedJson tools = OrderedJson::array();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
-    if (!list[i].is_object()) refuse(path, "an object");
-    OrderedJson function = {{"name", text_of(list[i], "name", path)}};
+    if (!list[i].is_object()) refuse_value(path, "an object");
+    OrderedJson function = {{"name", text_value(list[i], "name", path)}};
     if (list[i].contains("description")) function["description"] = list[i]["description"];
     if (list[i].contains("input_schema")) function["parameters"] = list[i]["input_schema"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -122,9 +113,9 @@ void set_tool_choice(const OrderedJson& choice, OrderedJson& chat) {
     chat["tool_choice"] = "required";
   } else if (type == "tool") {
     chat["tool_choice"] = {{"type", "function"},
-                           {"function", {{"name", text_of(choice, "name", "tool_choice")}}}};
+                           {"function", {{"name", text_value(choice, "name", "tool_choice")}}}};
   } else {
-    refuse("tool_choice.type", "auto, any, tool or none");
+    refuse_value("tool_choice.type", "auto, any, tool or none");
   }
   if (choice.contains("disable_parallel_tool_use") &&
       choice["disable_parallel_tool_use"].is_boolean())
@@ -270,7 +261,7 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
   };
   if (has("tools")) chat["tools"] = tools_of(request["tools"]);
   if (only_count) return chat;
-  if (!has("max_tokens")) refuse("max_tokens", "an integer");
+  if (!has("max_tokens")) refuse_value("max_tokens", "an integer");
   if (has("tool_choice")) set_tool_choice(request["tool_choice"], chat);
   for (const char* key : {"model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
                           "stream", "chat_template_kwargs"})

@@ -5,44 +5,35 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/ordered_fields.h"
 #include "serve/responses_api.h"
 
 namespace walsh {
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
-  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
-}
-
-const std::string& text_of(const OrderedJson& object, const char* key, const std::string& path) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) refuse(path + "." + key, "a string");
-  return found->get_ref<const std::string&>();
-}
-
 // A string, or a list of parts that are all text.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) refuse(path, "a string or a list of parts");
+  if (!content.is_array()) refuse_value(path, "a string or a list of parts");
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
-    if (!content[i].is_object()) refuse(at, "an object");
-    const std::string& type = text_of(content[i], "type", at);
+    if (!content[i].is_object()) refuse_value(at, "an object");
+    const std::string& type = text_value(content[i], "type", at);
     if (type != "input_text" && type != "output_text" && type != "text" &&
         type != "reasoning_text" && type != "summary_text")
-      refuse(at, "a part of type input_text or output_text");
-    text += text_of(content[i], "text", at);
+      refuse_value(at, "a part of type input_text or output_text");
+    text += text_value(content[i], "text", at);
   }
   return text;
 }
 
 void add_call(const OrderedJson& item, const std::string& path, OrderedJson& messages) {
-  const OrderedJson call = {
-      {"id", text_of(item, "call_id", path)},
-      {"type", "function"},
-      {"function",
-       {{"name", text_of(item, "name", path)}, {"arguments", text_of(item, "arguments", path)}}}};
+  const OrderedJson call = {{"id", text_value(item, "call_id", path)},
+                            {"type", "function"},
+                            {"function",
+                             {{"name", text_value(item, "name", path)},
+                              {"arguments", text_value(item, "arguments", path)}}}};
   // Calls belong to the message before them.
   if (messages.empty() || messages.back()["role"] != "assistant")
     messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -51,26 +42,26 @@ void add_call(const OrderedJson& item, const std::string& path, OrderedJson& mes
 }
 
 void add_item(const OrderedJson& item, const std::string& path, OrderedJson& messages) {
-  if (!item.is_object()) refuse(path, "an object");
-  const std::string type = item.contains("type") ? text_of(item, "type", path) : "message";
+  if (!item.is_object()) refuse_value(path, "an object");
+  const std::string type = item.contains("type") ? text_value(item, "type", path) : "message";
   const auto content = item.find("content");
   if (type == "function_call") {
     add_call(item, path, messages);
   } else if (type == "function_call_output") {
     const auto output = item.find("output");
-    if (output == item.end()) refuse(path + ".output", "a string");
+    if (output == item.end()) refuse_value(path + ".output", "a string");
     messages.push_back({{"role", "tool"},
-                        {"tool_call_id", text_of(item, "call_id", path)},
+                        {"tool_call_id", text_value(item, "call_id", path)},
                         {"content", plain_text(*output, path + ".output")}});
   } else if (type == "message") {
-    std::string role = text_of(item, "role", path);
+    std::string role = text_value(item, "role", path);
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant")
-      refuse(path + ".role", "user, assistant, system or developer");
-    if (content == item.end()) refuse(path + ".content", "a string or a list of parts");
+      refuse_value(path + ".role", "user, assistant, system or developer");
+    if (content == item.end()) refuse_value(path + ".content", "a string or a list of parts");
     messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
   } else if (type != "reasoning") {  // which templates leave out
-    refuse(path, "a message, a function_call or a function_call_output");
+    refuse_value(path, "a message, a function_call or a function_call_output");
   }
 }
 
@@ -78,31 +69,31 @@ OrderedJson messages_of(const OrderedJson& request) {
   OrderedJson messages = OrderedJson::array();
   if (const auto system = request.find("instructions");
       system != request.end() && !system->is_null()) {
-    if (!system->is_string()) refuse("instructions", "a string");
+    if (!system->is_string()) refuse_value("instructions", "a string");
     messages.push_back({{"role", "system"}, {"content", *system}});
   }
   const auto input = request.find("input");
   if (input == request.end() || !(input->is_string() || input->is_array()))
-    refuse("input", "a string or a list of items");
+    refuse_value("input", "a string or a list of items");
   if (input->is_string()) {
     messages.push_back({{"role", "user"}, {"content", *input}});
     return messages;
   }
   for (size_t i = 0; i < input->size(); ++i)
     add_item((*input)[i], fmt::format("input[{}]", i), messages);
-  if (messages.empty()) refuse("input", "a text or a list with a message");
+  if (messages.empty()) refuse_value("input", "a text or a list with a message");
   return messages;
 }
 
 // Functions without the object around them.
 OrderedJson tools_of(const OrderedJson& list) {
-  if (!list.is_array()) refuse("tools", "a list");
+  if (!list.is_array()) refuse_value("tools", "a list");
   OrderedJson tools = OrderedJson::array();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = fmt::format("tools[{}]", i);
-    if (!list[i].is_object() || text_of(list[i], "type", path) != "function")
-      refuse(path, "a tool of type \"function\"");
-    OrderedJson function = {{"name", text_of(list[i], "name", path)}};
+    if (!list[i].is_object() || text_value(list[i], "type", path) != "function")
+      refuse_value(path, "a tool of type \"function\"");
+    OrderedJson function = {{"name", text_value(list[i], "name", path)}};
     for (const char* key : {"description", "parameters", "strict"})
       if (list[i].contains(key) && !list[i][key].is_null()) function[key] = list[i][key];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -112,11 +103,11 @@ OrderedJson tools_of(const OrderedJson& list) {
 
 // text.format as response_format.
 OrderedJson format_of(const OrderedJson& text) {
-  if (!text.is_object()) refuse("text", "an object");
+  if (!text.is_object()) refuse_value("text", "an object");
   const auto found = text.find("format");
   if (found == text.end() || found->is_null()) return {{"type", "text"}};
-  if (!found->is_object()) refuse("text.format", "an object");
-  if (text_of(*found, "type", "text.format") != "json_schema") return *found;
+  if (!found->is_object()) refuse_value("text.format", "an object");
+  if (text_value(*found, "type", "text.format") != "json_schema") return *found;
   OrderedJson schema = *found;
   schema.erase("type");
   return {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
@@ -131,8 +122,8 @@ OrderedJson chat_of_responses(const OrderedJson& request) {
     return found != request.end() && !found->is_null();
   };
   for (const char* key : {"previous_response_id", "conversation", "prompt"})
-    if (has(key)) refuse(key, "absent: nothing is stored between requests");
-  if (has("background") && request["background"] != false) refuse("background", "false");
+    if (has(key)) refuse_value(key, "absent: nothing is stored between requests");
+  if (has("background") && request["background"] != false) refuse_value("background", "false");
   OrderedJson chat = {{"messages", messages_of(request)}};
   for (const char* key :
        {"model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls",
