@@ -168,15 +168,20 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   return chat(engine, std::move(settings));
 }
 
+// What the text has to match; no file: anything.
+void read_rules(const std::string& file, std::string& rules) {
+  if (file.empty()) return;
+  rules = read_text_input(file, kMaxGrammarBytes);
+  if (rules.empty()) throw Error(ErrorCode::bad_input, file, "is empty");
+}
+
 int run(Options options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
-  if (!options.grammar_file.empty())
-    options.generation.grammar = read_text_input(options.grammar_file, kMaxGrammarBytes);
-  if (!options.schema_file.empty())
-    options.generation.json_schema = read_text_input(options.schema_file, kMaxGrammarBytes);
+  read_rules(options.grammar_file, options.generation.grammar);
+  read_rules(options.schema_file, options.generation.json_schema);
   const Stopwatch watch;
   Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
   if (wants_conversation(options, EngineAccess::model(engine)))

@@ -13,7 +13,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    command.add_option(name, value, text)->group("Sampling (default: the model's own)");
+    return command.add_option(name, value, text)->group("Sampling (default: the model's own)");
   };
   add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
   add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
@@ -44,7 +44,9 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       "Steps and their order [penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]");
   add("--repeat-last-n", options.repeat_last_n,
       "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
-  add("-s,--seed", options.seed, "Seed [drawn]");
+  add("-s,--seed", options.seed, "Seed [drawn]")->check([](const std::string& text) {
+    return text.starts_with('-') ? "a seed is not negative" : "";
+  });
 }
 
 void set_generation_option(GenerationOptions& options, const std::string& name,

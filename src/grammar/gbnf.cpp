@@ -275,7 +275,7 @@ class Parser {
       set.push_back({first, last});
     }
     set = normal_set(std::move(set));
-    if (negated) return complement(set);
+    if (negated) set = complement(set);
     if (set.empty()) fail("an empty class matches nothing");
     return set;
   }

@@ -29,6 +29,16 @@ TEST_F(RunCommand, ASeedFixesTheSample) {
   EXPECT_NE(one, run({"-p", "The", "--seed", "2"}));
 }
 
+TEST_F(RunCommand, ANegativeSeedIsRefused) {
+  expect_error(walsh({"run", model(), "-p", "a", "--seed", "-5"}), 2, "command line");
+}
+
+TEST_F(RunCommand, AFileWithoutRulesIsNoFreeText) {
+  spill(file("empty"), "");
+  for (const char* flag : {"--grammar", "--json-schema"})
+    expect_error(walsh({"run", model(), "-p", "a", flag, file("empty")}), 3, "is empty");
+}
+
 TEST_F(RunCommand, TakesThePromptFromAFileOrHidesIt) {
   spill(file("prompt.txt"), "The city of");
   EXPECT_EQ(run({"-f", file("prompt.txt"), "--temp", "0"}),

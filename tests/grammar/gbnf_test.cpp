@@ -133,6 +133,11 @@ TEST(Gbnf, WhatHasNoEndIsRefused) {
   EXPECT_FALSE(matches(gbnf("root ::= \"b\" | \"c\" x\nx ::= \"d\" x"), "cd"));
 }
 
+TEST(Gbnf, AClassOfNoCharactersIsRefused) {
+  for (const char* text : {"root ::= []", "root ::= [^\\x00-\\U0010FFFF]"})
+    EXPECT_THAT(refusal(text), HasSubstr("matches nothing"));
+}
+
 TEST(Gbnf, SizeIsBounded) {
   refusal("root ::= \"a\"{1000000}", ErrorCode::limit);
   refusal("root ::= ((((\"a\"{99}){99}){99}){99}){999999}", ErrorCode::limit);
