@@ -13,7 +13,7 @@ import sys
 
 import anthropic
 import openai
-
+from check_openai import refused
 
 # Newer versions of the package have no arguments for sampling.
 GREEDY = {"temperature": 0}
@@ -25,15 +25,6 @@ def ask(client, model, **more):
                "messages": [{"role": "user", "content": "Name a river."}]}
     options.update(more)
     return client.messages.create(**options)
-
-
-def refused(call, kind):
-    """Whether a call ends with this error of a package."""
-    try:
-        call()
-    except kind:
-        return True
-    return False
 
 
 def messages(client, model):

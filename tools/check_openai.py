@@ -30,7 +30,7 @@ def complete(client, model, **more):
 
 
 def refused(call, kind):
-    """Whether a call ends with this error of the package."""
+    """Whether a call ends with this error of a package."""
     try:
         call()
     except kind:

@@ -4,6 +4,7 @@
 
 #include "api/convert.h"
 #include "api/engine_access.h"
+#include "base/stop.h"
 #include "eval/evaluator.h"
 #include "eval/token_score.h"
 #include "generate/generator.h"
@@ -248,6 +249,7 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
     impl_->context.insert(impl_->context.end(), done.tokens.begin(), done.tokens.end());
     impl_->context.resize(static_cast<size_t>(impl_->session->position()));
   }
+  const StopScope whole(kNotStopped);
   emit(decoder.finish());
   result.reason = public_reason(done.reason);
   result.prompt_tokens = done.prompt_tokens;

@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "formats/codec.h"
+#include "formats/dense.h"
 #include "formats/weight_source.h"
 #include "kernels/unpack.h"
 #include "quantize/encode/encode_tensor.h"
@@ -29,19 +30,16 @@ void check_form(const LayerForm& form) {
   }
 }
 
-void to_float(DType type, const void* row, int64_t n, float* out) {
-  if (type == DType::f32) {
-    std::memcpy(out, row, static_cast<size_t>(n) * 4);
-    return;
-  }
-  const auto* halves = static_cast<const uint16_t*>(row);
-  if (type == DType::f16) {
-    for (int64_t i = 0; i < n; ++i)
-      out[i] = f16_to_f32(halves[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i)
-      out[i] = bf16_to_f32(halves[i]);
-  }
+// `arrays` as the tensor that they were stored as, in place.
+Tensor tensor_of(const LayerForm& form, std::span<const std::span<const std::byte>> arrays) {
+  Tensor tensor;
+  tensor.format = form.format;
+  tensor.rows = form.rows;
+  tensor.cols = form.cols;
+  tensor.rotation[0] = form.rotation[0];
+  tensor.rotation[1] = form.rotation[1];
+  bind_arrays(tensor, arrays);
+  return tensor;
 }
 
 void from_float(const float* row, int64_t n, DType type, void* out) {
@@ -106,7 +104,7 @@ LinearOperator LinearOperator::encode(const LayerForm& form, const MatrixView& w
   }
   const auto read = [&](int64_t begin, int64_t end, float* out) {
     for (int64_t row = begin; row < end; ++row, out += form.cols)
-      to_float(weights.type, row_of(weights, row), form.cols, out);
+      dense_to_f32(weights.type, row_of(weights, row), form.cols, out);
   };
   double error = 0, norm = 0;
   LinearOperator result;
@@ -135,16 +133,9 @@ LinearOperator LinearOperator::restore(const LayerForm& form,
     throw Error(ErrorCode::bad_input, expected[i].name,
                 fmt::format("{} bytes, expected {}", arrays[i].size(), bytes));
   }
-  Tensor tensor;
-  tensor.format = form.format;
-  tensor.rows = form.rows;
-  tensor.cols = form.cols;
-  tensor.rotation[0] = form.rotation[0];
-  tensor.rotation[1] = form.rotation[1];
-  bind_arrays(tensor, arrays);
   LinearOperator result;
   result.form_ = form;
-  result.pack(tensor);
+  result.pack(tensor_of(form, arrays));
   return result;
 }
 
@@ -188,14 +179,7 @@ std::vector<std::vector<std::byte>> LinearOperator::arrays() const {
 void LinearOperator::decode(int64_t begin, int64_t end, float* out) const {
   const std::vector<std::vector<std::byte>> stored = arrays();
   std::vector<std::span<const std::byte>> spans(stored.begin(), stored.end());
-  Tensor tensor;
-  tensor.format = form_.format;
-  tensor.rows = form_.rows;
-  tensor.cols = form_.cols;
-  tensor.rotation[0] = form_.rotation[0];
-  tensor.rotation[1] = form_.rotation[1];
-  bind_arrays(tensor, spans);
-  decode_rows(tensor, begin, end, out);
+  decode_rows(tensor_of(form_, spans), begin, end, out);
 }
 
 // One product: the rows of the input in the forms that the passes read, then the panels.
@@ -248,7 +232,7 @@ class LinearOperator::Product {
     pool.for_ranges(m, 1, [&](int64_t first, int64_t last) {
       AlignedArray<float> values(static_cast<size_t>(padded)), scratch(values.size());
       for (int64_t t = first; t < last; ++t) {
-        to_float(x.type, row_of(x, begin + t), cols, values.data());
+        dense_to_f32(x.type, row_of(x, begin + t), cols, values.data());
         for (Input& input : inputs_) {
           const bool coded = !input.quantized.q.empty();
           prepare_input(ops, input.transform, values.data(), nullptr, 0,

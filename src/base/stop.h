@@ -20,6 +20,9 @@ inline void check_stop() {
   check_stop(stop_flag());
 }
 
+// For a StopScope around what is too short to be stopped and whose result must not be lost.
+inline const std::atomic<bool> kNotStopped = false;
+
 namespace detail {
 
 // For the workers of a pool: takes over a flag, which may be null.

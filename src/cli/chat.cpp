@@ -59,31 +59,28 @@ class Chat {
   }
 
  private:
-  // What is wrong with one message or command is no reason to end.
+  // What is wrong with one message or command is no reason to end. Returns what was, if anything.
   template <class Body>
-  void guarded(const Body& body) {
+  std::optional<ErrorCode> guarded(const Body& body) {
     try {
       body();
+      return {};
     } catch (const Error& e) {
-      if (e.code() == ErrorCode::interrupted) return;
       if (e.code() == ErrorCode::internal) throw;
-      status_ = report(e);
+      if (e.code() != ErrorCode::interrupted) status_ = report(e);
+      return e.code();
     }
   }
 
   // The next message or command, if it can be used. An input that fails is at its end.
   std::optional<std::string> listen() {
-    try {
-      std::optional<std::string> text = read();
+    std::optional<std::string> text;
+    const auto wrong = guarded([&] {
+      text = read();
       ended_ = !text;
-      return text;
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::internal) throw;
-      if (e.code() == ErrorCode::interrupted) return {};
-      status_ = report(e);
-      ended_ = e.code() == ErrorCode::io;
-      return {};
-    }
+    });
+    if (wrong == ErrorCode::io) ended_ = true;
+    return text;
   }
 
   // A message or a command; nothing at the end of the input.

@@ -78,6 +78,7 @@ class LineEditor::Editor {
     failure_ = nullptr;
     int count = 0;
     el_resize(edit_);
+    el_set(edit_, EL_PREP_TERM, 1);  // el_gets itself would do so behind the prompt only
     const char* text = el_gets(edit_, &count);
     if (failure_) {
       message("\n");

@@ -4,25 +4,23 @@
 
 #include "base/half.h"
 #include "formats/codec.h"
+#include "formats/dense.h"
 
 namespace walsh {
-namespace {
 
-void decode_dense(const Tensor& t, int64_t row, float* out) {
-  const int64_t first = row * t.cols;
-  if (t.format->dtype == DType::f32) {
-    std::memcpy(out, t.data.data() + 4 * first, static_cast<size_t>(4 * t.cols));
+void dense_to_f32(DType type, const void* values, int64_t count, float* out) {
+  if (type == DType::f32) {
+    std::memcpy(out, values, static_cast<size_t>(4 * count));
     return;
   }
-  const bool bf16 = t.format->dtype == DType::bf16;
-  for (int64_t i = 0; i < t.cols; ++i) {
+  const auto* bytes = static_cast<const std::byte*>(values);
+  const bool bf16 = type == DType::bf16;
+  for (int64_t i = 0; i < count; ++i) {
     uint16_t h;
-    std::memcpy(&h, t.data.data() + 2 * (first + i), 2);
+    std::memcpy(&h, bytes + 2 * i, 2);
     out[i] = bf16 ? bf16_to_f32(h) : f16_to_f32(h);
   }
 }
-
-}  // namespace
 
 void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
   codec_of(*tensor.format).decode_row(tensor, pass, row, out);
@@ -31,8 +29,9 @@ void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out) {
 void decode_rows(const Tensor& tensor, int64_t row_begin, int64_t row_end, float* out) {
   const int64_t cols = tensor.cols;
   if (tensor.format->dense) {
-    for (int64_t row = row_begin; row < row_end; ++row, out += cols)
-      decode_dense(tensor, row, out);
+    const DType type = tensor.format->dtype;
+    const std::byte* first = tensor.data.data() + row_begin * cols * dtype_size(type);
+    dense_to_f32(type, first, (row_end - row_begin) * cols, out);
     return;
   }
   const int64_t padded = padded_cols(*tensor.format, cols);

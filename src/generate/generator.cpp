@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/stop.h"
 #include "generate/constraint.h"
 #include "generate/ngram.h"
 #include "walsh/error.h"
@@ -203,12 +204,17 @@ class DeviceTokens : public TokenSource {
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
-  const bool rewinds = !session.model().cache.coded() && !is_recurrent(session.model().config);
-  if (options.lookup && rewinds && !options.grammar)
+  if (options.lookup && session.rewinds() && !options.grammar)
     return std::make_unique<LookedUpTokens>(session, options);
   if (session.can_sample() && options.sampler.on_devices() && !options.grammar)
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
   return std::make_unique<HostTokens>(session, options);
+}
+
+// The callback decides for itself: a request to stop would end it half-way, and its token be lost.
+bool wanted(const TokenCallback& callback, int32_t token) {
+  const StopScope whole(kNotStopped);
+  return !callback || callback(token);
 }
 
 void continue_text(TokenSource& source, std::span<const int32_t> prompt,
@@ -226,7 +232,7 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
       return;
     }
     result.tokens.push_back(token);
-    if (callback && !callback(token)) {
+    if (!wanted(callback, token)) {
       result.reason = StopReason::callback;
       return;
     }

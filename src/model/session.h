@@ -70,6 +70,8 @@ class Session {
   int64_t max_rows() const { return executor_->max_rows(); }
   int64_t max_prompts() const { return executor_->max_prompts(); }  // items of several tokens
   const Model& model() const { return model_; }
+  // Whether truncate() can take back any number of tokens as if they had not been there.
+  bool rewinds() const { return !recurrent_ && !model_.cache.coded(); }
 
   // Whether the memory for keys and values has room for these tokens.
   bool fits(std::span<const SequenceTokens> batch) const;

@@ -184,8 +184,7 @@ void Scheduler::start_choosing(Active& active) {
     for (const int32_t token : active.tokens)
       active.sampler->read(token);
   }
-  const bool rewinds = !model().cache.coded() && !is_recurrent(model().config);
-  if (options_.lookup && !active.on_device && !active.lookup && rewinds) {
+  if (options_.lookup && !active.on_device && !active.lookup && session_.rewinds()) {
     active.lookup.emplace();
     for (const int32_t token : active.tokens)
       active.lookup->add(token);

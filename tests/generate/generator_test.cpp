@@ -5,8 +5,8 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "base/stop.h"
 #include "model/model_support.h"
-#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -99,6 +99,18 @@ TEST_F(Generate, ARequestToStopEndsThePromptAndTheText) {
   session_.reset();
   const GenerateResult result = generate(session_, prompt_, options_, [&](int32_t) {
     flag = true;
+    return true;
+  });
+  EXPECT_EQ(result.tokens, first(1));
+  EXPECT_EQ(result.reason, StopReason::callback);
+}
+
+TEST_F(Generate, ARequestToStopDoesNotEndTheCallback) {
+  std::atomic<bool> flag = false;
+  const StopScope scope(flag);
+  const GenerateResult result = generate(session_, prompt_, options_, [&](int32_t) {
+    flag = true;
+    check_stop();  // as the decoder of a token's text does
     return true;
   });
   EXPECT_EQ(result.tokens, first(1));

@@ -32,7 +32,6 @@ GgmlType ggml_type(DType type) {
   throw Error(ErrorCode::internal, "", "unknown element type");
 }
 
-// The last component of the folder's path.
 // The folder's name, which may be any bytes, as the UTF-8 that strings of a GGUF file are.
 std::string model_name(const std::string& folder) {
   const auto path = std::filesystem::absolute(folder).lexically_normal();

@@ -18,7 +18,6 @@ namespace {
 // Types and names of stored quantization (arch/stored_quantization.h).
 constexpr std::string_view kFp8 = "F8_E4M3";
 constexpr const char* kFp8Scales = "_scale_inv";
-constexpr int64_t kMxGroup = 32;  // values of a block of MXFP4
 constexpr const char* kMxBlocks = "_blocks";
 constexpr const char* kMxScales = "_scales";
 // Beside matrices in FP8: their scales, and those of activations, which are not rounded here.
@@ -57,13 +56,6 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
   const auto x = checkpoint.data(a), y = checkpoint.data(b);
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape)
-    text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
 }
 
 // The tensor with the elements r * row_step + c * col_step of `values`.
@@ -312,12 +304,12 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
   std::vector<int64_t> expected = part.shape;
   if (stored.scales != nullptr) {
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
-    if (!turned || expected[1] % kMxGroup != 0 || info.gguf ||
+    if (!turned || expected[1] % kMxfp4Group != 0 || info.gguf ||
         stored_.kind != StoredQuantization::Kind::mxfp4) {
       throw Error(ErrorCode::bad_input, info.where(),
                   "scales beside a tensor of several matrices are not supported");
     }
-    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxGroup, kMxGroup / 2};
+    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxfp4Group, kMxfp4Group / 2};
   }
   if (info.shape != expected) {
     throw Error(ErrorCode::bad_input, info.where(),

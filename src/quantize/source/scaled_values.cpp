@@ -12,20 +12,12 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGroupBytes = 16;  // of 4-bit floats that share a scale
-constexpr int64_t kGroup = 2 * kGroupBytes;
-
-std::string text(std::span<const int64_t> shape) {
-  std::string result = "[";
-  for (const int64_t size : shape)
-    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
-  return result + "]";
-}
+constexpr int64_t kGroup = kMxfp4Group, kGroupBytes = kGroup / 2;
 
 [[noreturn]] void refuse(const StoredArray& array, const std::string& expected) {
-  throw Error(
-      ErrorCode::bad_input, array.where,
-      "found " + std::string(array.dtype) + " " + text(array.shape) + ", expected " + expected);
+  throw Error(ErrorCode::bad_input, array.where,
+              "found " + std::string(array.dtype) + " " + shape_text(array.shape) + ", expected " +
+                  expected);
 }
 
 std::vector<float> read_scales(const StoredArray& scales) {
@@ -70,6 +62,13 @@ int64_t blocks_of(int64_t size, int64_t block) {
 
 }  // namespace
 
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string result = "[";
+  for (const int64_t size : shape)
+    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
+  return result + "]";
+}
+
 Tensor decode_fp8(const StoredArray& values, const StoredArray& scales,
                   const StoredQuantization& stored) {
   if (values.dtype != "F8_E4M3" || values.shape.size() != 2 || values.data.empty())
@@ -83,7 +82,8 @@ Tensor decode_fp8(const StoredArray& values, const StoredArray& scales,
   const bool fits =
       single ? factors.size() == 1
              : scales.shape.size() == 2 && scales.shape[0] == down && scales.shape[1] == across;
-  if (!fits) refuse(scales, single ? "one scale" : "scales " + text(std::array{down, across}));
+  if (!fits)
+    refuse(scales, single ? "one scale" : "scales " + shape_text(std::array{down, across}));
   std::array<float, 256> table;
   for (size_t code = 0; code < table.size(); ++code)
     table[code] = e4m3_to_f32(static_cast<uint8_t>(code));
@@ -114,7 +114,7 @@ Tensor decode_mxfp4(const StoredArray& blocks, const StoredArray& scales, int64_
   const int64_t all = mxfp4_rows(blocks);
   const auto shape = blocks.shape.first(blocks.shape.size() - 1);
   if (scales.dtype != "U8" || !std::ranges::equal(scales.shape, shape))
-    refuse(scales, "U8 " + text(shape));
+    refuse(scales, "U8 " + shape_text(shape));
   if (first < 0 || count < 1 || count > all - first)
     throw Error(ErrorCode::internal, blocks.where, "rows that are not there");
   const int64_t groups = shape.back();

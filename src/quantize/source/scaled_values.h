@@ -14,6 +14,11 @@
 
 namespace walsh {
 
+inline constexpr int64_t kMxfp4Group = 32;  // values that share a scale in MXFP4
+
+// "[2, 3]", for messages.
+std::string shape_text(std::span<const int64_t> shape);
+
 // A tensor in a file.
 struct StoredArray {
   std::string_view dtype;  // safetensors' name
