@@ -28,6 +28,8 @@ Json gguf_layer_types(const GgufMetadata& metadata, int64_t pattern);
 bool has_gguf_window(const GgufMetadata& metadata);
 // Whether a layer has a tensor with this name (with ".weight" or ".bias").
 bool in_gguf_layer(const GgufMetadata& metadata, int64_t layer, std::string_view name);
+// Whether a layer's queries have a bias, by itself or together with keys and values.
+bool has_gguf_attention_bias(const GgufMetadata& metadata, int64_t layer);
 void copy_gguf_number(const GgufMetadata& metadata, std::string_view key, const char* name,
                       Json& config);
 

@@ -13,12 +13,12 @@ constexpr int64_t kGemma2LayersOf27B = 46, kGemma3LayersOf27B = 62;
 constexpr int64_t kGemma3Pattern = 6, kOlmo3Pattern = 4;
 
 void describe_biases(const GgufMetadata& m, Json& config) {
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["mlp_bias"] = in_gguf_layer(m, 0, "ffn_up.bias");
 }
 
 void describe_gelu(const GgufMetadata& m, Json& config) {
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["hidden_activation"] = "gelu_pytorch_tanh";
   config.erase("hidden_act");
 }
@@ -44,6 +44,10 @@ void separate_ropes(const GgufMetadata& m, double fallback, Json& config) {
 
 bool in_gguf_layer(const GgufMetadata& m, int64_t layer, std::string_view name) {
   return m.has_tensor(fmt::format("blk.{}.{}", layer, name));
+}
+
+bool has_gguf_attention_bias(const GgufMetadata& m, int64_t layer) {
+  return in_gguf_layer(m, layer, "attn_q.bias") || in_gguf_layer(m, layer, "attn_qkv.bias");
 }
 
 void copy_gguf_number(const GgufMetadata& m, std::string_view key, const char* name, Json& config) {
@@ -80,7 +84,7 @@ void describe_gguf_qwen2(const GgufMetadata&, Json& config) {
 }
 
 void describe_gguf_qwen3(const GgufMetadata& m, Json& config) {
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["use_sliding_window"] = false;
 }
 
@@ -117,7 +121,7 @@ void describe_gguf_phi3(const GgufMetadata& m, Json& config) {
 }
 
 void describe_gguf_olmo2(const GgufMetadata& m, Json& config) {
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
 }
 
 void describe_gguf_olmo3(const GgufMetadata& m, Json& config) {
@@ -145,7 +149,7 @@ void describe_gguf_granite(const GgufMetadata& m, Json& config) {
 
 void describe_gguf_glm4(const GgufMetadata& m, Json& config) {
   constexpr const char* kSections = ".rope.dimension_sections";
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   // The converter puts rows of q and k into another order where there are several axes.
   const GgufValue* sections = m.value(kSections);
   if (sections == nullptr) return;

@@ -79,7 +79,7 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   for (int64_t i = 0; i < layers; ++i) {
     const bool is_recurrent = (*recurrent)[static_cast<size_t>(i)];
     types.push_back(is_recurrent ? "linear_attention" : "full_attention");
-    bias = bias || (!is_recurrent && in_gguf_layer(m, i, "attn_q.bias"));
+    bias = bias || (!is_recurrent && has_gguf_attention_bias(m, i));
   }
   config["layer_types"] = std::move(types);
   config["attention_bias"] = bias;
@@ -94,14 +94,14 @@ void describe_gguf_mixtral(const GgufMetadata& m, Json& config) {
 
 void describe_gguf_qwen2_moe(const GgufMetadata& m, Json& config) {
   describe_qwen_experts(m, true, config);
-  config["qkv_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["qkv_bias"] = has_gguf_attention_bias(m, 0);
   config["use_sliding_window"] = false;
   config["norm_topk_prob"] = normalized(m, false);
 }
 
 void describe_gguf_qwen3_moe(const GgufMetadata& m, Json& config) {
   describe_qwen_experts(m, false, config);
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["use_sliding_window"] = false;
   config["norm_topk_prob"] = normalized(m, true);
 }
@@ -109,7 +109,7 @@ void describe_gguf_qwen3_moe(const GgufMetadata& m, Json& config) {
 void describe_gguf_olmoe(const GgufMetadata& m, Json& config) {
   expect_gating(m, kSoftmax);
   describe_counts(m, config);
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["norm_topk_prob"] = normalized(m, false);
 }
 
@@ -127,7 +127,7 @@ void describe_gguf_gpt_oss(const GgufMetadata& m, Json& config) {
   expect_gating(m, kSoftmax);
   describe_counts(m, config);
   config["intermediate_size"] = expert_width(m);
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["sliding_window"] = m.require(".attention.sliding_window");
   config["layer_types"] = gguf_layer_types(m, kPattern);
   // Which frequencies yarn leaves alone is not rounded to whole ones in these models.
@@ -139,7 +139,7 @@ void describe_gguf_glm4_moe(const GgufMetadata& m, Json& config) {
   expect_gating(m, kSigmoid);
   describe_counts(m, config);
   config["moe_intermediate_size"] = expert_width(m);
-  config["attention_bias"] = in_gguf_layer(m, 0, "attn_q.bias");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["use_qk_norm"] = in_gguf_layer(m, 0, "attn_q_norm.weight");
   config["n_group"] = m.integer(".expert_group_count").value_or(1);
   config["topk_group"] = m.integer(".expert_group_used_count").value_or(1);

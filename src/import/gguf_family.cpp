@@ -17,7 +17,6 @@ constexpr GgufName kCommon[] = {
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},
-    {"attn_qkv", "self_attn.qkv_proj"},
     {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
@@ -42,7 +41,8 @@ constexpr GgufName kFourNorms[] = {{"ffn_norm", "pre_feedforward_layernorm"},
 // Norms behind the blocks alone.
 constexpr GgufName kOlmoNames[] = {{"post_attention_norm", "post_attention_layernorm"},
                                    {"post_ffw_norm", "post_feedforward_layernorm"}};
-constexpr GgufName kPhi3Names[] = {{"ffn_up", "mlp.gate_up_proj"}};
+constexpr GgufName kPhi3Names[] = {{"attn_qkv", "self_attn.qkv_proj"},
+                                   {"ffn_up", "mlp.gate_up_proj"}};
 constexpr GgufName kGlm4Names[] = {{"ffn_up", "mlp.gate_up_proj"},
                                    {"post_attention_norm", "post_self_attn_layernorm"},
                                    {"post_ffw_norm", "post_mlp_layernorm"}};

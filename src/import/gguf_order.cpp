@@ -12,9 +12,13 @@ constexpr std::string_view kDeltaNet = ".linear_attn.";
 // The one family whose values stay in their order: its keys come with the values that read them.
 constexpr std::string_view kGrouped = "qwen3_next";
 
+// Products of three such numbers do not overflow. 0 for what is no count.
 int64_t number(const Json& config, const char* key) {
+  constexpr int64_t kMost = int64_t{1} << 20;
   const auto found = config.find(key);
-  return found != config.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+  if (found == config.end() || !found->is_number_integer()) return 0;
+  const auto value = found->get<int64_t>();
+  return value > 0 && value <= kMost ? value : 0;
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ GgufOrder gguf_order(const Checkpoint& checkpoint, const TensorInfo& info) {
   const int64_t values = number(config, "linear_num_value_heads");
   const int64_t dim = number(config, "linear_value_head_dim");
   const int64_t key_rows = 2 * keys * number(config, "linear_key_head_dim");
-  if (keys <= 0 || values % keys != 0 || values == keys) return order;
+  if (keys == 0 || values % keys != 0 || values == keys) return order;
   int64_t extent = info.shape.front();
   if (part == "in_proj_qkv.weight" || part == "conv1d.weight") {
     order.first = key_rows;

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <span>
 
 #include "io/printable.h"
 #include "walsh/error.h"
@@ -51,23 +52,43 @@ std::optional<LayerName> in_layer(std::string_view name) {
   return result;
 }
 
-// The names of a layer's tensor in the checkpoint behind the layer; empty if it is not known.
 struct InnerNames {
   std::string first, second;
 };
 
+// The name of one expert's matrix in files of early 2024, "ffn_up.7", from that of all experts.
+InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::string_view kind) {
+  const size_t dot = stem.rfind('.');
+  const std::string_view number = dot == std::string_view::npos ? "" : stem.substr(dot + 1);
+  const bool is_number =
+      !number.empty() && number.size() < 6 &&
+      std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_number) return {};
+  const GgufName* found = gguf_layer_name(family, std::string(stem.substr(0, dot)).append("_exps"));
+  if (found == nullptr || !found->second.empty()) return {};
+  std::string name(found->checkpoint);
+  name.replace(name.find('*'), 1, number);
+  return {name.append(kind), ""};
+}
+
+// The names of a layer's tensor in the checkpoint behind the layer; empty if it is not known.
 InnerNames inner_names(const GgufFamily& family, std::string_view inner) {
   if (const GgufName* exact = find(kExact, inner)) return {std::string(exact->checkpoint), ""};
   const size_t dot = inner.rfind('.');
   const std::string_view kind = dot == std::string_view::npos ? "" : inner.substr(dot);
   if (kind != ".weight" && kind != ".bias") return {};
   const GgufName* found = gguf_layer_name(family, inner.substr(0, dot));
-  if (found == nullptr) return {};
+  if (found == nullptr) return expert_names(family, inner.substr(0, dot), kind);
   const auto named = [&](std::string_view name) {
     return name.empty() ? std::string() : fmt::format("{}{}", name, kind);
   };
   return {named(found->checkpoint), named(found->second)};
 }
+
+struct Rows {
+  std::string name;
+  int64_t count = 0;
+};
 
 // Cuts a tensor along its outermost dimension, and every piece in two if there are two names.
 class Cut {
@@ -101,6 +122,27 @@ class Cut {
     return std::move(places_);
   }
 
+  // Matrices, or vectors, below each other: a name and a number of rows each.
+  std::vector<GgufPlace> stacked(std::span<const Rows> parts) {
+    int64_t all = 0;
+    for (const Rows& part : parts)
+      all += part.count;
+    const bool is_dense = ggml_type_info(tensor_.type)->block == 1;
+    if (shape_.empty() || shape_[0] != all || (shape_.size() == 1 && !is_dense)) {
+      refuse(fmt::format("found {} rows, expected {} of queries, keys and values",
+                         shape_.empty() ? 0 : shape_[0], all));
+    }
+    const uint64_t row = tensor_.bytes / static_cast<uint64_t>(all);
+    uint64_t offset = 0;
+    for (const Rows& part : parts) {
+      shape_[0] = part.count;
+      const uint64_t bytes = row * static_cast<uint64_t>(part.count);
+      places_.push_back({part.name, shape_, offset, bytes});
+      offset += bytes;
+    }
+    return std::move(places_);
+  }
+
   [[noreturn]] void refuse(std::string reason) const {
     throw Error(ErrorCode::bad_input, path_ + ": tensor " + printable(tensor_.name),
                 std::move(reason));
@@ -113,7 +155,7 @@ class Cut {
       places_.push_back({first, std::move(shape), offset, bytes});
       return;
     }
-    if (shape.empty() || shape[0] % 2 != 0)
+    if (shape.size() < 2 || shape[0] % 2 != 0)
       refuse("expected an even number of rows, for two matrices");
     shape[0] /= 2;
     places_.push_back({first, shape, offset, bytes / 2});
@@ -135,6 +177,24 @@ int64_t expert_count(const GgufMetadata& metadata) {
   return count;
 }
 
+// Queries, keys and values, which a file may have below each other whatever the checkpoint has.
+std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& prefix,
+                                   std::string_view kind) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const auto count = [&](const char* key, int64_t fallback) {
+    const int64_t value = m.uniform_integer(key).value_or(fallback);
+    if (value < 1 || value > kMost) m.refuse(key, fmt::format("is {}", value));
+    return value;
+  };
+  const int64_t heads = count(".attention.head_count", 0);
+  const int64_t kv_heads = count(".attention.head_count_kv", heads);
+  const int64_t dim = count(".attention.key_length", m.require(".embedding_length") / heads);
+  const auto rows = [&](const char* part, int64_t n) {
+    return Rows{fmt::format("{}self_attn.{}_proj{}", prefix, part, kind), n * dim};
+  };
+  return {rows("q", heads), rows("k", kv_heads), rows("v", kv_heads)};
+}
+
 }  // namespace
 
 std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamily& family,
@@ -152,6 +212,13 @@ std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamil
   if (layer && layer->layer >= metadata.layers() &&
       layer->layer < metadata.require(".block_count")) {
     return {};
+  }
+  if (layer && gguf_layer_name(family, "attn_qkv") == nullptr) {
+    for (const std::string_view kind : {".weight", ".bias"}) {
+      if (layer->inner != std::string("attn_qkv").append(kind)) continue;
+      return cut.stacked(
+          attention_rows(metadata, fmt::format("model.layers.{}.", layer->layer), kind));
+    }
   }
   const InnerNames names = layer ? inner_names(family, layer->inner) : InnerNames();
   if (names.first.empty())

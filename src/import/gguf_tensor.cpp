@@ -46,7 +46,13 @@ class Rows {
         order_(gguf_order(checkpoint, info)) {
     // A vector that belongs to rows of heads, as a bias does.
     const bool has_rows = paired_heads_ != 0 || (order_.key_heads != 0 && !order_.columns);
-    if (info.shape.size() == 1 && has_rows) std::swap(rows_, cols_);
+    if (info.shape.size() == 1 && has_rows) {
+      if (ggml_type_info(info.gguf->type)->block != 1) {
+        throw Error(ErrorCode::bad_input, info.where(),
+                    "is a vector of type " + info.dtype_text + ", expected floating point");
+      }
+      std::swap(rows_, cols_);
+    }
     if (paired_heads_ != 0 && rows_ % (2 * paired_heads_) != 0) {
       throw Error(ErrorCode::bad_input, info.where(),
                   fmt::format("{} rows, expected an even number for each of {} heads", rows_,
