@@ -98,8 +98,11 @@ Checkpoint open_checkpoint(const std::string& path) {
       is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
-  if (!plan.stored_names.empty()) {
-    const size_t others = checkpoint.rename(plan.stored_names);
+  std::vector<NameRule> rules(plan.stored_names.begin(), plan.stored_names.end());
+  for (const std::string& prefix : plan.left_out)
+    rules.push_back({prefix, "", true});
+  if (!rules.empty()) {
+    const size_t others = checkpoint.rename(rules);
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }
@@ -304,7 +307,8 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
   std::vector<int64_t> expected = part.shape;
-  if (stored.scales != nullptr) {
+  const bool fp8_rows = stored_.kind == StoredQuantization::Kind::fp8 && !part.groups.empty();
+  if (stored.scales != nullptr && !fp8_rows) {
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
     if (!turned || expected[1] % kMxfp4Group != 0 || info.gguf ||
         stored_.kind != StoredQuantization::Kind::mxfp4) {
