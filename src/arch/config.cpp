@@ -99,7 +99,7 @@ void refuse_unsupported(ConfigReader& reader) {
 }
 
 void check_rope(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
-  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
+  const int64_t rotated = rotated_values(rope, layer.head_dim);
   if (rotated < 2 || rotated % 2 != 0) {
     throw Error(ErrorCode::bad_input, reader.where(),
                 fmt::format("rope of {} values of a head: expected an even number", rotated));
@@ -251,6 +251,9 @@ LayerWidths widest(const ModelConfig& config) {
     w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});
     w.channels = std::max(w.channels, d.channels());
     w.value_heads = std::max(w.value_heads, d.value_heads);
+    w.latent = std::max(w.latent, a.latent.rank);
+    w.query_latent = std::max(w.query_latent, a.latent.query_rank);
+    w.shared_key = std::max(w.shared_key, a.latent.rope_dim);
     w.experts = std::max(w.experts, layer.experts.count);
     w.chosen = std::max(w.chosen, layer.experts.chosen);
     w.expert = std::max(w.expert, layer.experts.width);

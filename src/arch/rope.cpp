@@ -85,6 +85,8 @@ void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
                          ? yarn_magnitude(rope.factor, scale) / yarn_magnitude(rope.factor, all)
                          : yarn_magnitude(rope.factor, 1);
   rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
+  const double magnitude = yarn_magnitude(rope.factor, all);
+  rope.logit_factor = magnitude * magnitude;
 }
 
 void read_llama3(ConfigReader& reader, RopeConfig& rope) {
@@ -92,8 +94,8 @@ void read_llama3(ConfigReader& reader, RopeConfig& rope) {
   rope.factor = reader.number("factor", 1, kMaxFactor);
   rope.low_freq_factor = reader.number("low_freq_factor", 1e-6, kMaxFactor);
   rope.high_freq_factor = reader.number("high_freq_factor", 1e-6, kMaxFactor);
-  if (rope.high_freq_factor <= rope.low_freq_factor)
-    reader.refuse("high_freq_factor", "expected more than low_freq_factor");
+  if (rope.high_freq_factor < rope.low_freq_factor)
+    reader.refuse("high_freq_factor", "expected at least low_freq_factor");
   rope.original_max_positions =
       reader.integer("original_max_position_embeddings", 1, kMaxPositions);
 }

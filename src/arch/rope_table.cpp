@@ -11,8 +11,11 @@ namespace {
 double scale_llama3(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_positions);
-  if (wavelength < original / rope.high_freq_factor) return frequency;
-  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
+  const double shortest = original / rope.high_freq_factor,
+               longest = original / rope.low_freq_factor;
+  // Llama 4 has nothing between the two.
+  if (wavelength < shortest || (shortest == longest && wavelength == longest)) return frequency;
+  if (wavelength > longest) return frequency / rope.factor;
   const double blend = (original / wavelength - rope.low_freq_factor) /
                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - blend) * frequency / rope.factor + blend * frequency;
@@ -64,9 +67,14 @@ bool depends_on_context(const RopeConfig& rope) {
   return rope.kind == RopeKind::longrope || rope.kind == RopeKind::dynamic;
 }
 
+int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
+  if (rope.dim != 0) return rope.dim;
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share);
+}
+
 RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
   RopeTable table;
-  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * rope.share);
+  const int64_t rotated = rotated_values(rope, head_dim);
   const std::vector<float>& factors =
       positions > rope.original_max_positions ? rope.long_factor : rope.short_factor;
   const YarnBlend yarn(rope, rotated);
