@@ -79,8 +79,9 @@ struct FileSummary {
   std::vector<TensorSummary> tensors;
 };
 
-// What is in a walsh file. With `check` every tensor is read and its checksum verified. Throws
-// bad_input for a file that is damaged or no walsh file.
+// What is in a walsh file, or in a folder with its codes (without source types, errors and
+// checksums, `bytes` being those of the tensors). With `check` every tensor of a file is read and
+// its checksum verified. Throws bad_input for a file that is damaged or no walsh file.
 FileSummary inspect(const std::string& path, bool check = false);
 
 }  // namespace walsh

@@ -113,6 +113,7 @@ FolderConfig read_folder_config(std::string_view config_json, const std::string&
   }
   FolderConfig result;
   result.producer = find_string(*own, "producer", place).value_or("");
+  if (const Json* recipe = find_object(*own, "recipe", place)) result.recipe = recipe->dump();
   for (const auto& [name, value] : get_object(*own, "modules", place).items()) {
     const std::string at = place + ": " + printable(name);
     if (!value.is_object()) refuse(at, "found " + describe_json(value) + ", expected an object");

@@ -24,6 +24,7 @@ struct StoredModule {
 
 struct FolderConfig {
   std::string producer;
+  std::string recipe = "{}";  // JSON, if the folder tells it
   std::map<std::string, StoredModule> modules;
 };
 

@@ -18,6 +18,7 @@ class WalshFolder : public WeightSource {
   static std::unique_ptr<WalshFolder> open(const std::string& folder);
 
   const std::string& producer() const { return config_.producer; }
+  const std::string& recipe() const { return config_.recipe; }  // JSON
 
   std::string path() const override { return dense_.path(); }
   std::vector<std::string> notes() const override { return dense_.notes(); }
