@@ -209,7 +209,9 @@ std::vector<std::string> CheckpointSource::names() const {
 }
 
 GgufCodes CheckpointSource::codes_of(const Stored& stored) const {
-  return stored.part != nullptr && stored.part->turned != 0 ? GgufCodes::drop : codes_;
+  const bool moved =
+      stored.part != nullptr && (stored.part->turned != 0 || !stored.part->groups.empty());
+  return moved ? GgufCodes::drop : codes_;
 }
 
 const Format& CheckpointSource::format_of(const std::string& name) const {
@@ -327,6 +329,11 @@ Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
   const TensorInfo& info = *stored.values;
   const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
   if (info.gguf) {
+    if (!part.groups.empty()) {
+      const Tensor whole =
+          load_gguf_rows(checkpoint_, info, GgufCodes::drop, 0, part.shape.front());
+      return gather(std::move(tensor), whole.data, part.groups);
+    }
     if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
     throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
