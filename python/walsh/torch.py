@@ -22,6 +22,7 @@ from torch import nn
 
 from . import _walsh
 from ._error import Error, usage
+from ._host_threads import use_host_threads
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -155,8 +156,11 @@ torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_
                                 lib=_LIBRARY)
 
 
+use_host_threads()
+
+
 def set_threads(threads: int) -> None:
-    """Threads that products of layers use; 0: one per core."""
+    """Threads of their own that products of layers use; 0: those of PyTorch."""
     if threads < 0:
         raise usage("threads", f"{threads}, expected 0 or more")
     _walsh.layer_threads(threads)
