@@ -98,8 +98,8 @@ void refuse_unsupported(ConfigReader& reader) {
   reader.only("sliding_window", nullptr);
 }
 
-void check_rope(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
-  const int64_t rotated = rotated_values(rope, layer.head_dim);
+void check_rope(int64_t head_dim, const RopeConfig& rope, const ConfigReader& reader) {
+  const int64_t rotated = rotated_values(rope, head_dim);
   if (rotated < 2 || rotated % 2 != 0) {
     throw Error(ErrorCode::bad_input, reader.where(),
                 fmt::format("rope of {} values of a head: expected an even number", rotated));
@@ -141,8 +141,14 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
   for (LayerTraits& layer : traits.layers) {
     if (layer.rope < 0) continue;
     if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
-    check_rope(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
+    check_rope(layer.head_dim, config.ropes[static_cast<size_t>(layer.rope)], reader);
   }
+  // A table is made of each, for the widest heads, also where no layer uses it.
+  int64_t widest = 0;
+  for (const LayerTraits& layer : traits.layers)
+    widest = std::max(widest, layer.head_dim);
+  for (const RopeConfig& rope : config.ropes)
+    check_rope(widest, rope, reader);
 }
 
 ModelConfig read_text_model(Json object, const std::string& where) {

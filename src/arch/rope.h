@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace walsh {
@@ -43,6 +44,8 @@ struct RopeDefaults {
   bool per_kind = false;
   double local_theta = 0;     // of those layers; 0: as the others
   bool query_growth = false;  // llama_4_scaling_beta is understood
+  // JSON object of parameters that a config without any means.
+  std::string_view parameters = {};
 };
 
 // Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before): one set for

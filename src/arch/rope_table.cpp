@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <numbers>
 
@@ -69,7 +70,8 @@ bool depends_on_context(const RopeConfig& rope) {
 
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
   if (rope.dim != 0) return rope.dim;
-  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share);
+  // A share that was computed as a quotient must not lose a value to its rounding.
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share + 1e-9);
 }
 
 RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
@@ -77,6 +79,7 @@ RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions
   const int64_t rotated = rotated_values(rope, head_dim);
   const std::vector<float>& factors =
       positions > rope.original_max_positions ? rope.long_factor : rope.short_factor;
+  assert(rope.kind != RopeKind::longrope || static_cast<int64_t>(factors.size()) >= rotated / 2);
   const YarnBlend yarn(rope, rotated);
   const double theta = rope.kind == RopeKind::dynamic && rotated > 2
                            ? dynamic_theta(rope, rotated, positions)
