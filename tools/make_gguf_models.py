@@ -225,7 +225,8 @@ def main():
     sys.path[:0] = [str(source / "gguf-py"), str(source)]
     import gguf
     import gguf.quants
-    from conversion import (base, deepseek, gemma, glm, gpt_oss, granite, llama, mistral3, olmo, phi, qwen)
+    from conversion import (base, deepseek, gemma, glm, gpt_oss, granite, llama, mistral3, olmo,
+                            phi, qwen)
 
     for module in (base, deepseek, gemma, glm, gpt_oss, granite, llama, olmo, phi, qwen):
         for value in list(vars(module).values()):
