@@ -94,8 +94,12 @@ Tensor gather(Tensor tensor, std::span<const std::byte> values,
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint =
-      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  return complete_checkpoint(is_foreign_gguf(path) ? open_gguf_checkpoint(path)
+                                                   : Checkpoint::open(path));
+}
+
+Checkpoint complete_checkpoint(Checkpoint checkpoint) {
+  const std::string path = checkpoint.folder();
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
   std::vector<NameRule> rules(plan.stored_names.begin(), plan.stored_names.end());
@@ -194,6 +198,11 @@ std::string CheckpointSource::name_of(const TensorInfo& info) const {
       return std::string(name.substr(0, name.size() - std::string_view(kMxBlocks).size()));
   }
   return info.name;
+}
+
+CheckpointSource::Place CheckpointSource::place_of(const std::string& name) const {
+  const Stored stored = get(name);
+  return {stored.part, stored.values->shape};
 }
 
 std::vector<std::string> CheckpointSource::names() const {
