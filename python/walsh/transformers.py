@@ -44,10 +44,10 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
                  producer: str = "", **others: Any) -> None:
-        # What transformers adds to the options of every method.
+        # Folders tell more than options do, and transformers adds its own to those of any method.
         unknown = [name for name in others
                    if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
-        if unknown:
+        if unknown and not modules:
             raise Error("usage", unknown[0], "WalshConfig has no such option")
         self.quant_method = METHOD
         self.format_version = format_version
