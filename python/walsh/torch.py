@@ -309,7 +309,9 @@ class Linear(nn.Module):
             stored = self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
-                array = stored[name]
+                array, given = stored[name], state_dict.get(prefix + name)
+                if given is not None and given.dtype != torch.uint8:  # would be converted
+                    raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8)
                 self._buffers[name] = array

@@ -157,9 +157,9 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
                 if types:
                     self._types.update({f"{name}.{n}.{p}": t for (n, p), t in types.items()})
                     self._experts[name] = {}
-            elif isinstance(module, nn.Linear) and name + ".weight" not in tied:
-                kind = rules.type_of(name)
-                if kind is not None and not _PLAIN.search(name):
+            elif isinstance(module, nn.Linear):
+                kind = rules.type_of(name)  # a rule may name a layer that stays plain anyway
+                if kind is not None and name + ".weight" not in tied and not _PLAIN.search(name):
                     self._types[name] = kind
         rules.check_used()
         self.quantization_config.modules = {}

@@ -15,7 +15,7 @@ sed -n 's/^COPY \([^-. ]\S*\) .*/\1/p' "$file" | sort -u | while read -r path; d
   [ -e "$root/$path" ] || fail "COPY $path: no such file"
 done
 stages=$(sed -n 's/^FROM .* AS //p' "$file")
-for stage in $(sed -n 's/^COPY --from=\(\S*\) .*/\1/p' "$file"); do
+sed -n 's/^COPY --from=\(\S*\) .*/\1/p' "$file" | while read -r stage; do
   grep -qx "$stage" <<<"$stages" || fail "COPY --from=$stage: no such stage"
 done
 for stage in cpu cuda; do
