@@ -11,7 +11,10 @@ ROOT = pathlib.Path(__file__).resolve().parent
 # Examples of modules that need what is not installed cannot be run.
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob += ["*/walsh/torch.py"]
+    collect_ignore_glob += ["*/walsh/torch.py", "*/walsh/_host_threads.py", "*/walsh/_packed.py",
+                            "*/walsh/_vllm_shards.py"]
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore_glob += ["*/walsh/_vllm_layers.py"]
 if importlib.util.find_spec("lm_eval") is None:
     collect_ignore_glob += ["*/walsh/lm_eval.py"]
 if importlib.util.find_spec("transformers") is None:

@@ -9,7 +9,6 @@ from torch import nn
 
 from ._error import Error, usage
 from ._rules import Rules
-from .torch import Linear
 
 GATE_UP, DOWN = "gate_up_proj", "down_proj"
 PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -67,7 +66,7 @@ class Shape:
 class Experts(nn.Module):
     """Takes the place of a module of experts; every expert has three quantized layers."""
 
-    def __init__(self, plain: nn.Module, make: Callable[[int, str], Linear],
+    def __init__(self, plain: nn.Module, make: Callable[[int, str], nn.Module],
                  names: tuple[str, ...] = PARTS) -> None:
         super().__init__()
         shape = Shape(plain)
@@ -99,7 +98,7 @@ class Experts(nn.Module):
         return result
 
 
-def add_biases(plain: nn.Module, layers: dict[tuple[int, str], Linear]) -> None:
+def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
     """Gives the layers of experts the biases that the plain module has, if it has some."""
     shape = Shape(plain)
     for kind in (GATE_UP, DOWN) if shape.bias else ():
@@ -118,7 +117,7 @@ def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], 
     return chosen
 
 
-def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], Linear]
+def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], nn.Module]
                      ) -> Experts:
     """The quantized layers of a module of experts; `encode` makes one, without its bias."""
     layers = {}
@@ -129,15 +128,15 @@ def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.
     return Experts(plain, lambda *key: layers[key])
 
 
-def stored_experts(plain: nn.Module, stored: StoredExperts) -> Experts:
-    """The empty layers of the experts that a folder has."""
+def stored_experts(plain: nn.Module, stored: StoredExperts, layer: type) -> Experts:
+    """The empty layers, of class `layer`, of the experts that a folder has."""
     shape = Shape(plain)
 
-    def make(number: int, part: str) -> Linear:
+    def make(number: int, part: str) -> nn.Module:
         inputs, outputs = shape.sizes(part)
         form = stored.forms[number, part]
-        return Linear(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
-                      dtype=shape.dtype, device="meta")
+        return layer(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
+                     dtype=shape.dtype, device="meta")
 
     return Experts(plain, make, stored.names)
 

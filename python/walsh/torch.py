@@ -22,6 +22,8 @@ from torch import nn
 
 from . import _walsh
 from ._error import Error, usage
+from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
+from ._host_threads import use_host_threads
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -155,8 +157,11 @@ torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_
                                 lib=_LIBRARY)
 
 
+use_host_threads()
+
+
 def set_threads(threads: int) -> None:
-    """Threads that products of layers use; 0: one per core."""
+    """Threads of their own that products of layers use; 0: those of PyTorch."""
     if threads < 0:
         raise usage("threads", f"{threads}, expected 0 or more")
     _walsh.layer_threads(threads)
@@ -406,6 +411,11 @@ def _fused_experts(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, module) for name, module in model.named_modules() if is_fused(module)]
 
 
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What tied weights have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
 def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> None:
     """Writes the weights of a quantized model and what its layers are to a folder."""
     from safetensors.torch import save_file
@@ -415,12 +425,11 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
     modules = {name: {"type": m.format, "rotation": m.rotations}
                for name, m in model.named_modules() if isinstance(m, Linear)}
     tensors: dict[str, torch.Tensor] = {}
-    seen: dict[tuple[int, tuple[int, ...]], str] = {}
+    seen = set()
     for name, tensor in model.state_dict().items():
-        key = (tensor.data_ptr(), tuple(tensor.shape))
-        if tensor.numel() and key in seen:
+        if tensor.numel() and _place(tensor) in seen:
             continue  # tied weights are written once and tied again by the model
-        seen[key] = name
+        seen.add(_place(tensor))
         tensors[name] = tensor.contiguous().cpu()
     temporary = folder / (WEIGHTS_NAME + ".part")
     save_file(tensors, temporary)
@@ -449,7 +458,7 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model), **options)
     experts, taken = group_stored(model, modules)
     for name, stored in experts.items():
-        _replace(model, name, stored_experts(model.get_submodule(name), stored))
+        _replace(model, name, stored_experts(model.get_submodule(name), stored, Linear))
     for name, form in modules.items():
         if name in taken:
             continue
@@ -464,7 +473,10 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
                                      rotations=form["rotation"], dtype=linear.weight.dtype))
     missing, unexpected = model.load_state_dict(load_file(folder / WEIGHTS_NAME), strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    missing = [name for name in missing if name not in tied]
+    state = model.state_dict()
+    loaded = {_place(tensor) for name, tensor in state.items() if name not in missing}
+    missing = [name for name in missing
+               if name not in tied and _place(state[name]) not in loaded]
     if missing or unexpected:
         name = (missing or unexpected)[0]
         raise Error("bad_input", f"{folder}: {name}", "is " + ("missing" if missing else
@@ -475,8 +487,3 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
         if isinstance(module, Linear):
             module.pack()
     return model.eval()
-
-
-# Experts are made of layers, so that their module comes behind them.
-from ._experts import (choose, group_stored, is_fused, quantize_experts,  # noqa: E402
-                       stored_experts)

@@ -45,6 +45,11 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
                  producer: str = "", **others: Any) -> None:
+        # What transformers adds to the options of every method.
+        unknown = [name for name in others
+                   if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
+        if unknown:
+            raise Error("usage", unknown[0], "WalshConfig has no such option")
         self.quant_method = METHOD
         self.format_version = format_version
         self.producer = producer or f"walsh {_walsh.__version__}"
@@ -168,7 +173,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         modules = self.quantization_config.modules
         experts, taken = group_stored(model, modules)
         for name, stored in experts.items():
-            model.set_submodule(name, stored_experts(model.get_submodule(name), stored))
+            model.set_submodule(name, stored_experts(model.get_submodule(name), stored, Linear))
         for name, form in modules.items():
             if name in taken:
                 continue

@@ -39,13 +39,10 @@ const CodeSet& spaces() {
                                          {0xFEFF, 0xFEFF}});
   return set;
 }
-// What negated classes are taken from.
+// What negated classes of JSON strings are taken from.
 const CodeSet& printable_codes() {
   static const CodeSet set = complement({{0, 0x1F}, {0x7F, 0x9F}});
   return set;
-}
-CodeSet others(const CodeSet& set) {
-  return common_part(complement(set), printable_codes());
 }
 
 // A part of a pattern.
@@ -58,16 +55,17 @@ struct Part {
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+  Parser(std::string_view text, const std::string& where, PatternUse use)
+      : text_(text), where_(where), whole_(use == PatternUse::text) {}
 
   Part parse() {
     Part all{Part::Kind::choice, {}, {}, 1, 1};
     do {
       Part one;
-      if (!take("^")) one.parts.push_back(anything());
+      if (!take("^") && !whole_) one.parts.push_back(anything());
       while (at_ < text_.size() && !has("|") && !has("$"))
         one.parts.push_back(repeated(0));
-      if (!take("$")) one.parts.push_back(anything());
+      if (!take("$") && !whole_) one.parts.push_back(anything());
       all.parts.push_back(std::move(one));
     } while (take("|"));
     if (at_ < text_.size()) fail("'$' is supported at the end of an alternative only");
@@ -84,6 +82,9 @@ class Parser {
     if (!has(token)) return false;
     at_ += token.size();
     return true;
+  }
+  CodeSet others(const CodeSet& set) const {
+    return whole_ ? complement(set) : common_part(complement(set), printable_codes());
   }
   static Part anything() {
     Part any{Part::Kind::set, printable_codes(), {}, 1, 1};
@@ -261,6 +262,7 @@ class Parser {
 
   const std::string_view text_;
   const std::string& where_;
+  const bool whole_;  // a whole text, of any characters
   size_t at_ = 0;
 };
 
@@ -336,12 +338,27 @@ class Maker {
 
 }  // namespace
 
-PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where) {
-  const Part all = Parser(pattern, where).parse();
+PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where, PatternUse use) {
+  const Part all = Parser(pattern, where, use).parse();
   PatternAutomaton automaton;
   Maker maker(automaton, where);
   automaton.last = maker.add(all, maker.state());
   return automaton;
+}
+
+void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
+                      NodeId to) {
+  std::vector<NodeId> nodes;
+  for (size_t i = 0; i < pattern.states.size(); ++i)
+    nodes.push_back(builder.node());
+  builder.empty(from, nodes.front());
+  builder.empty(nodes[pattern.last], to);
+  for (size_t i = 0; i < pattern.states.size(); ++i) {
+    for (const uint32_t next : pattern.states[i].empty)
+      builder.empty(nodes[i], nodes[next]);
+    for (const PatternAutomaton::Edge& edge : pattern.states[i].edges)
+      builder.one_of(nodes[i], edge.set, nodes[edge.target]);
+  }
 }
 
 namespace {

@@ -100,6 +100,7 @@ OrderedJson tools_of(const OrderedJson& list) {
     OrderedJson function = {{"name", text_value(list[i], "name", path)}};
     if (list[i].contains("description")) function["description"] = list[i]["description"];
     if (list[i].contains("input_schema")) function["parameters"] = list[i]["input_schema"];
+    if (list[i].contains("strict")) function["strict"] = list[i]["strict"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return tools;

@@ -82,10 +82,13 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
 }
 
 void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
-  constexpr std::string_view kPlace = "@VERSION@";
   HttpResponse response;
   response.body = kOpenApiText;
-  response.body.replace(response.body.find(kPlace), kPlace.size(), kVersion);
+  const auto put = [&](std::string_view place, const std::string& text) {
+    response.body.replace(response.body.find(place), place.size(), text);
+  };
+  put("@VERSION@", kVersion);
+  put("\"@LAST_TOKEN@\"", std::to_string(model_.model.config.vocab - 1));
   reply->send(std::move(response));
 }
 

@@ -84,6 +84,7 @@ TEST_F(BenchCommand, FormatsEndWithTheStatusOfAnInterruption) {
       "until grep -q 'SigCgt:.*[4-7c-f]...$' /proc/$p/status; do :; done; kill -TERM $p; wait $p",
       quoted(WALSH_COMMAND), quoted(file("stdout")), quoted(file("stderr"))));
   EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_EQ(r.err, "walsh: error: stopped by the user\n");
   EXPECT_EQ(r.out, "");
 }
 

@@ -9,6 +9,7 @@
 #include "generate/generator.h"
 #include "io/json.h"
 #include "serve/stopped_text.h"
+#include "walsh/version.h"
 
 namespace walsh {
 namespace {
@@ -289,6 +290,14 @@ TEST_F(ServiceTest, TellsOfModelsHealthAndMetrics) {
   service_->drain();
   EXPECT_EQ(ask("GET", "/health")->response.status, 503);
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}})->response.status, 503);
+}
+
+TEST_F(ServiceTest, ItsDescriptionKnowsItsVersionAndItsLastToken) {
+  const auto reply = ask("GET", "/openapi.json");
+  EXPECT_EQ(reply->json()["info"]["version"], kVersion);
+  EXPECT_EQ(reply->json()["components"]["schemas"]["Tokens"]["items"]["maximum"],
+            loaded_.model.config.vocab - 1);
+  EXPECT_EQ(reply->response.body.find('@'), std::string::npos);
 }
 
 TEST_F(ServiceTest, WrongFieldsAreNamed) {

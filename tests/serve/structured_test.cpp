@@ -135,6 +135,58 @@ TEST_F(StructuredTest, AGrammarIsEnforcedAndEndsTheText) {
   EXPECT_EQ(another["text"], "7");
 }
 
+TEST_F(StructuredTest, ARegularExpressionIsEnforcedForTheWholeText) {
+  for (const OrderedJson& more :
+       {OrderedJson{{"guided_regex", " (yes|no)[.!]"}},
+        OrderedJson{{"structured_outputs", {{"regex", " (yes|no)[.!]"}}}}}) {
+    OrderedJson body = more;
+    body["prompt"] = "The answer is";
+    body["max_tokens"] = 20;
+    const auto one = choice(ask("/v1/completions", body));
+    EXPECT_THAT(one["text"].get<std::string>(), testing::AnyOf(" yes.", " yes!", " no.", " no!"));
+    EXPECT_EQ(one["finish_reason"], "stop");
+  }
+  EXPECT_THAT(refusal(chat({{"guided_regex", "(?=a)"}})), HasSubstr("guided_regex"));
+  EXPECT_THAT(refusal(chat({{"guided_regex", 7}})), HasSubstr("'guided_regex'"));
+}
+
+TEST_F(StructuredTest, StrictToolsChangeNoTextWithoutCalls) {
+  OrderedJson strict = weather_tools();
+  for (auto& tool : strict)
+    tool["function"]["strict"] = true;
+  const OrderedJson more = {{"temperature", 0}, {"max_tokens", 40}};
+  OrderedJson loose_chat = more, strict_chat = more;
+  loose_chat["tools"] = weather_tools();
+  strict_chat["tools"] = strict;
+  const auto prompt_of = [](const std::shared_ptr<Recorded>& reply) {
+    return reply->json()["usage"]["prompt_tokens"];
+  };
+  // The template shows whether a tool is strict, so that the prompts have to be made alike.
+  use("<tool_call>{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | length }}");
+  const auto loose_reply = chat(loose_chat), strict_reply = chat(strict_chat);
+  EXPECT_EQ(prompt_of(loose_reply), prompt_of(strict_reply));
+  EXPECT_EQ(choice(loose_reply), choice(strict_reply));
+}
+
+TEST_F(StructuredTest, WrongTypesDeepInsideAreRefusedByName) {
+  const auto refused_tool = [&](const char* tool) {
+    return refusal(chat({{"tools", OrderedJson::array({parse_ordered_json(tool, "tool")})}}));
+  };
+  EXPECT_THAT(refused_tool(R"({"type": 5, "function": {"name": "f"}})"), HasSubstr("'tools[0]'"));
+  EXPECT_THAT(refused_tool(R"({"type": null, "function": {"name": "f"}})"),
+              HasSubstr("'tools[0]'"));
+  EXPECT_THAT(refused_tool(R"({"function": {"name": "f", "strict": "yes"}})"),
+              HasSubstr("'tools[0].function.strict'"));
+  for (const char* part : {R"({"type": 5, "text": "a"})", R"({"type": null})", R"({"type": []})",
+                           R"({"type": "text", "text": 5})", R"({"text": "a"})", "5"}) {
+    OrderedJson body;
+    body["messages"] = parse_ordered_json(
+        std::string(R"([{"role": "user", "content": [)") + part + "]}]", "messages");
+    EXPECT_THAT(refusal(ask("/v1/chat/completions", body)), HasSubstr("'messages[0].content[0]"))
+        << part;
+  }
+}
+
 TEST_F(StructuredTest, AnswersMatchTheSchemaInTheOrderOfItsProperties) {
   const OrderedJson schema = parse_ordered_json(R"({"type": "object", "properties": {
       "river": {"type": "string", "maxLength": 12}, "length": {"type": "integer"},
@@ -206,6 +258,8 @@ TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal(chat({{"tools", tools}, {"tool_choice", "required"}})),
               HasSubstr("tools[1].function.parameters/if"));
   EXPECT_EQ(choice(chat({{"tools", tools}, {"max_tokens", 1}}))["finish_reason"], "length");
+  tools[1]["function"]["strict"] = true;
+  EXPECT_THAT(refusal(chat({{"tools", tools}})), HasSubstr("tools[1].function.parameters/if"));
 }
 
 TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {

@@ -11,8 +11,8 @@
 
 namespace walsh {
 
-// A checkpoint folder or a foreign GGUF file, prepared for compression. Throws usage if `path` is
-// another file, a walsh file already, or a folder that walsh has coded.
+// A checkpoint folder or a foreign GGUF file, prepared for compression. Throws usage if `path` is a
+// walsh file already or a folder that walsh has coded; bad_input for a file of another kind.
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool);
 
