@@ -44,7 +44,8 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  overrides: Sequence[str] = (), rotation: str = "hadamard", block: int = 0,
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
-                 producer: str = "", **others: Any) -> None:
+                 producer: str = "", recipe: Optional[dict[str, Any]] = None,
+                 **others: Any) -> None:
         # What transformers adds to the options of every method.
         unknown = [name for name in others
                    if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
@@ -58,6 +59,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.overrides = list(overrides)
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
+        self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
         self.post_init()
 
     def post_init(self) -> None:
