@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import Any, Iterator, Optional, Sequence
 
@@ -34,6 +35,22 @@ def _layer_named(prefix: str) -> Iterator[None]:
         raise Error(error.code, f"{prefix}: {error.where}", error.reason) from None
 
 
+@contextlib.contextmanager
+def _every_core() -> Iterator[None]:
+    """Encoding uses every core that this process was given: vLLM binds each thread of PyTorch to
+    one of them, and threads that are started inherit that of the caller."""
+    own = os.sched_getaffinity(0)
+    cores = set(own)
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            cores |= os.sched_getaffinity(int(thread))
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
 def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) -> Linear:
     """A packed layer of weights [rows, cols] that begin at column `first_col` of whole rows."""
     rows, cols = weight.shape
@@ -41,7 +58,8 @@ def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) ->
                                         options.seed, options.fast)
     layer = Linear(cols, rows, False, type=name, rotations=shift_rotations(rotations, first_col),
                    device="meta")
-    layer.encode(weight, shape_gain=options.shape_gain, fast=options.fast)
+    with _every_core():
+        layer.encode(weight, shape_gain=options.shape_gain, fast=options.fast)
     layer.exact = options.exact
     return layer
 

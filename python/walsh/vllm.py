@@ -20,9 +20,9 @@ from ._error import Error, usage
 from ._rules import Rules
 
 FORMAT_VERSION = 1  # of the quantization_config of a stored folder
-_COMMON = ("quant_method", "ignore", "seed", "activations")
+_COMMON = ("quant_method", "ignore", "seed", "activations", "fast")
 _KNOWN = {
-    "walsh": _COMMON + ("type", "overrides", "rotation", "block", "fast", "shape_gain", "modules",
+    "walsh": _COMMON + ("type", "overrides", "rotation", "block", "shape_gain", "modules",
                         "format_version", "producer"),
     "turboquant": _COMMON + ("bits", "group_size"),
 }
