@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the tests of the vLLM plugin against a real vLLM on the CPU: check_vllm.sh [PYTHON], the
-# interpreter of an environment with vllm, transformers, pytest and this package (docs/guide/python.md).
+# interpreter of an environment with vllm, transformers, pytest and this package
+# (docs/guide/python.md).
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-python3}

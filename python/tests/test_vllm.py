@@ -203,8 +203,8 @@ def tokens_of(folder, processes, **options):
            "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     script = pathlib.Path(__file__).parent / "vllm_tokens.py"
     prompts = [[5, 100, 2000], [7, 8, 9, 10]]
-    run = subprocess.run([sys.executable, script, json.dumps(options), json.dumps(prompts)], env=env,
-                         capture_output=True, text=True, check=False)
+    command = [sys.executable, script, json.dumps(options), json.dumps(prompts)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith("[[")]
     assert run.returncode == 0 and lines, run.stderr[-3000:]
     return json.loads(lines[-1])
