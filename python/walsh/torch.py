@@ -390,6 +390,11 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
     return model
 
 
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What tied weights have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
 def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> None:
     """Writes the weights of a quantized model and what its layers are to a folder."""
     from safetensors.torch import save_file
@@ -399,12 +404,11 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
     modules = {name: {"type": m.format, "rotation": m.rotations}
                for name, m in model.named_modules() if isinstance(m, Linear)}
     tensors: dict[str, torch.Tensor] = {}
-    seen: dict[tuple[int, tuple[int, ...]], str] = {}
+    seen = set()
     for name, tensor in model.state_dict().items():
-        key = (tensor.data_ptr(), tuple(tensor.shape))
-        if tensor.numel() and key in seen:
+        if tensor.numel() and _place(tensor) in seen:
             continue  # tied weights are written once and tied again by the model
-        seen[key] = name
+        seen.add(_place(tensor))
         tensors[name] = tensor.contiguous().cpu()
     temporary = folder / (WEIGHTS_NAME + ".part")
     save_file(tensors, temporary)
@@ -443,7 +447,10 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
                                      rotations=form["rotation"], dtype=linear.weight.dtype))
     missing, unexpected = model.load_state_dict(load_file(folder / WEIGHTS_NAME), strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    missing = [name for name in missing if name not in tied]
+    state = model.state_dict()
+    loaded = {_place(tensor) for name, tensor in state.items() if name not in missing}
+    missing = [name for name in missing
+               if name not in tied and _place(state[name]) not in loaded]
     if missing or unexpected:
         name = (missing or unexpected)[0]
         raise Error("bad_input", f"{folder}: {name}", "is " + ("missing" if missing else

@@ -189,13 +189,13 @@ void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
 }
 
 // The repeat penalty as llama.cpp and transformers: every token once, negative logits are
-// multiplied. The others as OpenAI defines them.
+// multiplied. Then the others as OpenAI defines them.
 void Sampler::penalize() {
-  change_logits(chosen_, [&](float& logit, int64_t count) {
-    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
-  });
   change_logits(counts_, [&](float& logit, int64_t) {
     logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  });
+  change_logits(chosen_, [&](float& logit, int64_t count) {
+    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
   });
 }
 

@@ -80,12 +80,16 @@ Json rope_parameters(const GgufMetadata& m, int64_t dim) {
   const auto longer = m.find_tensor("rope_factors_long.weight");
   if (all.tensor != nullptr) add_factors(m, all, all, rope);
   if (shorter.tensor != nullptr && longer.tensor != nullptr) add_factors(m, shorter, longer, rope);
-  const std::string kind = m.text(".rope.scaling.type").value_or("none");
+  // Files without a type mean linear scaling, old ones with another key.
+  const double factor =
+      m.number(".rope.scaling.factor").value_or(m.number(".rope.scale_linear").value_or(0));
+  const std::string kind =
+      m.text(".rope.scaling.type").value_or(factor != 0 && factor != 1 ? "linear" : "none");
   if (kind == "none" || kind == "longrope") return rope;
   if (all.tensor != nullptr || shorter.tensor != nullptr)
     m.refuse(".rope.scaling.type", "\"" + kind + "\" contradicts the tensors with factors");
   rope["rope_type"] = kind;
-  rope["factor"] = m.number(".rope.scaling.factor").value_or(1);
+  rope["factor"] = factor == 0 ? 1 : factor;
   const auto original = m.integer(".rope.scaling.original_context_length");
   if (kind == "yarn") add_yarn(m, rope);
   if (kind == "yarn" && original) rope["original_max_position_embeddings"] = *original;

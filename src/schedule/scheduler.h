@@ -118,9 +118,13 @@ class Scheduler {
   void take_requests();
   void admit();
   void start_choosing(Active& active);
+  bool shares_prefixes(const Active& active) const;
   Known known_prefix(const Active& active) const;
-  void give_sequence(Active& active);
+  bool is_being_read(const Active& active, const Known& known) const;
+  bool make_room(const Active& active, const Known& known);
+  void give_sequence(Active& active, const Known& known);
   void remove_ended();
+  void count_finished();
   void release(Active& active);
   bool drop_kept();
   void tell_end(const Active& active);

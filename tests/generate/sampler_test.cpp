@@ -269,6 +269,13 @@ TEST(Sampler, BiasesAndOpenAisPenaltiesChangeLogits) {
   once.accept(2);
   once.accept(1);
   EXPECT_EQ(once.sample(logits), 2) << "how often does not matter";
+  SamplerOptions both = o;
+  both.presence_penalty = 1;
+  both.repeat_penalty = 2;
+  Sampler divided(both);
+  divided.accept(2);
+  EXPECT_EQ(divided.sample(std::vector<float>{0.8f, 0.0f, 3.0f}), 0)
+      << "3 / 2 - 1, not (3 - 1) / 2";
   o.presence_penalty = 0;
   o.frequency_penalty = 0.8f;
   Sampler often(o);

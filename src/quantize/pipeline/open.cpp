@@ -8,6 +8,7 @@
 #include "io/gguf.h"
 #include "io/mapped_file.h"
 #include "quantize/file/walsh_file.h"
+#include "quantize/file/walsh_folder.h"
 #include "quantize/source/checkpoint_source.h"
 #include "walsh/error.h"
 
@@ -23,6 +24,11 @@ std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recip
                 "a file of walsh, expected a Hugging Face checkpoint folder or a GGUF file of "
                 "llama.cpp: walsh quantizes from the original weights only");
   }
+  if (is_walsh_folder(path)) {
+    throw Error(ErrorCode::usage, path,
+                "its linear layers are coded already: walsh quantizes from the original weights "
+                "only");
+  }
   Checkpoint checkpoint = open_checkpoint(path);
   ModelPlan plan = read_plan(checkpoint.config_json(), checkpoint.config_place());
   return std::make_unique<Compressor>(std::move(checkpoint), std::move(plan), recipe, pool);
@@ -35,6 +41,7 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
     compressor->settle_formats();
     return compressor;
   }
+  if (is_walsh_folder(path)) return WalshFolder::open(path);
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path)) {
     return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));

@@ -94,12 +94,19 @@ Tensor gather(Tensor tensor, std::span<const std::byte> values,
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint =
-      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  return complete_checkpoint(is_foreign_gguf(path) ? open_gguf_checkpoint(path)
+                                                   : Checkpoint::open(path));
+}
+
+Checkpoint complete_checkpoint(Checkpoint checkpoint) {
+  const std::string path = checkpoint.folder();
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
-  if (!plan.stored_names.empty()) {
-    const size_t others = checkpoint.rename(plan.stored_names);
+  std::vector<NameRule> rules(plan.stored_names.begin(), plan.stored_names.end());
+  for (const std::string& prefix : plan.left_out)
+    rules.push_back({prefix, "", true});
+  if (!rules.empty()) {
+    const size_t others = checkpoint.rename(rules);
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }
@@ -193,6 +200,11 @@ std::string CheckpointSource::name_of(const TensorInfo& info) const {
   return info.name;
 }
 
+CheckpointSource::Place CheckpointSource::place_of(const std::string& name) const {
+  const Stored stored = get(name);
+  return {stored.part, stored.values->shape};
+}
+
 std::vector<std::string> CheckpointSource::names() const {
   std::vector<std::string> result;
   for (const TensorInfo& info : checkpoint_->tensors()) {
@@ -209,8 +221,8 @@ std::vector<std::string> CheckpointSource::names() const {
 }
 
 GgufCodes CheckpointSource::codes_of(const Stored& stored) const {
-  const bool moved =
-      stored.part != nullptr && (stored.part->turned != 0 || !stored.part->groups.empty());
+  const TensorPart* part = stored.part;
+  const bool moved = part != nullptr && (part->turned != 0 || !part->groups.empty());
   return moved ? GgufCodes::drop : codes_;
 }
 
@@ -304,7 +316,8 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
   std::vector<int64_t> expected = part.shape;
-  if (stored.scales != nullptr) {
+  const bool fp8_rows = stored_.kind == StoredQuantization::Kind::fp8 && !part.groups.empty();
+  if (stored.scales != nullptr && !fp8_rows) {
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
     if (!turned || expected[1] % kMxfp4Group != 0 || info.gguf ||
         stored_.kind != StoredQuantization::Kind::mxfp4) {
@@ -327,18 +340,18 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
 Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
+  if (!part.groups.empty()) {
+    Tensor whole = tensor;
+    whole.rows = part.shape[0];
+    whole = load_rows(stored, std::move(whole), 0, part.shape[0]);
+    return gather(std::move(tensor), whole.data, part.groups);
+  }
   const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
   if (info.gguf) {
-    if (!part.groups.empty()) {
-      const Tensor whole =
-          load_gguf_rows(checkpoint_, info, GgufCodes::drop, 0, part.shape.front());
-      return gather(std::move(tensor), whole.data, part.groups);
-    }
     if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
     throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
   const size_t size = dtype_size(tensor.format->dtype);
-  if (!part.groups.empty()) return gather(std::move(tensor), checkpoint_->data(info), part.groups);
   if (stored.scales != nullptr) {
     const int64_t n = part.shape[1], k = part.shape[2];
     const Tensor expert =
