@@ -195,6 +195,15 @@ def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
     assert np.abs(found - expected).max() < 1e-3 * logits.abs().max().item()
 
 
+def test_compressed_experts_of_a_folder_are_refused(tiny_model, tmp_path):
+    folder = random_model(tiny_model, tmp_path / "plain", experts=4)
+    form = {"type": "tq4", "rotation": [["hadamard", 128, 42, True]]}
+    names = [f"model.layers.0.mlp.experts.{i}.{part}_proj" for i in range(4)
+             for part in ("gate", "up", "down")]
+    with pytest.raises(walsh.Error, match="experts that are compressed already"):
+        load(folder, hf_overrides=overrides("walsh", modules={name: form for name in names}))
+
+
 def tokens_of(folder, processes, **options):
     """Greedy tokens in processes of vLLM's own."""
     options = dict(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=128,

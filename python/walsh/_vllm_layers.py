@@ -17,13 +17,15 @@ from vllm.platforms import current_platform
 
 from . import _walsh
 from ._error import Error, usage
+from ._experts import split_name
 from ._packed import ACTIVATIONS, layer_table
 from ._vllm_shards import Stored, pieces_of, shift_rotations
 from .torch import Linear
 from .vllm import Options
 
 _DONE = "_already_called_process_weights_after_loading"
-_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)$")  # routers are never coded
+# Routers, and gates with a row per head or one for all, stay plain, as in walsh.transformers.
+_PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
 @contextlib.contextmanager
@@ -252,11 +254,18 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
                         "runs on the CPU backend of vLLM only; on GPUs use walsh serve")
         if isinstance(layer, LinearBase):
             return self._linear_method(prefix)
-        if isinstance(layer, RoutedExperts) and not self.options.modules:
-            kind = self.options.rules.type_of(prefix)
-            if kind is not None:
-                return WalshExpertsMethod(layer, self.options, prefix, kind)
+        if isinstance(layer, RoutedExperts):
+            return self._experts_method(layer, prefix)
         return None
+
+    def _experts_method(self, layer: Any, prefix: str) -> Any:
+        if self.options.modules:
+            if any((split_name(name) or ("",))[0] == prefix for name in self.options.modules):
+                raise usage(prefix, "vLLM cannot load experts that are compressed already: give it "
+                                    "the plain checkpoint with --quantization walsh")
+            return None
+        kind = self.options.rules.type_of(prefix)
+        return kind and WalshExpertsMethod(layer, self.options, prefix, kind)
 
     def _linear_method(self, prefix: str) -> Any:
         parent, dot, leaf = prefix.rpartition(".")
@@ -266,7 +275,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
             forms = [stored[name] for name in names if name in stored]
             if self._coded(prefix, names, forms):
                 return WalshStoredMethod(self.options, prefix, forms)
-        elif not _ROUTER.search(prefix) and rules.type_of(prefix) is not None:
+        elif not _PLAIN.search(prefix) and rules.type_of(prefix) is not None:
             kinds = [kind for kind in map(rules.type_of, names) if kind is not None]
             if self._coded(prefix, names, kinds):
                 return WalshLinearMethod(self.options, prefix, kinds)

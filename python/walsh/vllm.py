@@ -39,8 +39,8 @@ class Options:
     """
 
     def __init__(self, method: str, given: dict[str, Any]) -> None:
-        for name in given:
-            if name not in _KNOWN[method]:
+        for name in given:  # folders tell more than options do
+            if name not in _KNOWN[method] and not given.get("modules"):
                 raise self._wrong(name, f"is no option of {method}; its options: "
                                         f"{', '.join(sorted(_KNOWN[method]))}")
         self.method = method
