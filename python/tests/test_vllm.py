@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import walsh  # noqa: E402
 import walsh.torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
+from walsh.vllm import register  # noqa: E402
 
 PROMPT = "The river"
 GREEDY = vllm.SamplingParams(temperature=0, max_tokens=16)
@@ -183,7 +184,8 @@ def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
     tokens = [5, 100, 2000, 17, 300]
     with torch.inference_mode():
         logits = model(torch.tensor([tokens])).logits[0, :-1].double()
-    llm = load(tmp_path, quantization_config={"activations": "f32"}, quantization="walsh")
+    register()  # vLLM's argument is read before it loads plugins
+    llm = load(tmp_path, quantization="walsh", quantization_config={"activations": "f32"})
     try:
         layer = module(llm).model.layers[1].self_attn.qkv_proj
         assert [one.format for one in layer.walsh_packed] == ["tq3", "tq4+4"]

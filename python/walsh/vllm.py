@@ -110,6 +110,7 @@ def register() -> None:
     for method, config in zip(METHODS, _vllm_layers.CONFIGS):
         quantization.register_quantization_config(method)(config)
     _accept_options()
+    _accept_folders()
 
 
 def _accept_options() -> None:
@@ -135,3 +136,19 @@ def _accept_options() -> None:
 
     resolving.resolve_quantization_config = resolve_ours
     weight_utils.get_quant_config = build_ours
+
+
+def _accept_folders() -> None:
+    """Lets `producer` of a folder's quantization_config be what wrote it: vLLM takes it for that of
+    one certain program, and fails where it is not an object."""
+    from vllm.transformers_utils import model_arch_config_convertor as converting
+
+    base = converting.ModelArchConfigConvertorBase
+    normalize = base._normalize_quantization_config
+
+    def normalize_ours(self: Any, config: Any) -> Any:
+        stored = getattr(config, "quantization_config", None)
+        ours = isinstance(stored, dict) and stored.get("quant_method") in METHODS
+        return stored if ours else normalize(self, config)
+
+    base._normalize_quantization_config = normalize_ours
