@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import Any, Iterator, Optional, Sequence
 
@@ -16,13 +17,15 @@ from vllm.platforms import current_platform
 
 from . import _walsh
 from ._error import Error, usage
+from ._experts import split_name
 from ._packed import ACTIVATIONS, layer_table
 from ._vllm_shards import Stored, pieces_of, shift_rotations
 from .torch import Linear
 from .vllm import Options
 
 _DONE = "_already_called_process_weights_after_loading"
-_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)$")  # routers are never coded
+# Routers, and gates with a row per head or one for all, stay plain, as in walsh.transformers.
+_PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
 @contextlib.contextmanager
@@ -34,6 +37,22 @@ def _layer_named(prefix: str) -> Iterator[None]:
         raise Error(error.code, f"{prefix}: {error.where}", error.reason) from None
 
 
+@contextlib.contextmanager
+def _every_core() -> Iterator[None]:
+    """Encoding uses every core that this process was given: vLLM binds each thread of PyTorch to
+    one of them, and threads that are started inherit that of the caller."""
+    own = os.sched_getaffinity(0)
+    cores = set(own)
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            cores |= os.sched_getaffinity(int(thread))
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
 def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) -> Linear:
     """A packed layer of weights [rows, cols] that begin at column `first_col` of whole rows."""
     rows, cols = weight.shape
@@ -41,7 +60,8 @@ def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) ->
                                         options.seed, options.fast)
     layer = Linear(cols, rows, False, type=name, rotations=shift_rotations(rotations, first_col),
                    device="meta")
-    layer.encode(weight, shape_gain=options.shape_gain, fast=options.fast)
+    with _every_core():
+        layer.encode(weight, shape_gain=options.shape_gain, fast=options.fast)
     layer.exact = options.exact
     return layer
 
@@ -234,11 +254,18 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
                         "runs on the CPU backend of vLLM only; on GPUs use walsh serve")
         if isinstance(layer, LinearBase):
             return self._linear_method(prefix)
-        if isinstance(layer, RoutedExperts) and not self.options.modules:
-            kind = self.options.rules.type_of(prefix)
-            if kind is not None:
-                return WalshExpertsMethod(layer, self.options, prefix, kind)
+        if isinstance(layer, RoutedExperts):
+            return self._experts_method(layer, prefix)
         return None
+
+    def _experts_method(self, layer: Any, prefix: str) -> Any:
+        if self.options.modules:
+            if any((split_name(name) or ("",))[0] == prefix for name in self.options.modules):
+                raise usage(prefix, "vLLM cannot load experts that are compressed already: give it "
+                                    "the plain checkpoint with --quantization walsh")
+            return None
+        kind = self.options.rules.type_of(prefix)
+        return kind and WalshExpertsMethod(layer, self.options, prefix, kind)
 
     def _linear_method(self, prefix: str) -> Any:
         parent, dot, leaf = prefix.rpartition(".")
@@ -248,7 +275,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
             forms = [stored[name] for name in names if name in stored]
             if self._coded(prefix, names, forms):
                 return WalshStoredMethod(self.options, prefix, forms)
-        elif not _ROUTER.search(prefix) and rules.type_of(prefix) is not None:
+        elif not _PLAIN.search(prefix) and rules.type_of(prefix) is not None:
             kinds = [kind for kind in map(rules.type_of, names) if kind is not None]
             if self._coded(prefix, names, kinds):
                 return WalshLinearMethod(self.options, prefix, kinds)

@@ -20,9 +20,9 @@ from ._error import Error, usage
 from ._rules import Rules
 
 FORMAT_VERSION = 1  # of the quantization_config of a stored folder
-_COMMON = ("quant_method", "ignore", "seed", "activations")
+_COMMON = ("quant_method", "ignore", "seed", "activations", "fast")
 _KNOWN = {
-    "walsh": _COMMON + ("type", "overrides", "rotation", "block", "fast", "shape_gain", "modules",
+    "walsh": _COMMON + ("type", "overrides", "rotation", "block", "shape_gain", "modules",
                         "format_version", "producer"),
     "turboquant": _COMMON + ("bits", "group_size"),
 }
@@ -39,8 +39,8 @@ class Options:
     """
 
     def __init__(self, method: str, given: dict[str, Any]) -> None:
-        for name in given:
-            if name not in _KNOWN[method]:
+        for name in given:  # folders tell more than options do
+            if name not in _KNOWN[method] and not given.get("modules"):
                 raise self._wrong(name, f"is no option of {method}; its options: "
                                         f"{', '.join(sorted(_KNOWN[method]))}")
         self.method = method
@@ -110,6 +110,7 @@ def register() -> None:
     for method, config in zip(METHODS, _vllm_layers.CONFIGS):
         quantization.register_quantization_config(method)(config)
     _accept_options()
+    _accept_folders()
 
 
 def _accept_options() -> None:
@@ -135,3 +136,19 @@ def _accept_options() -> None:
 
     resolving.resolve_quantization_config = resolve_ours
     weight_utils.get_quant_config = build_ours
+
+
+def _accept_folders() -> None:
+    """Lets `producer` of a folder's quantization_config be what wrote it: vLLM takes it for that of
+    one certain program, and fails where it is not an object."""
+    from vllm.transformers_utils import model_arch_config_convertor as converting
+
+    base = converting.ModelArchConfigConvertorBase
+    normalize = base._normalize_quantization_config
+
+    def normalize_ours(self: Any, config: Any) -> Any:
+        stored = getattr(config, "quantization_config", None)
+        ours = isinstance(stored, dict) and stored.get("quant_method") in METHODS
+        return stored if ours else normalize(self, config)
+
+    base._normalize_quantization_config = normalize_ours
