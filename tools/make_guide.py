@@ -42,8 +42,8 @@ def rows():
 
 
 def table():
-    lines = ["| type | bits per weight | GiB for 8 billion weights | KL divergence | same top token "
-             "| CPU, tokens/s | H200, tokens/s | when |",
+    lines = ["| type | bits per weight | GiB for 8 billion weights | KL divergence "
+             "| same top token | CPU, tokens/s | H200, tokens/s | when |",
              "|---|---|---|---|---|---|---|---|"]
     for r in rows():
         speed = [f"{r[name]:.0f}" if r[name] else "-" for name in ("cpu", "gpu")]

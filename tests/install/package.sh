@@ -39,8 +39,8 @@ for page in "$pages"/*.1; do
   fi
 done
 for command in $("$walsh" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]\+\) .*/\1/p'); do
-  "$walsh" "$command" --help >/dev/null || fail "$command --help"
-  for flag in $("$walsh" "$command" --help | sed -n 's/^  \(-[-a-zA-Z0-9,]*\).*/\1/p' | tr , '\n'); do
+  "$walsh" "$command" --help >"$work/help"
+  for flag in $(sed -n 's/^  \(-[-a-zA-Z0-9,]*\).*/\1/p' "$work/help" | tr , '\n'); do
     grep -qF -- "\\fB${flag//-/\\-}\\fR" "$pages/walsh-$command.1" || fail "$command: $flag"
   done
 done
