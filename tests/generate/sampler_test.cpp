@@ -326,7 +326,8 @@ TEST(Sampler, BiasesAndOpenAisPenaltiesChangeLogits) {
   both.repeat_penalty = 2;
   Sampler divided(both);
   divided.accept(2);
-  EXPECT_EQ(divided.sample({0.8f, 0.0f, 3.0f}), 0) << "3 / 2 - 1, not (3 - 1) / 2";
+  EXPECT_EQ(divided.sample(std::vector<float>{0.8f, 0.0f, 3.0f}), 0)
+      << "3 / 2 - 1, not (3 - 1) / 2";
   o.presence_penalty = 0;
   o.frequency_penalty = 0.8f;
   Sampler often(o);
