@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face checkpoint of a published shape with random bf16 weights, and a tokenizer of
-that many tokens: a model whose speed can be measured and whose texts mean nothing.
+"""Writes a Hugging Face checkpoint of a published shape with random bf16 weights, and a tokenizer
+of that many tokens: a model whose speed can be measured and whose texts mean nothing.
 
     python3 tools/make_shape_model.py OUT [--shape 1b] [--tokenizer models/walsh-tiny-13m]
 
@@ -48,11 +48,12 @@ def write_weights(path, config):
     header, offset = {}, 0
     for name, size in tensors(config):
         count = int(numpy.prod(size))
-        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [offset, offset + 2 * count]}
-        offset += 2 * count
+        end = offset + 2 * count
+        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [offset, end]}
+        offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # As many random numbers as any tensor has would take long; each tensor begins elsewhere in them.
+    # To make as many random numbers as there are would take long; tensors begin elsewhere in them.
     numbers = numpy.random.default_rng(1).standard_normal(1 << 24, numpy.float32)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
