@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a server makes of its model: `walsh serve` under closed loops of clients against `walsh bench`
-with as many sequences, in turns, so that both see the same machine.
+"""What a server makes of its model: `walsh serve` under closed loops of clients against
+`walsh bench` with as many sequences, in turns, so that both see the same machine.
 
     python3 tools/compare_load.py build/release/walsh MODEL [--clients 1,4,16] [--rounds 3]
         [--other http://127.0.0.1:8000/v1 --other-model NAME]

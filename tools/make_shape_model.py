@@ -53,7 +53,7 @@ def write_weights(path, config):
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # To make as many random numbers as there are would take long; tensors begin elsewhere in them.
+    # As many random numbers as any tensor has would take long; each begins elsewhere in them.
     numbers = numpy.random.default_rng(1).standard_normal(1 << 24, numpy.float32)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)

