@@ -159,7 +159,8 @@ TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
                  {"stream", true},
                  {"stream_options", {{"include_usage", true}}}});
     std::string all;
-    for (const std::string& event : ask(path, body)->events)
+    const auto reply = ask(path, body);
+    for (const std::string& event : reply->events)
       all += event;
     all = std::regex_replace(all, std::regex("\"created\":[0-9]+"), "\"created\":1");
     return std::regex_replace(all, std::regex("cmpl-[0-9a-f]{32}"), "cmpl-0");
