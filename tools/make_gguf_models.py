@@ -17,9 +17,13 @@ import tempfile
 import numpy
 import safetensors.numpy
 
-# What the format cannot tell, so that it reads as the usual value, and metadata that llama.cpp
-# reads and its converter does not write for these sizes.
+# What the format cannot tell, so that it reads as the usual value ("config", "rope" within it),
+# metadata that llama.cpp reads and its converter does not write for these configs, and flags.
 MODELS = {
+    "deepseek-v2-groups-tiny": {"separate": True},
+    "deepseek-v2-tiny": {"rope": {"mscale": 0.9, "truncate": True}},
+    "deepseek-v3-free-tiny": {"separate": True,
+                              "metadata": [["deepseek2.expert_gating_func", "UINT32", 2]]},
     "gemma-tiny": {},
     "gemma-wide-tiny": {},
     "gemma2-tiny": {"config": {"query_pre_attn_scalar": 32}},
@@ -72,6 +76,23 @@ def stored(path):
     with safe_open(path, "pt") as file:
         return {name: file.get_tensor(name).to(torch.float32).numpy()
                 for name in sorted(file.keys())}
+
+
+def separate_experts(path):
+    """Gives every expert tensors of its own, as checkpoints of transformers 4 have them."""
+    import safetensors.torch
+
+    result = {}
+    for name, value in safetensors.torch.load_file(path).items():
+        stem, dot, kind = name.rpartition(".experts.")
+        if kind not in ("gate_up_proj", "down_proj"):
+            result[name] = value
+            continue
+        parts = value.chunk(2, 1) if kind == "gate_up_proj" else [value]
+        for part, label in zip(parts, ("gate_proj", "up_proj") if len(parts) == 2 else (kind,)):
+            for i, expert in enumerate(part):
+                result[f"{stem}{dot}{i}.{label}.weight"] = expert.contiguous()
+    safetensors.torch.save_file(result, path, metadata={"format": "pt"})
 
 
 def pieces(numbers):
@@ -169,11 +190,16 @@ def recipe(gguf, source, folder, options):
             if kind == "numbered":
                 safetensors.numpy.save_file(numbers, model / "model.safetensors",
                                             metadata={"format": "pt"})
+            if options.get("separate"):
+                separate_experts(model / "model.safetensors")
             convert(source, model, work / f"{kind}.gguf", dtype, options.get("flags", []))
             files[kind] = gguf.GGUFReader(work / f"{kind}.gguf")
         values = numpy.concatenate([value.reshape(-1) for value in tensors.values()])
         numbered = {tensor.name: tensor for tensor in files["numbered"].tensors}
-        return {"model": folder.name, "config": options.get("config", {}),
+        changes = dict(options.get("config", {}))
+        if "rope" in options:
+            changes["rope_parameters"] = config["rope_parameters"] | options["rope"]
+        return {"model": folder.name, "config": changes,
                 "metadata": metadata(gguf, files["real"]) + options.get("metadata", []),
                 "sources": list(tensors),
                 "tensors": [describe(gguf, tensor, numbered[tensor.name], values)
@@ -199,9 +225,10 @@ def main():
     sys.path[:0] = [str(source / "gguf-py"), str(source)]
     import gguf
     import gguf.quants
-    from conversion import (base, gemma, glm, gpt_oss, granite, llama, mistral3, olmo, phi, qwen)
+    from conversion import (base, deepseek, gemma, glm, gpt_oss, granite, llama, mistral3, olmo,
+                            phi, qwen)
 
-    for module in (base, gemma, glm, gpt_oss, granite, llama, olmo, phi, qwen):
+    for module in (base, deepseek, gemma, glm, gpt_oss, granite, llama, olmo, phi, qwen):
         for value in list(vars(module).values()):
             if (isinstance(value, type) and issubclass(value, base.TextModel)
                     and value is not mistral3.Mistral3Model):  # it asks another class

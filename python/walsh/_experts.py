@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterator, Optional
 import torch
 from torch import nn
 
-from ._error import Error
-from .torch import Linear
+from ._error import Error, usage
+from ._rules import Rules
 
 GATE_UP, DOWN = "gate_up_proj", "down_proj"
 PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -66,7 +66,7 @@ class Shape:
 class Experts(nn.Module):
     """Takes the place of a module of experts; every expert has three quantized layers."""
 
-    def __init__(self, plain: nn.Module, make: Callable[[int, str], Linear],
+    def __init__(self, plain: nn.Module, make: Callable[[int, str], nn.Module],
                  names: tuple[str, ...] = PARTS) -> None:
         super().__init__()
         shape = Shape(plain)
@@ -96,6 +96,49 @@ class Experts(nn.Module):
             y = y * top_k_weights[token, place, None]
             result.index_add_(0, token, y.to(result.dtype))
         return result
+
+
+def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
+    """Gives the layers of experts the biases that the plain module has, if it has some."""
+    shape = Shape(plain)
+    for kind in (GATE_UP, DOWN) if shape.bias else ():
+        bias = getattr(plain, kind + "_bias").detach()
+        for number, part, values in shape.split(kind, bias):
+            layers[number, part].bias = nn.Parameter(values.clone(), requires_grad=False)
+
+
+def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], str]:
+    """The types of the layers of a module's experts, by the rules; empty if they stay plain."""
+    keys = [(number, part) for number in range(Shape(module).count) for part in PARTS]
+    types = {key: rules.type_of(f"{name}.{key[0]}.{key[1]}") for key in keys}
+    chosen = {key: kind for key, kind in types.items() if kind is not None}
+    if chosen and len(chosen) < len(types):
+        raise usage(name, "either all of its experts are quantized, or none")
+    return chosen
+
+
+def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], nn.Module]
+                     ) -> Experts:
+    """The quantized layers of a module of experts; `encode` makes one, without its bias."""
+    layers = {}
+    for kind in (GATE_UP, DOWN):
+        for number, part, weight in Shape(plain).split(kind, getattr(plain, kind).detach()):
+            layers[number, part] = encode((number, part), weight)
+    add_biases(plain, layers)
+    return Experts(plain, lambda *key: layers[key])
+
+
+def stored_experts(plain: nn.Module, stored: StoredExperts, layer: type) -> Experts:
+    """The empty layers, of class `layer`, of the experts that a folder has."""
+    shape = Shape(plain)
+
+    def make(number: int, part: str) -> nn.Module:
+        inputs, outputs = shape.sizes(part)
+        form = stored.forms[number, part]
+        return layer(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
+                     dtype=shape.dtype, device="meta")
+
+    return Experts(plain, make, stored.names)
 
 
 class StoredExperts:

@@ -21,8 +21,9 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from . import _walsh
-from ._error import Error, usage
-from ._experts import DOWN, GATE_UP, PARTS, Experts, Shape, group_stored, is_fused
+from ._error import Error
+from ._experts import (DOWN, GATE_UP, Experts, Shape, add_biases, choose, group_stored, is_fused,
+                       stored_experts)
 from ._rules import Rules
 from .torch import Linear
 
@@ -43,11 +44,12 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  overrides: Sequence[str] = (), rotation: str = "hadamard", block: int = 0,
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
-                 producer: str = "", **others: Any) -> None:
-        # Folders tell more than options do, and transformers adds its own to those of any method.
+                 producer: str = "", recipe: Optional[dict[str, Any]] = None,
+                 **others: Any) -> None:
+        # What transformers adds to the options of every method.
         unknown = [name for name in others
                    if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
-        if unknown and not modules:
+        if unknown:
             raise Error("usage", unknown[0], "WalshConfig has no such option")
         self.quant_method = METHOD
         self.format_version = format_version
@@ -57,6 +59,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.overrides = list(overrides)
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
+        self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
         self.post_init()
 
     def post_init(self) -> None:
@@ -93,16 +96,6 @@ class _Encode(ConversionOps):  # type: ignore[misc]
         if missing_keys is not None:
             missing_keys.discard(full_layer_name)
         return {}
-
-
-def _maker(shape: Shape, forms: dict[tuple[int, str], Any]) -> Any:
-    """Makes the empty layers of experts that a folder has."""
-    def make(number: int, part: str) -> Linear:
-        inputs, outputs = shape.sizes(part)
-        form = forms[number, part]
-        return Linear(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
-                      dtype=shape.dtype, device="meta")
-    return make
 
 
 @register_quantizer(METHOD)
@@ -167,31 +160,22 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         tied = set(getattr(model, "all_tied_weights_keys", None) or {})
         for name, module in model.named_modules():
             if is_fused(module):
-                self._choose_experts(name, module, rules)
-            elif isinstance(module, nn.Linear) and name + ".weight" not in tied:
-                kind = rules.type_of(name)
-                if kind is not None and not _PLAIN.search(name):
+                types = choose(name, module, rules)
+                if types:
+                    self._types.update({f"{name}.{n}.{p}": t for (n, p), t in types.items()})
+                    self._experts[name] = {}
+            elif isinstance(module, nn.Linear):
+                kind = rules.type_of(name)  # a rule may name a layer that stays plain anyway
+                if kind is not None and name + ".weight" not in tied and not _PLAIN.search(name):
                     self._types[name] = kind
         rules.check_used()
         self.quantization_config.modules = {}
-
-    def _choose_experts(self, name: str, module: nn.Module, rules: Rules) -> None:
-        types = {f"{name}.{number}.{part}": rules.type_of(f"{name}.{number}.{part}")
-                 for number in range(Shape(module).count) for part in PARTS}
-        chosen = {own: kind for own, kind in types.items() if kind is not None}
-        if chosen and len(chosen) < len(types):
-            raise usage(name, "either all of its experts are quantized, or none")
-        if chosen:
-            self._types.update(chosen)
-            self._experts[name] = {}
 
     def _replace_stored(self, model: nn.Module) -> None:
         modules = self.quantization_config.modules
         experts, taken = group_stored(model, modules)
         for name, stored in experts.items():
-            plain = model.get_submodule(name)
-            make = _maker(Shape(plain), stored.forms)
-            model.set_submodule(name, Experts(plain, make, stored.names))
+            model.set_submodule(name, stored_experts(model.get_submodule(name), stored, Linear))
         for name, form in modules.items():
             if name in taken:
                 continue
@@ -210,11 +194,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
     def _process_model_after_weight_loading(self, model: nn.Module, **others: Any) -> nn.Module:
         for name, layers in self._experts.items():
             plain = model.get_submodule(name)
-            shape = Shape(plain)
-            for kind in (GATE_UP, DOWN) if shape.bias else ():
-                bias = getattr(plain, kind + "_bias")
-                for number, part, values in shape.split(kind, bias.detach()):
-                    layers[number, part].bias = nn.Parameter(values.clone(), requires_grad=False)
+            add_biases(plain, layers)
             model.set_submodule(name, Experts(plain, lambda *key, own=layers: own[key]))
         self._experts = {}
         for module in model.modules():

@@ -31,6 +31,9 @@ Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
 }
 
 int64_t head_dim(const GgufMetadata& m) {
+  // With latents the lengths are theirs; what is rotated is what a config calls the head.
+  if (m.integer(".attention.kv_lora_rank").value_or(0) != 0)
+    return m.require(".rope.dimension_count");
   const int64_t heads = m.require(".attention.head_count");
   const int64_t usual = heads > 0 ? m.require(".embedding_length") / heads : 0;
   const int64_t dim = m.uniform_integer(".attention.key_length").value_or(usual);

@@ -15,8 +15,9 @@ GgufDescribe describe_gguf_gemma, describe_gguf_gemma2, describe_gguf_gemma3, de
     describe_gguf_olmo3, describe_gguf_phi3, describe_gguf_qwen2, describe_gguf_qwen3,
     describe_gguf_smollm3;
 // With experts.
-GgufDescribe describe_gguf_glm4_moe, describe_gguf_gpt_oss, describe_gguf_granite_moe,
-    describe_gguf_mixtral, describe_gguf_olmoe, describe_gguf_qwen2_moe, describe_gguf_qwen3_moe;
+GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_glm4_moe,
+    describe_gguf_gpt_oss, describe_gguf_granite_moe, describe_gguf_mixtral, describe_gguf_olmoe,
+    describe_gguf_qwen2_moe, describe_gguf_qwen3_moe;
 // With delta nets.
 GgufDescribe describe_gguf_qwen35, describe_gguf_qwen35_moe, describe_gguf_qwen3_next;
 

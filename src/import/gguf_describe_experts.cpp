@@ -85,7 +85,54 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = bias;
 }
 
+// Of DeepSeek-V2 and V3.
+void describe_latents(const GgufMetadata& m, Json& config) {
+  describe_counts(m, config);
+  const int64_t rope_dim = config.at("head_dim").get<int64_t>();
+  const int64_t rank = m.require(".attention.kv_lora_rank");
+  config["kv_lora_rank"] = rank;
+  const int64_t query_rank = m.integer(".attention.q_lora_rank").value_or(0);
+  config["q_lora_rank"] = query_rank != 0 ? Json(query_rank) : Json();
+  config["qk_rope_head_dim"] = rope_dim;
+  // Files that do not have keys and values apart have the lengths without "_mla".
+  const auto length = [&](const char* apart, const char* whole) {
+    return m.integer(apart) ? m.require(apart) : m.require(whole);
+  };
+  config["qk_nope_head_dim"] =
+      length(".attention.key_length_mla", ".attention.key_length") - rope_dim;
+  config["v_head_dim"] = length(".attention.value_length_mla", ".attention.value_length");
+  config["num_key_value_heads"] = config.at("num_attention_heads");
+  config["attention_bias"] = in_gguf_layer(m, 0, "attn_kv_a_mqa.bias");
+  config["moe_intermediate_size"] = expert_width(m);
+  config["n_shared_experts"] = m.require(".expert_shared_count");
+  config["first_k_dense_replace"] = m.integer(".leading_dense_block_count").value_or(0);
+  config["norm_topk_prob"] = normalized(m, false);
+  config["n_group"] = m.integer(".expert_group_count").value_or(1);
+  config["topk_group"] = m.integer(".expert_group_used_count").value_or(1);
+  const double scale = m.number(".expert_weights_scale").value_or(0);
+  config["routed_scaling_factor"] = scale != 0 ? scale : 1;
+  // The converter writes a tenth of mscale_all_dim, and not mscale, which is the same in all
+  // published models.
+  Json& rope = config.at("rope_parameters");
+  const double tenth = m.number(".rope.scaling.yarn_log_multiplier").value_or(0);
+  if (rope.at("rope_type") == "yarn" && tenth != 0)
+    rope["mscale"] = rope["mscale_all_dim"] = tenth * 10;
+}
+
 }  // namespace
+
+void describe_gguf_deepseek2(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSoftmax);
+  describe_latents(m, config);
+  const bool groups = config.at("n_group") != 1;
+  config["topk_method"] = groups ? "group_limited_greedy" : "greedy";
+  config["mlp_bias"] = in_gguf_layer(m, 0, "ffn_up.bias");
+}
+
+void describe_gguf_deepseek3(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSigmoid);
+  describe_latents(m, config);
+}
 
 void describe_gguf_mixtral(const GgufMetadata& m, Json& config) {
   expect_gating(m, kSoftmax);

@@ -50,6 +50,17 @@ constexpr GgufName kGlm4MoeNames[] = {{"post_attention_norm", "post_attention_la
                                       {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                       {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                       {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+constexpr GgufName kDeepseekNames[] = {{"attn_q_a", "self_attn.q_a_proj"},
+                                       {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                       {"attn_q_b", "self_attn.q_b_proj"},
+                                       {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                       {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                       {"attn_kv_b", "self_attn.kv_b_proj"},
+                                       {"attn_k_b", "self_attn.k_b_proj"},
+                                       {"attn_v_b", "self_attn.v_b_proj"},
+                                       {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                       {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                       {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
 constexpr GgufName kGptOssNames[] = {{"post_attention_norm", "post_attention_layernorm"},
                                      {"ffn_gate_inp", "mlp.router"}};
 constexpr GgufName kGraniteMoeNames[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
@@ -75,7 +86,16 @@ bool has_experts(const GgufMetadata& m) {
   return m.integer(".expert_count").value_or(0) != 0;
 }
 
+bool has_sigmoid_routing(const GgufMetadata& m) {
+  constexpr int64_t kSigmoid = 2;
+  return m.integer(".expert_gating_func").value_or(0) == kSigmoid;
+}
+
 constexpr GgufFamily kFamilies[] = {
+    {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kDeepseekNames, false, 0,
+     describe_gguf_deepseek3, has_sigmoid_routing},
+    {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM", kDeepseekNames, false, 0,
+     describe_gguf_deepseek2},
     {"gemma", "gemma", "GemmaForCausalLM", {}, false, 1, describe_gguf_gemma},
     {"gemma2", "gemma2", "Gemma2ForCausalLM", kFourNorms, false, 1, describe_gguf_gemma2},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kFourNorms, false, 1, describe_gguf_gemma3},

@@ -1,5 +1,5 @@
 // The order of rows, columns and values that llama.cpp's converter gives to the tensors of delta
-// nets.
+// nets and of latent attention.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,11 @@ struct GgufOrder {
   int64_t size = 0;       // rows or columns of a value head
   bool columns = false;   // they are columns
   bool rates = false;     // the file has -exp(x) in place of x
+  // Of so many heads, one below the other, each is stored transposed; 0: none.
+  int64_t turned = 0;
 
   // Whether the order or the values differ from the checkpoint's.
-  bool changes() const { return key_heads != 0 || rates; }
+  bool changes() const { return key_heads != 0 || rates || turned != 0; }
   // Where the file has what the checkpoint has at `index`.
   int64_t stored(int64_t index) const;
 };

@@ -195,6 +195,15 @@ std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& pre
   return {rows("q", heads), rows("k", kv_heads), rows("v", kv_heads)};
 }
 
+// What the heads of latent attention make of the latent is a matrix each: they stand below each
+// other in the checkpoint. Keys are stored transposed (gguf_order.h).
+void stack_heads(GgufPlace& place) {
+  std::vector<int64_t>& shape = place.shape;
+  if (shape.size() != 3) return;
+  if (place.name.ends_with(".v_b_proj.weight")) shape = {shape[0] * shape[1], shape[2]};
+  if (place.name.ends_with(".k_b_proj.weight")) shape = {shape[0] * shape[2], shape[1]};
+}
+
 }  // namespace
 
 std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamily& family,
@@ -226,7 +235,10 @@ std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamil
   const std::string prefix = fmt::format("model.layers.{}.", layer->layer);
   if (names.first.find('*') != std::string::npos)
     return cut.experts(names, prefix, expert_count(metadata));
-  return cut.whole(prefix + names.first, names.second.empty() ? "" : prefix + names.second);
+  auto places = cut.whole(prefix + names.first, names.second.empty() ? "" : prefix + names.second);
+  for (GgufPlace& place : places)
+    stack_heads(place);
+  return places;
 }
 
 }  // namespace walsh

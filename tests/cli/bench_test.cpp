@@ -30,6 +30,22 @@ TEST_F(BenchCommand, JsonHasOneRowPerTest) {
   }
 }
 
+TEST_F(BenchCommand, RoutingIsTimedWhereThereAreExperts) {
+  const auto bench = [&](const char* shape) {
+    return walsh({"bench", "--synthetic", shape, "-p", "0", "-n", "2", "-r", "1"});
+  };
+  for (const char* shape : {"tiny-moe", "tiny-latent", "tiny-chunks"}) {
+    const CommandResult r = bench(shape);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("choosing the experts of a token takes"), std::string::npos) << r.out;
+  }
+  for (const char* shape : {"tiny", "tiny-delta"}) {
+    const CommandResult r = bench(shape);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out.find("choosing the experts"), std::string::npos) << r.out;
+  }
+}
+
 TEST_F(BenchCommand, AModelGivesATableOrCsv) {
   const CommandResult md = walsh({"bench", model(), "-p", "8", "-n", "2", "-r", "1", "-t", "1"});
   ASSERT_EQ(md.status, 0) << md.err;

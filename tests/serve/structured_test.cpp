@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "grammar/random_schema.h"
 #include "io/json.h"
 #include "serve/service.h"
@@ -148,6 +150,44 @@ TEST_F(StructuredTest, ARegularExpressionIsEnforcedForTheWholeText) {
   }
   EXPECT_THAT(refusal(chat({{"guided_regex", "(?=a)"}})), HasSubstr("guided_regex"));
   EXPECT_THAT(refusal(chat({{"guided_regex", 7}})), HasSubstr("'guided_regex'"));
+}
+
+// A stream to the byte, but for what is new every time.
+TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
+  const auto stream = [&](const std::string& path, OrderedJson body) {
+    body.update({{"guided_choice", {"7"}},
+                 {"stream", true},
+                 {"stream_options", {{"include_usage", true}}}});
+    std::string all;
+    for (const std::string& event : ask(path, body)->events)
+      all += event;
+    all = std::regex_replace(all, std::regex("\"created\":[0-9]+"), "\"created\":1");
+    return std::regex_replace(all, std::regex("cmpl-[0-9a-f]{32}"), "cmpl-0");
+  };
+  const std::string text_end =
+      R"(,"created":1,"id":"cmpl-0","model":"tiny","object":"text_completion",)"
+      R"("system_fingerprint":"walsh")";
+  EXPECT_EQ(
+      stream("/v1/completions", {{"prompt", "The answer is"}}),
+      R"(data: {"choices":[{"finish_reason":null,"index":0,"logprobs":null,"text":"7"}])" +
+          text_end + "}\n\n" +
+          R"(data: {"choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":""}])" +
+          text_end + "}\n\n" + R"(data: {"choices":[])" + text_end +
+          R"(,"usage":{"completion_tokens":1,"prompt_tokens":4,)"
+          R"("prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}})"
+          "\n\ndata: [DONE]\n\n");
+  const std::string chat_end =
+      R"(,"finish_reason":null,"index":0,"logprobs":null}],"created":1,"id":"chatcmpl-0",)"
+      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh"})"
+      "\n\n";
+  const std::string chat_text =
+      stream("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}});
+  EXPECT_TRUE(
+      chat_text.starts_with(R"(data: {"choices":[{"delta":{"content":"","role":"assistant"})" +
+                            chat_end + R"(data: {"choices":[{"delta":{"content":"7"})" + chat_end +
+                            R"(data: {"choices":[{"delta":{},"finish_reason":"stop")"))
+      << chat_text;
+  EXPECT_TRUE(chat_text.ends_with("\n\ndata: [DONE]\n\n"));
 }
 
 TEST_F(StructuredTest, StrictToolsChangeNoTextWithoutCalls) {

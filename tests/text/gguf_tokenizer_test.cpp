@@ -162,6 +162,32 @@ TEST(GgufTokenizer, FlagsAndNamedTokensCount) {
   EXPECT_EQ(Json::parse(converted.config)["chat_template"], "{{ messages[0].content }}");
 }
 
+TEST(GgufTokenizer, TheNameOfThePatternsDecidesWhatAWordIs) {
+  const auto tokens = [](const char* pre, const char* text) {
+    Content content;
+    content.set("tokenizer.ggml.model", GgufValue::text("gpt2"));
+    content.set("tokenizer.ggml.pre", GgufValue::text(pre));
+    // "a", "1", "2", "12", "!", "a!", the letter between n and o of Spanish, that behind an "a"
+    content.set("tokenizer.ggml.tokens",
+                GgufValue::texts({"a", "1", "2", "12", "!", "a!", "\xC3\x83", "\xC2\xB1",
+                                  "\xC3\x83\xC2\xB1", "a\xC3\x83\xC2\xB1"}));
+    content.set("tokenizer.ggml.merges",
+                GgufValue::texts({"1 2", "a !", "\xC3\x83 \xC2\xB1", "a \xC3\x83\xC2\xB1"}));
+    const GgufTokenizer converted = content.convert();
+    return Tokenizer::from_json(converted.json, converted.config, "gguf").encode(text, false);
+  };
+  using Ids = std::vector<int32_t>;
+  // Its punctuation reaches from ":" to "~", which cuts words at letters behind ASCII.
+  EXPECT_EQ(tokens("deepseek-llm",
+                   "a\xC3\xB1"
+                   "12a!"),
+            (Ids{0, 8, 3, 0, 4}));
+  EXPECT_EQ(tokens("deepseek-coder",
+                   "a\xC3\xB1"
+                   "12a!"),
+            (Ids{9, 1, 2, 0, 4}));
+}
+
 TEST(GgufTokenizer, AFileWithoutTokenizerHasNone) {
   EXPECT_TRUE(Content().convert().json.empty());
 }

@@ -49,7 +49,8 @@ std::vector<RowGroups> rows_of(const TensorPart& part) {
   if (part.turned != 0) {
     std::vector<RowGroups> rows;
     const int64_t half = part.turned / 2, rest = part.head_dim - part.turned;
-    for (int64_t head = 0; head < part.rows; head += part.head_dim) {
+    const int64_t end = part.first_row + part.rows;
+    for (int64_t head = part.first_row; head < end; head += part.head_dim) {
       rows.push_back({head, 1, 2, half});
       rows.push_back({head + 1, 1, 2, half});
       if (rest > 0) rows.push_back({head + part.turned, rest, rest, 1});

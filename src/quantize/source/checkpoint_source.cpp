@@ -288,11 +288,15 @@ Tensor CheckpointSource::describe(const std::string& name) const {
 Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t first,
                                    int64_t count) const {
   const TensorInfo& info = *stored.values;
-  if (info.gguf) {
-    const bool vector = info.shape.size() == 1;
-    return load_gguf_rows(checkpoint_, info, codes_of(stored), vector ? 0 : first,
-                          vector ? 1 : count);
+  if (info.gguf && info.shape.size() == 1) {
+    Tensor whole = load_gguf_rows(checkpoint_, info, codes_of(stored), 0, 1);
+    const size_t size = dtype_size(whole.format->dtype);
+    whole.data =
+        whole.data.subspan(static_cast<size_t>(first) * size, static_cast<size_t>(count) * size);
+    whole.cols = count;
+    return whole;
   }
+  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_of(stored), first, count);
   if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
     return decode_mxfp4(array(info), array(*stored.scales), first, count);
   if (stored.scales != nullptr) {
