@@ -240,12 +240,3 @@ def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(folder / name, stored)
     assert tokens_of(stored, 2) == tokens_of(folder, 1, quantization="turboquant")
-
-
-def test_compiled_model_gives_the_text_of_the_eager_one(tiny_model):
-    texts = []
-    for eager in (True, False):
-        llm = load(tiny_model, quantization="turboquant", enforce_eager=eager)
-        texts.append(greedy(llm))
-        close(llm)
-    assert texts[0] == texts[1]

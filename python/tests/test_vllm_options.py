@@ -68,7 +68,7 @@ def test_merged_product_is_that_of_its_layers():
         torch.ops.walsh.linear_merged(x.double(), layer_table(layers), 192)
 
 
-def test_merged_product_compiles():
+def test_merged_product_has_a_schema_and_a_fake_kernel():
     layer = walsh.torch.Linear.from_linear(torch.nn.Linear(128, 64, bias=False), type="tq4")
     table = layer_table([layer])
     torch.library.opcheck(torch.ops.walsh.linear_merged, (torch.randn(4, 128), table, 64),
