@@ -394,16 +394,17 @@ bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   return ready.size() == pattern.states.size() && length[pattern.last] <= most;
 }
 
-}  // namespace
-
 // The product of the automaton and a counter of characters, which stops counting where it no longer
-// matters.
-void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
-                        int64_t least, int64_t most, NodeId from, NodeId to) {
+// matters. `add(node, set, next)` makes an edge for one character of a set. False if the end is
+// never reached.
+template <typename Add>
+bool add_product(GraphBuilder& builder, const PatternAutomaton& pattern, int64_t least,
+                 int64_t most, NodeId from, NodeId to, Add add) {
   if (has_length(pattern, least, most)) least = 0, most = -1;
   using Key = std::pair<uint32_t, int64_t>;
   std::map<Key, NodeId> nodes;
   std::vector<Key> waiting;
+  bool reached = false;
   const auto node_of = [&](uint32_t state, int64_t count) {
     if (most < 0) count = std::min(count, least);
     const auto [place, added] = nodes.try_emplace({state, count}, 0);
@@ -413,19 +414,44 @@ void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAut
     }
     return place->second;
   };
-  const NodeId quote = builder.text(from, "\"");
-  builder.empty(quote, node_of(0, 0));
+  builder.empty(from, node_of(0, 0));
   while (!waiting.empty()) {
     const auto [state, count] = waiting.back();
     waiting.pop_back();
     const NodeId node = nodes.at({state, count});
     for (const uint32_t next : pattern.states[state].empty)
       builder.empty(node, node_of(next, count));
-    if (state == pattern.last && count >= least) builder.byte(node, '"', '"', to);
+    if (state == pattern.last && count >= least) {
+      builder.empty(node, to);
+      reached = true;
+    }
     if (most >= 0 && count == most) continue;
     for (const PatternAutomaton::Edge& edge : pattern.states[state].edges)
-      json.one_of(node, edge.set, node_of(edge.target, count + 1));
+      add(node, edge.set,
+          [&, target = edge.target, next = count + 1] { return node_of(target, next); });
   }
+  return reached;
+}
+
+}  // namespace
+
+bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
+                         const CodeSet& letters, int64_t least, int64_t most, NodeId from,
+                         NodeId to) {
+  return add_product(builder, pattern, least, most, from, to,
+                     [&](NodeId node, const CodeSet& set, const auto& next) {
+                       const CodeSet some = common_part(set, letters);
+                       if (!some.empty()) builder.one_of(node, some, next());
+                     });
+}
+
+void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
+                        int64_t least, int64_t most, NodeId from, NodeId to) {
+  const NodeId end = builder.node();
+  add_product(
+      builder, pattern, least, most, builder.text(from, "\""), end,
+      [&](NodeId node, const CodeSet& set, const auto& next) { json.one_of(node, set, next()); });
+  builder.byte(end, '"', '"', to);
 }
 
 }  // namespace walsh::grammar

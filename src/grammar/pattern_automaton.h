@@ -40,6 +40,12 @@ PatternAutomaton parse_pattern(std::string_view pattern, const std::string& wher
 void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
                       NodeId to);
 
+// The same with `least` to `most` characters (most < 0: any number), all of them of `letters`.
+// False if there is no such text; nothing is added to `to` then.
+bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
+                         const CodeSet& letters, int64_t least, int64_t most, NodeId from,
+                         NodeId to);
+
 // Strings that match and have `least` to `most` characters (most < 0: any number), written between
 // quotes without needless backslashes.
 void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,

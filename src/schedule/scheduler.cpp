@@ -44,7 +44,8 @@ Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
 
 Scheduler::~Scheduler() = default;
 
-uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) {
+std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
+  TextRequest& request = text.request;
   const auto count = static_cast<int64_t>(request.prompt.size());
   const int64_t vocab = model().config.vocab;
   if (count == 0) throw Error(ErrorCode::usage, "prompt", "has no tokens");
@@ -63,19 +64,37 @@ uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) 
   auto active = std::make_unique<Active>();
   active->tokens = request.prompt;
   active->request = std::move(request);
-  active->sink = std::move(sink);
+  active->sink = std::move(text.sink);
   active->arrived = Clock::now();
+  return active;
+}
+
+uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) {
+  std::vector<NewText> texts;
+  texts.push_back({std::move(request), std::move(sink)});
+  return add(std::move(texts)).front();
+}
+
+std::vector<uint64_t> Scheduler::add(std::vector<NewText> texts) {
+  std::vector<std::unique_ptr<Active>> all;
+  for (NewText& text : texts)
+    all.push_back(checked(std::move(text)));
+  std::vector<uint64_t> ids;
+  ids.reserve(all.size());
   const std::lock_guard lock(mutex_);
   if (stopping_) throw Error(ErrorCode::interrupted, "request", "it is shutting down");
-  if (unfinished_ >= options_.running + options_.waiting) {
-    ++refused_;
+  if (unfinished_ + static_cast<int64_t>(all.size()) > most()) {
+    refused_ += all.size();
     throw Error(ErrorCode::limit, "request", fmt::format("{} are waiting", options_.waiting));
   }
-  ++unfinished_;
-  const uint64_t id = active->id = next_id_++;
-  added_.push_back(std::move(active));
+  added_.reserve(added_.size() + all.size());
+  for (auto& active : all) {
+    ids.push_back(active->id = next_id_++);
+    added_.push_back(std::move(active));
+  }
+  unfinished_ += static_cast<int64_t>(all.size());
   changed_.notify_all();
-  return id;
+  return ids;
 }
 
 void Scheduler::cancel(uint64_t request) {

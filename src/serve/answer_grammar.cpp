@@ -9,6 +9,7 @@
 #include "grammar/free_text.h"
 #include "grammar/json_rules.h"
 #include "grammar/json_schema.h"
+#include "grammar/tagged_object.h"
 #include "serve/api_error.h"
 
 namespace walsh {
@@ -111,13 +112,18 @@ class AnswerBuilder {
   }
 
   bool enforced(size_t index) const { return !strict_only_ || tools_.strict(index); }
-  // The rule of a tool's arguments as JSON.
-  RuleId arguments(size_t index) {
+  // The schema of a tool's arguments, which are an object.
+  OrderedJson parameters(size_t index) const {
     const OrderedJson& function = tools_.tools[index]["function"];
     OrderedJson schema = OrderedJson::object();
     if (enforced(index) && function.contains("parameters") && function["parameters"].is_object())
       schema = function["parameters"];
     if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
+    return schema;
+  }
+  // The rule of a tool's arguments as JSON.
+  RuleId arguments(size_t index) {
+    const OrderedJson schema = parameters(index);
     builder_.set_where(fmt::format("tools[{}].function.parameters", index));
     return add_json_schema(builder_, schema);
   }
@@ -280,30 +286,23 @@ class AnswerBuilder {
 
   // Parameters in the order of the schema; texts as they are, other values as JSON.
   NodeId qwen_call(NodeId from, const char* begin, size_t index) {
-    const OrderedJson none = OrderedJson::object();
-    const OrderedJson& function = tools_.tools[index]["function"];
-    const OrderedJson& schema =
-        function.contains("parameters") && function["parameters"].is_object()
-            ? function["parameters"]
-            : none;
     if (!enforced(index)) return any_qwen_call(from, fmt::format("{}{}>", begin, name(index)));
-    const std::string where = fmt::format("tools[{}].function.parameters", index);
-    NodeId at = builder_.text(from, fmt::format("{}{}>\n", begin, name(index)));
-    if (schema.contains("properties") && !schema["properties"].is_object())
-      throw ApiError(400, fmt::format("'{}.properties' must be an object", where), where);
-    const OrderedJson& properties = schema.contains("properties") ? schema["properties"] : none;
-    for (const auto& [key, property] : properties.items()) {
-      const NodeId next = builder_.node();
-      const bool required = schema.contains("required") &&
-                            std::find(schema["required"].begin(), schema["required"].end(), key) !=
-                                schema["required"].end();
-      if (!required) builder_.empty(at, next);
-      const NodeId value = builder_.text(at, fmt::format("<parameter={}>\n", key));
-      builder_.set_where(where + "/properties/" + key);
-      builder_.empty(builder_.text(qwen_value(value, property, schema), "\n"), next);
-      at = next;
+    const OrderedJson schema = parameters(index);
+    builder_.set_where(fmt::format("tools[{}].function.parameters", index));
+    const NodeId first = builder_.text(from, fmt::format("{}{}>\n", begin, name(index)));
+    const NodeId last = builder_.node();
+    for (const auto& members : grammar::add_tagged_object(builder_, schema, "</parameter>")) {
+      NodeId at = first;
+      for (const grammar::TaggedMember& member : members) {
+        const NodeId next = builder_.node();
+        if (!member.required) builder_.empty(at, next);
+        const NodeId value = builder_.text(at, fmt::format("<parameter={}>\n", member.name));
+        builder_.empty(builder_.text(builder_.call(value, member.value), "\n"), next);
+        at = next;
+      }
+      builder_.empty(at, last);
     }
-    return builder_.text(at, "</function>");
+    return builder_.text(last, "</function>");
   }
 
   // A call with any parameters.
@@ -312,24 +311,6 @@ class AnswerBuilder {
     const FreeText text(builder_, {{"</function>", to}}, std::nullopt);
     builder_.empty(builder_.text(from, begin), text.start());
     return to;
-  }
-
-  // A value with the end of its parameter behind it.
-  NodeId qwen_value(NodeId from, const OrderedJson& property, const OrderedJson& schema) {
-    constexpr const char* kEnd = "\n</parameter>";
-    const bool text =
-        property.is_object() && property.contains("type") && property["type"] == "string";
-    if (text && property.contains("enum") && property["enum"].is_array()) {
-      std::vector<std::string> texts;
-      for (const OrderedJson& one : property["enum"])
-        if (one.is_string()) texts.push_back(one.get<std::string>());
-      return builder_.text(builder_.any_text(from, texts), kEnd);
-    }
-    if (text) return builder_.until(from, kEnd);
-    OrderedJson whole = property;
-    for (const char* key : {"$defs", "definitions"})
-      if (whole.is_object() && schema.contains(key)) whole[key] = schema[key];
-    return builder_.text(builder_.call(from, add_json_schema(builder_, whole)), kEnd);
   }
 
   GraphBuilder& builder_;
@@ -347,6 +328,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model
   try {
     return model.grammars->get(model.tokenizer, model.model.config.vocab, key, field, make);
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::interrupted) throw;
     throw ApiError(400, e.what(), param);
   }
 }

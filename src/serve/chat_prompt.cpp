@@ -39,7 +39,9 @@ void open_arguments(OrderedJson& message) {
   }
 }
 
-OrderedJson messages_of(const OrderedJson& request) {
+// `developer`: whether the template knows that role. Others would refuse it or leave its messages
+// out; OpenAI's newer models call so what older ones call the system.
+OrderedJson messages_of(const OrderedJson& request, bool developer) {
   const auto messages = request.find("messages");
   if (messages == request.end() || !messages->is_array() || messages->empty())
     refuse_value("messages", "a list of messages");
@@ -49,6 +51,7 @@ OrderedJson messages_of(const OrderedJson& request) {
     OrderedJson& message = result[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       refuse_value(path, "an object with a \"role\"");
+    if (!developer && message["role"] == "developer") message["role"] = "system";
     join_parts(message, path);
     open_arguments(message);
     // Clients leave out the text of a message that calls tools; many templates read it.
@@ -90,8 +93,10 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& request)
       effort != request.end() && !effort->is_null() &&
       !options.variables.contains("reasoning_effort"))
     options.variables["reasoning_effort"] = *effort;
+  const std::string& source = chat_template.source(options.tools != nullptr);
+  const bool developer = source.find("developer") != source.npos;
   try {
-    return chat_template.apply(messages_of(request), options);
+    return chat_template.apply(messages_of(request, developer), options);
   } catch (const Error& e) {
     throw ApiError(400, e.what(), "messages");
   }

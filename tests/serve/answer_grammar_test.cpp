@@ -2,6 +2,7 @@
 // model is asked.
 #include "serve/answer_grammar.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -163,7 +164,7 @@ TEST_F(AnswerGrammarTest, OtherToolsTakeAnyArguments) {
 TEST_F(AnswerGrammarTest, StrictCallsWrittenAsTags) {
   use("<tool_call> <function= <parameter= tools", tools(false));
   const std::string call =
-      "<function=get_weather>\n<parameter=city>\n\"Rome\"\n</parameter>\n<parameter=days>\n3\n"
+      "<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n"
       "</parameter>\n</function>";
   EXPECT_EQ(read("I look.\n<tool_call>\n" + call + "\n</tool_call>"), Verdict::whole);
   EXPECT_EQ(read("I look.\n" + call), Verdict::whole);
@@ -171,6 +172,78 @@ TEST_F(AnswerGrammarTest, StrictCallsWrittenAsTags) {
   expect(Verdict::whole, {"<function=get>\n<parameter=x>\n1\n</parameter>\n</function>"});
   expect(Verdict::refused, {"<function=get_weather>\n<parameter=town>", "<function=absent>",
                             "<tool_call>\n<function=get_weather>\n</function>"});
+}
+
+// What a schema says holds for values between tags as it does for JSON.
+TEST_F(AnswerGrammarTest, TagsKeepTheWholeSchema) {
+  const auto use_schema = [&](const std::string& schema) {
+    OrderedJson tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
+    tool["function"]["parameters"] = parse_ordered_json(schema, "schema");
+    use("<tool_call> <function= <parameter= tools",
+        tool_request({{"tools", OrderedJson::array({tool})}, {"tool_choice", "required"}}));
+  };
+  const auto call = [&](const std::vector<std::pair<std::string, std::string>>& parameters) {
+    std::string text = "<tool_call>\n<function=f>\n";
+    for (const auto& [name, value] : parameters)
+      text += "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
+    return read(text + "</function>\n</tool_call>");
+  };
+  const auto expect_values = [&](const std::string& property, std::vector<std::string> good,
+                                 std::vector<std::string> bad) {
+    use_schema(R"({"properties": {"a": )" + property + R"(}, "required": ["a"],
+                   "$defs": {"s": {"type": "string", "enum": ["x", "y"]}}})");
+    for (const std::string& value : good)
+      EXPECT_EQ(call({{"a", value}}), Verdict::whole) << property << value;
+    for (const std::string& value : bad)
+      EXPECT_EQ(call({{"a", value}}), Verdict::refused) << property << value;
+    EXPECT_EQ(call({}), Verdict::refused);
+  };
+  expect_values(R"({"type": "string"})", {"", "a\nb <c>", "\"1\""}, {});
+  expect_values(R"({"type": "string", "pattern": "^[0-9]{3}$"})", {"123"}, {"12", "12x", "1234"});
+  expect_values(R"({"pattern": "[0-9]", "maxLength": 3})", {"a1", "1"}, {"ab", "a123", "<1"});
+  expect_values(R"({"const": "x y"})", {"x y"}, {"x", "\"x y\""});
+  expect_values(R"({"type": "string", "minLength": 2, "maxLength": 3})", {"ab", "a\xC3\xA9\n"},
+                {"a", "abcd", "<a"});
+  expect_values(R"({"type": "string", "format": "date"})", {"2024-02-28"}, {"2024-02-30", "now"});
+  expect_values(R"({"$ref": "#/$defs/s"})", {"x", "y"}, {"z", "\"x\""});
+  expect_values(R"({"allOf": [{"$ref": "#/$defs/s"}, {"pattern": "y"}]})", {"y"}, {"x"});
+  expect_values(R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", {"\"a\"", "null"}, {"a"});
+  expect_values(R"({"type": "integer", "maximum": 7})", {"7"}, {"8", "a"});
+
+  use_schema(R"({"$ref": "#/$defs/p", "$defs": {"p": {"type": "object", "properties": {
+                 "a": {"type": "integer"}}, "required": ["a"]}}})");
+  EXPECT_EQ(call({{"a", "5"}}), Verdict::whole);
+  EXPECT_EQ(call({}), Verdict::refused);
+  use_schema(R"({"properties": {"a": {"type": "null"}}, "required": ["b"], "minProperties": 1})");
+  EXPECT_EQ(call({{"b", "[1]"}}), Verdict::whole);
+  EXPECT_EQ(call({{"a", "null"}, {"b", "1"}}), Verdict::whole);
+  EXPECT_EQ(call({{"a", "null"}}), Verdict::refused);
+  use_schema(R"({"anyOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]},
+                           {"properties": {"b": {"const": 2}}, "required": ["b"]}]})");
+  EXPECT_EQ(call({{"a", "1"}}), Verdict::whole);
+  EXPECT_EQ(call({{"b", "2"}}), Verdict::whole);
+  EXPECT_EQ(call({}), Verdict::refused);
+
+  const auto refusal = [&](const std::string& schema) -> std::string {
+    try {
+      use_schema(schema);
+    } catch (const ApiError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  using testing::HasSubstr;
+  const std::string where = "tools[0].function.parameters";
+  EXPECT_THAT(refusal(R"({"properties": {"a": {}, "b": {}}, "minProperties": 2})"),
+              HasSubstr(where + "/minProperties"));
+  EXPECT_THAT(refusal(R"({"properties": {"a": {}, "b": {}}, "maxProperties": 1})"),
+              HasSubstr(where + "/maxProperties"));
+  EXPECT_THAT(refusal(R"({"properties": {"a": {"not": {}}}})"),
+              HasSubstr(where + "/properties/a/not"));
+  EXPECT_THAT(refusal(R"({"enum": [{"a": 1}]})"), HasSubstr(where + "/enum"));
+  EXPECT_THAT(refusal(R"({"properties": {"a": {"pattern": "^<b>$"}}})"),
+              HasSubstr(where + "/properties/a"));
+  EXPECT_THAT(refusal(R"({"properties": {"a>b": {}}})"), HasSubstr(where + "/properties/a>b"));
 }
 
 TEST_F(AnswerGrammarTest, StrictCallsWithoutAMarkStandInFront) {

@@ -171,15 +171,16 @@ TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
   EXPECT_EQ(
       stream("/v1/completions", {{"prompt", "The answer is"}}),
       R"(data: {"choices":[{"finish_reason":null,"index":0,"logprobs":null,"text":"7"}])" +
-          text_end + "}\n\n" +
+          text_end + ",\"usage\":null}\n\n" +
           R"(data: {"choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":""}])" +
-          text_end + "}\n\n" + R"(data: {"choices":[])" + text_end +
-          R"(,"usage":{"completion_tokens":1,"prompt_tokens":4,)"
+          text_end + ",\"usage\":null}\n\n" + R"(data: {"choices":[])" + text_end +
+          R"(,"usage":{"completion_tokens":1,"completion_tokens_details":{"reasoning_tokens":0},)"
+          R"("prompt_tokens":4,)"
           R"("prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}})"
           "\n\ndata: [DONE]\n\n");
   const std::string chat_end =
       R"(,"finish_reason":null,"index":0,"logprobs":null}],"created":1,"id":"chatcmpl-0",)"
-      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh"})"
+      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh","usage":null})"
       "\n\n";
   const std::string chat_text =
       stream("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}});
@@ -348,10 +349,26 @@ TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {
   const auto one = choice(reply);
   EXPECT_TRUE(one["finish_reason"] == "length" || one["message"]["content"] == "42") << one;
   EXPECT_TRUE(one["message"].contains("reasoning_content")) << one;
+  const auto reasoning =
+      reply->json()["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>();
+  EXPECT_GT(reasoning, 0);
+  EXPECT_LE(reasoning, 40);
   EXPECT_EQ(choice(chat({{"grammar", "root ::= \"42\""}, {"temperature", 0}}))["message"]["content"]
                 .get<std::string>()
                 .find("</think>"),
             std::string::npos);
+}
+
+TEST_F(StructuredTest, DevelopersAreTheSystemWhereATemplateKnowsNone) {
+  const std::string source =
+      "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }} {% endfor %}";
+  const OrderedJson body = {
+      {"messages",
+       {{{"role", "developer"}, {"content", "d"}}, {{"role", "user"}, {"content", "u"}}}}};
+  use(source);
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "system:d user:u ");
+  use("{# developer #}" + source);
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "developer:d user:u ");
 }
 
 TEST_F(StructuredTest, ToolsAndTheirResultsGoThroughTheTemplate) {
