@@ -180,7 +180,8 @@ TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
           "\n\ndata: [DONE]\n\n");
   const std::string chat_end =
       R"(,"finish_reason":null,"index":0,"logprobs":null}],"created":1,"id":"chatcmpl-0",)"
-      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh","usage":null})"
+      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh",)"
+      R"("usage":null})"
       "\n\n";
   const std::string chat_text =
       stream("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}});
