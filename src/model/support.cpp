@@ -98,16 +98,21 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
 std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
   for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (a.latent.present()) return "latent attention exists on the CPU only: use --device cpu";
+    if (a.chunk != 0) return "attention to chunks exists on the CPU only: use --device cpu";
+    if (a.unit_eps != 0 || a.growth != 0)
+      return "queries and keys of unit length, or that grow without rope, exist on the CPU only: "
+             "use "
+             "--device cpu";
     if (layer.experts.present())
       return "layers with experts exist on the CPU only: use --device cpu";
-    if (!layer.attention.sinks.empty())
-      return "attention with sinks exists on the CPU only: use --device cpu";
+    if (!a.sinks.empty()) return "attention with sinks exists on the CPU only: use --device cpu";
     if (layer.mlp.function == GateFunction::clamped_silu)
       return "clamped gates exist on the CPU only: use --device cpu";
     if (layer.delta_net.present())
       return "recurrent layers exist on the CPU only: use --device cpu";
-    if (layer.attention.gated)
-      return "attention with gates exists on the CPU only: use --device cpu";
+    if (a.gated) return "attention with gates exists on the CPU only: use --device cpu";
   }
   return {};
 }

@@ -1,10 +1,7 @@
 // Every tiny checkpoint on the GPU against transformers, token by token; and its prompts against
 // that, since prompts have inputs in the type of the weights.
-#include <algorithm>
-
-#include "gpu_models.h"
 #include "model/golden.h"
-#include "model/support.h"
+#include "gpu_models.h"
 
 namespace walsh {
 namespace {
@@ -39,22 +36,8 @@ TEST_P(GpuGolden, PromptsAreCloseToTransformers) {
   test::expect_logits(golden, test::all_logits(session, golden.tokens), kTypeOfTheWeights);
 }
 
-std::string name_of(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-// Those whose kinds of layers exist on a GPU.
-std::vector<std::string> models() {
-  std::vector<std::string> names = test::tiny_models();
-  std::erase_if(names, [](const std::string& name) {
-    return !why_not(test::read_config(test::tiny_model(name)), Device{true, 0}).empty();
-  });
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(models()), name_of);
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(test::gpu_models()),
+                         test::model_name);
 
 }  // namespace
 }  // namespace walsh

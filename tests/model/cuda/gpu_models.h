@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "../golden.h"
 #include "../model_support.h"
+#include "base/cuda/counted_memory.h"
 #include "base/cuda/device.h"
+#include "model/cuda/executor_memory.h"
+#include "model/cuda/memory_plan.h"
+#include "model/support.h"
 #include "model/synthetic.h"
 
 namespace walsh::test {
@@ -33,9 +39,44 @@ class GpuTest : public testing::Test {
     return Model::load(source, parse_config(source.config_json(), source.path()), options);
   }
 
+  // The plan is what loading and a session take.
+  void expect_planned_memory(WeightSource& source, const char* cache) {
+    const ModelConfig config = parse_config(source.config_json(), source.path());
+    LoadOptions options;
+    options.pool = &pool_;
+    options.device = gpu_;
+    options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
+    options.use.max_positions = 1024;
+    options.use.sequences = 3;
+    const uint64_t free = cuda::use_device(gpu_.index).free_bytes;
+    const MemoryPlan plan = plan_cuda_memory(source, config, options, free);
+    const uint64_t before = cuda::allocated_bytes();
+    const Model model = Model::load(source, config, options);
+    const Session session(model, options.use);
+    const auto taken = static_cast<double>(cuda::allocated_bytes() - before);
+    const auto planned = static_cast<double>(plan.total() - kCudaReserve);
+    EXPECT_LE(taken, static_cast<double>(plan.total())) << plan.text();
+    EXPECT_NEAR(taken, planned, 0.01 * planned) << plan.text() << ", cache " << cache;
+  }
+
   ThreadPool pool_{2};
   Device gpu_;
 };
+
+// The tiny models whose kinds of layers exist on a GPU.
+inline std::vector<std::string> gpu_models() {
+  std::vector<std::string> names = tiny_models();
+  std::erase_if(names, [](const std::string& name) {
+    return !why_not(read_config(tiny_model(name)), Device{true, 0}).empty();
+  });
+  return names;
+}
+
+inline std::string model_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 inline Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
   Session session(model, {static_cast<int64_t>(tokens.size())});

@@ -88,25 +88,26 @@ class GpuMemoryPlan : public test::GpuTest, public testing::WithParamInterface<P
 TEST_P(GpuMemoryPlan, IsWhatIsTaken) {
   const Format &type = get_format(GetParam().type), &ends = get_format(GetParam().ends);
   SyntheticSource source("1b", {&type, &ends, &ends});
-  const ModelConfig config = parse_config(source.config_json(), source.path());
-  LoadOptions options;
-  options.pool = &pool_;
-  options.device = gpu_;
-  options.cache = {&get_cache_type(GetParam().cache), &get_cache_type(GetParam().cache), 32};
-  options.use.max_positions = 1024;
-  options.use.sequences = 3;
-  const uint64_t free = cuda::use_device(gpu_.index).free_bytes;
-  const MemoryPlan plan = plan_cuda_memory(source, config, options, free);
-  const uint64_t before = cuda::allocated_bytes();
-  const Model model = Model::load(source, config, options);
-  const Session session(model, options.use);
-  const auto taken = static_cast<double>(cuda::allocated_bytes() - before);
-  EXPECT_LE(taken, static_cast<double>(plan.total())) << plan.text();
-  EXPECT_GE(taken, 0.99 * static_cast<double>(plan.total() - kCudaReserve)) << plan.text();
-  EXPECT_NEAR(taken, static_cast<double>(plan.total() - kCudaReserve),
-              0.01 * static_cast<double>(plan.total()))
-      << plan.text();
+  expect_planned_memory(source, GetParam().cache);
 }
+
+// One of each family that GPUs run; mixed, the plan also counts what formats do not share.
+class GpuMemoryPlanOfAFamily : public test::GpuTest,
+                               public testing::WithParamInterface<std::string> {};
+
+TEST_P(GpuMemoryPlanOfAFamily, IsWhatIsTaken) {
+  const std::string folder = test::model_folder(GetParam());
+  if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
+  CheckpointSource source = CheckpointSource::open(folder);
+  expect_planned_memory(source, "f16");
+  const ModelConfig config = parse_config(source.config_json(), source.path());
+  const CacheType& coded = get_cache_type("tq3_0");
+  if (cuda::why_not_coded({&coded, &coded, 32}, widest(config).head_dim).empty())
+    expect_planned_memory(source, "tq3_0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuMemoryPlanOfAFamily, testing::ValuesIn(test::gpu_models()),
+                         test::model_name);
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuMemoryPlan,
                          testing::Values(Planned{"tq3", "tq4", "f16"},
