@@ -40,9 +40,10 @@ def bench(options, clients):
 def load(options, url, clients, seed, **more):
     """The results of one load, and its seconds and those of the clients' processors."""
     wanted = load_serve.make_parser().parse_args([])
-    vars(wanted).update({"clients": clients, "requests": clients * options.requests, "prompt": 8, "vocabulary": 256,
-                         "tokens": options.tokens, "seed": seed, "timeout": 3600,
-                         "processes": options.processes, "model": options.other_model} | more)
+    vars(wanted).update({"clients": clients, "requests": clients * options.requests, "prompt": 8,
+                         "vocabulary": 256, "tokens": options.tokens, "seed": seed,
+                         "timeout": 3600, "processes": options.processes,
+                         "model": options.other_model} | more)
     results, seconds, busy = load_serve.run(wanted, urllib.parse.urlsplit(url))
     errors = [result.error for result in results if result.error]
     if errors:
@@ -52,7 +53,7 @@ def load(options, url, clients, seed, **more):
 
 def start_server(options):
     """The process and its address."""
-    most = max(options.clients)
+    most = max(options.clients, default=1)
     context = max(512, options.tokens + 64, options.prefix + 2 * OWN_TOKENS)
     command = [options.walsh, "serve", options.model, *machine(options), "--port", "0", "--ctx",
                str(context), "-P", str(max(16, most)), "--cache-positions",

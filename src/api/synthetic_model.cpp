@@ -72,10 +72,12 @@ std::unique_ptr<WeightSource> open_synthetic(const std::string& path) {
   const std::string_view rest = std::string_view(path).substr(kPrefix.size());
   const size_t end = rest.find(':');
   if (end == rest.npos) throw Error(ErrorCode::usage, path, "expected synthetic:SHAPE:TYPE");
-  const Format* format = &get_format(rest.substr(end + 1));
+  const std::string_view types = rest.substr(end + 1);
+  const size_t comma = types.find(',');
+  const Format* type = &get_format(types.substr(0, comma));
+  const Format* ends = comma == types.npos ? type : &get_format(types.substr(comma + 1));
   return std::make_unique<SyntheticModel>(
-      rest.substr(0, end),
-      SyntheticTypes{.type = format, .embed_type = format, .head_type = format});
+      rest.substr(0, end), SyntheticTypes{.type = type, .embed_type = ends, .head_type = ends});
 }
 
 }  // namespace walsh

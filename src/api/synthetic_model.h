@@ -11,7 +11,7 @@
 namespace walsh {
 
 // "synthetic:SHAPE:TYPE", as synthetic:8b:itq3_s: the shapes of SyntheticSource with all matrices
-// in the format.
+// in the format; or embedding and head in another one, as synthetic:8b:itq3_s,tq4.
 bool names_synthetic(std::string_view path);
 // With a tokenizer of bytes and short words, one for every row of the embedding. Throws usage for
 // another form, an unknown shape or format.

@@ -46,6 +46,9 @@ TEST_F(Load, ShapesWithRandomWeightsHaveNames) {
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text, true);
   EXPECT_THAT(ids, testing::Contains(testing::Ge(256))) << "words are tokens";
   EXPECT_EQ(loaded.tokenizer.decode(ids, false), text);
+  const LoadedModel ends = load_model("synthetic:tiny:tq4,f16", nullptr, options_);
+  EXPECT_EQ(ends.model.type_name(), "tq4");
+  EXPECT_EQ(ends.model.head.format, &get_format("f16"));
   for (const char* name : {"synthetic:tiny", "synthetic:none:tq4", "synthetic:tiny:none"})
     EXPECT_THROW(load_model(name, nullptr, options_), Error) << name;
   Recipe recipe;
