@@ -186,9 +186,10 @@ def slow_clients(options):
         for connection in slow:
             connection.close()
         alone += latencies(0.5)  # the machine may be another by now
-        print(f"slow clients: {count} connections with a byte per second each, a request's median "
-              f"and p99 {1e3 * statistics.median(alone):.1f} and "
-              f"{1e3 * percentile(alone, 0.99):.1f} ms alone, {1e3 * statistics.median(beside):.1f} and "
+        print(f"slow clients: {count} connections with a byte per second each, a request's "
+              f"median and p99 {1e3 * statistics.median(alone):.1f} and "
+              f"{1e3 * percentile(alone, 0.99):.1f} ms alone, "
+              f"{1e3 * statistics.median(beside):.1f} and "
               f"{1e3 * percentile(beside, 0.99):.1f} ms beside them, "
               f"{after - before:.1f} MiB more")
         print(f"  a further one was told {answer.split(b' ')[1].decode()} after {told:.1f} s")
