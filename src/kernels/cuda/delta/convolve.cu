@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     return;
   }
   const Row row(call, index);
-  const bool single = index >= call.single_begin && index < call.single_end;
+  const bool single = is_single(call.places.sequences, index, call.m);
   float* keep = single ? const_cast<float*>(row.kept) : nullptr;
   float v[kPerLane] = {};
 #pragma unroll

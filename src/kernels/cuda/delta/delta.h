@@ -38,10 +38,8 @@ struct ConvolveCall {
   const float* query_scale = nullptr;  // [key_dim]
   const float* key_scale = nullptr;    // [key_dim]
   int64_t m = 0;
-  // Rows [single_begin, single_end) are the only ones of their sequences: their slots get what they
-  // leave behind at once.
-  int64_t single_begin = 0, single_end = 0;
 };
+// Slots of sequences with a single row get what it leaves behind at once.
 void convolve(const ConvolveCall& call, Stream stream);
 
 // The rows of the convolution that row `row` of the batch and those in front of it leave behind, to

@@ -36,6 +36,12 @@ constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
   return count;
 }
 
+// Whether a row is the only one of its sequence in a batch of m rows.
+constexpr bool is_single(const int32_t* sequences, int64_t row, int64_t m) {
+  return rows_in_front(sequences, row, 1) == 0 &&
+         (row + 1 == m || sequences[row + 1] != sequences[row]);
+}
+
 // Where the convolution finds the row that is `back` rows in front of one.
 struct TapSource {
   int back = -1;  // >= 0: so many rows in front of it in the batch
