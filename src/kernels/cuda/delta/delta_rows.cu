@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/delta/delta.h"
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
@@ -204,7 +205,7 @@ __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
 // Grid: x over columns of a state, y over value heads.
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ DeltaCall call, const __grid_constant__ DeltaRange range) {
-  extern __shared__ __align__(16) float memory[];
+  WALSH_DYNAMIC_SHARED(float, memory);
   allow_next_kernel();
   wait_previous_kernel();
   const DeltaDims& d = call.dims;

@@ -85,8 +85,8 @@ struct ExpertPlan {
   Kind kind = Kind::single;
   int per_item = 1;
 
-  bool grouped() const { return kind != Kind::single; }
-  int64_t places(int64_t slots, int64_t experts) const {
+  constexpr bool grouped() const { return kind != Kind::single; }
+  constexpr int64_t places(int64_t slots, int64_t experts) const {
     return grouped() ? item_places(slots, experts, per_item) : slots;
   }
 };

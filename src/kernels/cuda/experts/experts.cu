@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda/async.cuh"
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
@@ -85,7 +86,7 @@ struct BlockLanes {
 // A warp per row. `slots.row` null: slots are found by another launch.
 __global__ void __launch_bounds__(kRouteWarps * 32)
     route_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  WALSH_DYNAMIC_SHARED(unsigned char, memory);
   allow_next_kernel();
   wait_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
