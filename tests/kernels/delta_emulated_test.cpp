@@ -97,7 +97,7 @@ struct Text {
   }
 };
 
-struct Run {
+struct Piece {
   int sequence;
   int rows;
 };
@@ -112,11 +112,11 @@ class Device {
         slots_(static_cast<size_t>(slots * slot_floats_), 1e9f) {}
 
   // One batch; the results of its rows.
-  std::vector<float> run(const std::vector<Run>& runs, std::vector<Text>& texts, Random& random) {
+  std::vector<float> run(const std::vector<Piece>& runs, std::vector<Text>& texts, Random& random) {
     const DeltaDims& d = net_.dims;
     std::vector<int32_t> positions, sequences;
     std::vector<float> channels, decay, strength;
-    for (const Run& run : runs) {
+    for (const Piece& run : runs) {
       const auto first = static_cast<int32_t>(texts[static_cast<size_t>(run.sequence)].rows.size());
       for (int i = 0; i < run.rows; ++i) {
         positions.push_back(first + i);
@@ -148,7 +148,7 @@ class Device {
     DeltaCall rule{
         d, memory(), call.places, convolved.data(), decay.data(), strength.data(), mixed.data()};
     int64_t first = 0;
-    for (const Run& run : runs) {
+    for (const Piece& run : runs) {
       const int64_t end = first + run.rows;
       if (run.rows > 1) {
         keep_convolved(call, end - 1, run.sequence, nullptr);
@@ -179,13 +179,13 @@ class Device {
   int64_t memory_states() const { return net_.dims.kept_floats() + 3; }
   DeltaMemory memory() { return {slots_.data(), slot_floats_, 0, memory_states()}; }
 
-  void expect(const std::vector<Run>& runs, std::vector<Text>& texts,
+  void expect(const std::vector<Piece>& runs, std::vector<Text>& texts,
               const std::vector<float>& channels, const std::vector<float>& a,
               const std::vector<float>& b) {
     const DeltaDims& d = net_.dims;
     expected_.clear();
     size_t row = 0;
-    for (const Run& run : runs) {
+    for (const Piece& run : runs) {
       Text& text = texts[static_cast<size_t>(run.sequence)];
       for (int i = 0; i < run.rows; ++i, ++row) {
         const float* x = channels.data() + static_cast<int64_t>(row) * d.channels();
@@ -218,7 +218,7 @@ class Device {
 
 struct Case {
   DeltaDims dims;
-  std::vector<std::vector<Run>> batches;
+  std::vector<std::vector<Piece>> batches;
 };
 
 class DeltaKernels : public testing::TestWithParam<Case> {};
@@ -228,7 +228,7 @@ TEST_P(DeltaKernels, FollowTheRecurrence) {
   const Net net(GetParam().dims, random);
   std::vector<Text> texts(3);
   Device device(net, 3);
-  for (const std::vector<Run>& batch : GetParam().batches) {
+  for (const std::vector<Piece>& batch : GetParam().batches) {
     device.run(batch, texts, random);
     if (HasFatalFailure()) return;
     device.check_states(texts);
