@@ -76,9 +76,8 @@ class Block {
     for (size_t i = 0; i < fibers_.size(); ++i) {
       ++warps_[i / 32].present;
       Fiber& fiber = fibers_[i];
-      fiber.stack = std::make_unique<char[]>(kStack);
       getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_sp = stack(i);
       fiber.context.uc_stack.ss_size = kStack;
       fiber.context.uc_link = &scheduler_;
       makecontext(&fiber.context, &Block::enter, 0);
@@ -137,12 +136,19 @@ class Block {
     return value;
   }
 
-  static constexpr size_t kStack = 128 << 10;
+  static constexpr size_t kStack = 64 << 10;
   struct Fiber {
     ucontext_t context;
-    std::unique_ptr<char[]> stack;
     bool done = false;
   };
+
+  // Of fiber i of any block: they are made once.
+  static char* stack(size_t i) {
+    static std::vector<std::unique_ptr<char[]>> stacks;
+    while (stacks.size() <= i)
+      stacks.push_back(std::make_unique_for_overwrite<char[]>(kStack));
+    return stacks[i].get();
+  }
 
   static void enter() {
     Block& block = *current();
