@@ -2,20 +2,30 @@
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent
 
+OPTIONAL = ("torch", "transformers", "vllm", "lm_eval")
+
+
+def needs(module: pathlib.Path) -> set[str]:
+    """Which optional packages a module imports at its top, also by way of our own modules."""
+    text = module.read_text()
+    found = set(re.findall(r"^(?:from|import) (\w+)", text, re.M)) & set(OPTIONAL)
+    for ours in re.findall(r"^from \.(\w+) import", text, re.M):
+        path = module.with_name(ours + ".py")
+        found |= needs(path) if path.is_file() else set()
+    return found
+
+
 # Examples of modules that need what is not installed cannot be run.
-collect_ignore_glob = []
-if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob += ["*/walsh/torch.py"]
-if importlib.util.find_spec("lm_eval") is None:
-    collect_ignore_glob += ["*/walsh/lm_eval.py"]
-if importlib.util.find_spec("transformers") is None:
-    collect_ignore_glob += ["*/walsh/transformers.py"]
+collect_ignore_glob = [
+    f"*/walsh/{module.name}" for module in (ROOT / "python" / "walsh").glob("*.py")
+    if any(importlib.util.find_spec(package) is None for package in needs(module))]
 
 
 @pytest.fixture(scope="session")

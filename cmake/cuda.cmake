@@ -53,6 +53,9 @@ if(WALSH_NVCC AND NOT WALSH_CUDA STREQUAL "OFF")
   # cuBLASLt serves the products of long prompts; it is loaded when the first one comes, so that the
   # program starts without it.
   set(WALSH_CUDA_LIBRARIES CUDA::cudart_static ${CMAKE_DL_LIBS})
+  string(REPLACE ";" " " architectures "${CMAKE_CUDA_ARCHITECTURES}")
+  set(WALSH_CUDA_DEFINITION
+      "WALSH_CUDA_BUILD=\"${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}\"")
   message(STATUS "GPU code: ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION} for "
                  "${CMAKE_CUDA_ARCHITECTURES}")
 else()

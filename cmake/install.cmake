@@ -1,4 +1,4 @@
-# install(): headers, static library, exported target walsh::walsh.
+# install(): headers, static library, exported target walsh::walsh; the Debian package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 install(TARGETS walsh EXPORT walsh-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -12,3 +12,36 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/walsh-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/walsh-config.cmake
               ${PROJECT_BINARY_DIR}/walsh-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
+
+# The same for pkg-config, relative to where the file lies.
+file(RELATIVE_PATH WALSH_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" WALSH_PC_PREFIX "${WALSH_PC_PREFIX}")
+set(WALSH_PC_LIBS "")
+if(WALSH_HAS_CUDA)
+  set(WALSH_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/walsh.pc.in ${PROJECT_BINARY_DIR}/walsh.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/walsh.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Manual pages and completions, which the installed program writes itself.
+if(TARGET walsh_command)
+  install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    execute_process(COMMAND \"\${prefix}/bin/walsh\" man --install \"\${prefix}/share\"
+                    COMMAND_ERROR_IS_FATAL ANY)")
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/walsh RENAME copyright)
+
+# cpack -G DEB: the program, the library, headers, manual pages, completions.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME walsh)
+set(CPACK_PACKAGE_CONTACT "The walsh authors <walsh@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# What programs that link the library need.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
+include(CPack)

@@ -135,6 +135,15 @@ function(walsh_finish)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json
                                                 PkgConfig::LIBEDIT)
+    set(commit ${PROJECT_BINARY_DIR}/build_commit.cpp)
+    add_custom_target(walsh_commit BYPRODUCTS ${commit}
+      COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUTPUT=${commit}
+              -DCOMMIT=${WALSH_COMMIT} -P ${PROJECT_SOURCE_DIR}/cmake/build_commit.cmake
+      VERBATIM)
+    target_sources(walsh_command PRIVATE ${commit})
+    add_dependencies(walsh_command walsh_commit)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/cli/build_info.cpp PROPERTIES
+      COMPILE_DEFINITIONS "WALSH_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\";${WALSH_CUDA_DEFINITION}")
     install(TARGETS walsh_command RUNTIME DESTINATION bin)
     if(WALSH_TESTS)
       walsh_test(cli "${WALSH_LAYERS}")
@@ -148,6 +157,21 @@ function(walsh_finish)
     add_test(NAME install.consumer COMMAND ${PROJECT_SOURCE_DIR}/tests/install/run.sh
                                            ${PROJECT_BINARY_DIR} "${CMAKE_CXX_FLAGS}")
     set_tests_properties(install.consumer PROPERTIES TIMEOUT 300)
+    add_test(NAME install.package COMMAND ${PROJECT_SOURCE_DIR}/tests/install/package.sh
+                                          ${PROJECT_BINARY_DIR})
+    set_tests_properties(install.package PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
+    set(interpreter python3)
+    if(Python_EXECUTABLE)
+      set(interpreter ${Python_EXECUTABLE})
+    endif()
+    file(GLOB pages ${PROJECT_SOURCE_DIR}/docs/guide/*.md)
+    add_test(NAME docs.guide COMMAND ${interpreter} ${PROJECT_SOURCE_DIR}/tests/guide/run.py
+                                     $<TARGET_FILE:walsh_command> ${pages})
+    set_tests_properties(docs.guide PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77
+                         ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python")
+    add_test(NAME install.container COMMAND ${PROJECT_SOURCE_DIR}/tests/install/container.sh
+                                            $<TARGET_FILE:walsh_command>)
+    set_tests_properties(install.container PROPERTIES TIMEOUT 120)
     add_test(NAME serve.page COMMAND ${PROJECT_SOURCE_DIR}/tests/serve/page.sh
                                      $<TARGET_FILE:walsh_command>)
     set_tests_properties(serve.page PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)

@@ -30,7 +30,6 @@ YARN = dict(
 )
 
 
-
 def shape(**changes):
     return {**SHAPE, "rope_parameters": ROPE, **changes}
 
@@ -40,6 +39,8 @@ def expert_configs():
     yield from llama_like_configs()
     yield from gpt_oss_configs()
     yield from glm_configs()
+    yield from deepseek_configs()
+    yield from llama4_configs()
 
 
 def qwen_configs():
@@ -192,3 +193,134 @@ def glm_configs():
         routed_scaling_factor=1.2,
         first_k_dense_replace=2,
     ), dict(whole_experts=True)
+
+
+def deepseek_configs():
+    base = shape(
+        moe_intermediate_size=32,
+        num_key_value_heads=4,
+        kv_lora_rank=32,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=16,
+    )
+    yarn = dict(YARN, mscale=0.7, mscale_all_dim=0.9)
+    yield "deepseek-v2-tiny", hf.DeepseekV2Config(
+        **{**base, "rope_parameters": yarn, "v_head_dim": 24},
+        q_lora_rank=None,
+        n_routed_experts=4,
+        n_shared_experts=2,
+        first_k_dense_replace=1,
+    ), {}
+    yield "deepseek-v2-groups-tiny", hf.DeepseekV2Config(
+        **{**base, "num_experts_per_tok": 3, "v_head_dim": 8},
+        q_lora_rank=40,
+        n_routed_experts=6,
+        n_shared_experts=1,
+        topk_method="group_limited_greedy",
+        n_group=3,
+        topk_group=2,
+        routed_scaling_factor=1.6,
+        attention_bias=True,
+    ), dict(whole_experts=True)
+    yield "deepseek-v2-dense-tiny", hf.DeepseekV2Config(
+        **{**base, "qk_rope_head_dim": 16, "qk_nope_head_dim": 8, "kv_lora_rank": 24},
+        q_lora_rank=24,
+        n_routed_experts=4,
+        first_k_dense_replace=2,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+    ), dict(prompt=90)
+    yield "deepseek-v3-tiny", hf.DeepseekV3Config(
+        **{**base, "rope_parameters": dict(YARN, mscale=1.0, mscale_all_dim=1.0)},
+        q_lora_rank=48,
+        n_routed_experts=8,
+        n_shared_experts=1,
+        n_group=4,
+        topk_group=2,
+        first_k_dense_replace=1,
+    ), dict(fp8=dict(block=[16, 24]))
+    yield "deepseek-v3-straight-tiny", hf.DeepseekV3Config(
+        **{**base, "num_experts_per_tok": 3},
+        q_lora_rank=None,
+        rope_interleave=False,
+        n_routed_experts=6,
+        n_shared_experts=2,
+        n_group=2,
+        topk_group=1,
+        norm_topk_prob=False,
+        routed_scaling_factor=0.8,
+        first_k_dense_replace=0,
+        attention_bias=True,
+    ), {}
+    yield "deepseek-v3-free-tiny", hf.DeepseekV3Config(
+        **{**base, "num_hidden_layers": 3, "v_head_dim": 20},
+        q_lora_rank=32,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=2,
+        tie_word_embeddings=True,
+    ), dict(whole_experts=True)
+
+
+def llama4_configs():
+    llama3 = dict(
+        rope_theta=500000.0,
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=32,
+    )
+    base = shape(
+        intermediate_size=40,
+        intermediate_size_mlp=72,
+        head_dim=16,
+        pad_token_id=0,
+        attn_scale=0.4,
+        floor_scale=10,
+    )
+    yield "llama4-tiny", hf.Llama4TextConfig(
+        **{**base, "num_hidden_layers": 3, "rope_parameters": llama3, "num_experts_per_tok": 1},
+        num_local_experts=4,
+        no_rope_layer_interval=3,
+        attention_chunk_size=24,
+    ), {}
+    yield "llama4-step-tiny", hf.Llama4TextConfig(
+        **{**base, "num_hidden_layers": 2, "num_key_value_heads": 4},
+        num_local_experts=3,
+        interleave_moe_layer_step=2,
+        no_rope_layers=[0, 1],
+        use_qk_norm=False,
+        attn_temperature_tuning=False,
+        attention_bias=True,
+        attention_chunk_size=70,
+        tie_word_embeddings=True,
+    ), dict(prompt=90)
+    text = {**base, "num_key_value_heads": 1, "num_experts_per_tok": 3, "attn_scale": 0.2}
+    text["head_dim"] = 24
+    yield "llama4-vision-tiny", hf.Llama4Config(
+        text_config=dict(
+            **text,
+            num_local_experts=4,
+            moe_layers=[0],
+            no_rope_layers=[1, 0],
+            attention_chunk_size=17,
+        ),
+        vision_config=dict(
+            hidden_size=16,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            image_size=28,
+            patch_size=14,
+            vision_output_dim=32,
+            projector_input_dim=32,
+            projector_output_dim=32,
+        ),
+        boi_token_index=150,
+        eoi_token_index=151,
+        image_token_index=152,
+    ), {}

@@ -38,7 +38,7 @@ class Result:
 def ask(options, url, prompt, seed):
     """Sends one streaming request and returns its Result."""
     result = Result()
-    body = {"model": "any", "prompt": prompt, "max_tokens": options.tokens, "stream": True,
+    body = {"model": options.model, "prompt": prompt, "max_tokens": options.tokens, "stream": True,
             "ignore_eos": True, "temperature": options.temperature, "seed": seed,
             "stream_options": {"include_usage": True}}
     headers = {"Content-Type": "application/json"}
@@ -176,6 +176,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64, help="to generate")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--api-key", default="")
+    parser.add_argument("--model", default="any", help="as the server calls it")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

@@ -5,6 +5,7 @@ usage: make_fuzz_corpus.py FOLDER
 """
 
 import json
+import math
 import struct
 import sys
 from pathlib import Path
@@ -159,13 +160,30 @@ GGML_TYPES = [
 ]  # fmt: skip
 
 
-def gguf_model(architecture: str, kind: int, block: int, size: int, tokenizer: str) -> bytes:
-    """The embedding, a permuted matrix and a norm of a model of another program."""
+# Keys and tensors (a shape without its width, whether it has the model's type) that further
+# families of GGUF models have.
+EXPERTS = ({"expert_count": 2, "expert_used_count": 1, "expert_feed_forward_length": 4},
+           [("ffn_gate_exps.weight", [4, 2], True), ("ffn_gate_inp.weight", [2], False)])
+DELTA_NETS = ({"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1,
+               "ssm.time_step_rank": 2, "ssm.inner_size": 32},
+              [("attn_gate.weight", [32], True), ("ssm_beta.weight", [2], True),
+               ("ssm_out.weight", [4], True)])  # fmt: skip
+MODELS = {
+    "gemma2": ({}, []), "gemma3": ({}, []), "phi3": ({}, []), "qwen2": ({}, []), "qwen3": ({}, []),
+    "granite": ({}, []), "olmo2": ({}, []), "mistral3": ({}, [("attn_qkv.weight", [96], True)]),
+    "llama": EXPERTS, "gpt-oss": EXPERTS, "glm4moe": EXPERTS, "qwen35": DELTA_NETS,
+    "qwen3next": (EXPERTS[0] | DELTA_NETS[0], EXPERTS[1] + [("ssm_ba.weight", [4], True)]),
+}  # fmt: skip
+
+
+def gguf_model(architecture: str, kind: int, block: int, size: int, tokenizer: str,
+               keys: dict = {}, parts: list = []) -> bytes:
+    """The embedding, a permuted matrix and a norm of a model of another program, and `parts`."""
     width = max(32, block)
     row = width // block * size
     integers = {"block_count": 1, "context_length": 64, "embedding_length": width,
                 "feed_forward_length": 32, "attention.head_count": 2, "attention.key_length": 16,
-                "attention.sliding_window": 8}  # fmt: skip
+                "attention.sliding_window": 8} | keys  # fmt: skip
     table = [("general.architecture", struct.pack("<I", 8) + text(architecture))]
     table += [(f"{architecture}.{k}", struct.pack("<II", 4, v)) for k, v in integers.items()]
     table += [
@@ -178,18 +196,20 @@ def gguf_model(architecture: str, kind: int, block: int, size: int, tokenizer: s
         ("tokenizer.ggml.merges", texts(["a b"])),
         ("tokenizer.ggml.bos_token_id", struct.pack("<II", 4, 3)),
     ]
-    rows = [("token_embd.weight", 4), ("blk.0.attn_q.weight", 4)]
+    rows = [("token_embd.weight", [4], True), ("blk.0.attn_q.weight", [4], True),
+            ("output_norm.weight", [], False)]  # fmt: skip
+    rows += [(f"blk.0.{name}", shape, coded) for name, shape, coded in parts]
     tensors, offset = [], 0
-    for name, count in rows:
-        tensors.append((name, [width, count], kind, offset, count * row))
-        offset += -(-count * row // 32) * 32
-    tensors.append(("output_norm.weight", [width], 0, offset, 4 * width))
+    for name, shape, coded in rows:
+        size = math.prod(shape) * (row if coded else 4 * width)
+        tensors.append((name, [width, *shape], kind if coded else 0, offset, size))
+        offset += -(-size // 32) * 32
     return gguf(3, [text(key) + value for key, value in table], tensors, 32)
 
 
 def gguf_model_seeds() -> list[bytes]:
     seeds = [gguf_model("llama", *kind, "gpt2") for kind in GGML_TYPES]
-    return seeds + [gguf_model(a, 8, 32, 34, "llama") for a in ("gemma2", "phi3", "qwen2", "qwen3")]
+    return seeds + [gguf_model(a, 8, 32, 34, "llama", *more) for a, more in MODELS.items()]
 
 
 def journal_seeds() -> list[bytes]:

@@ -95,6 +95,7 @@ def tiny_configs():
     yield from gemma2_configs()
     yield from phi3_configs()
     yield from qwen35_configs()
+    yield from qwen35_wholes()
     yield from qwen_hybrid_expert_configs()
     yield from expert_configs()
     yield from dense_configs()
@@ -203,6 +204,50 @@ def qwen35_configs():
     ), dict(prompt=1000, gain=0.0, positions=[0, 30, 31, 32, 62, 63, 64, 126, 999])
 
 
+def qwen35_wholes():
+    """Multimodal models, whose rope has sections for three axes, the same for a text."""
+    text = {
+        **SHAPE,
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+        "layer_types": ["full_attention", "linear_attention"],
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2,
+        "rope_parameters": dict(
+            rope_theta=10000.0,
+            rope_type="default",
+            partial_rotary_factor=0.5,
+            mrope_interleaved=True,
+            mrope_section=[3, 3, 2],
+        ),
+    }
+    vision = dict(
+        depth=1,
+        hidden_size=16,
+        intermediate_size=16,
+        num_heads=2,
+        patch_size=2,
+        out_hidden_size=64,
+        num_position_embeddings=4,
+    )
+    parts = dict(vision_config=vision, image_token_id=150, video_token_id=151)
+    yield "qwen35-vision-tiny", transformers.Qwen3_5Config(
+        text_config=dict(text, tie_word_embeddings=False), **parts
+    ), dict(gain=0.0)
+    experts = dict(
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        shared_expert_intermediate_size=32,
+    )
+    del text["intermediate_size"]
+    yield "qwen35-moe-vision-tiny", transformers.Qwen3_5MoeConfig(
+        text_config=dict(text, **experts), **parts
+    ), dict(gain=0.0)
+
+
 def qwen_hybrid_expert_configs():
     """Recurrent layers with experts."""
     shape = {
@@ -269,12 +314,28 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
+def matrices(model):
+    """Those of the layers without routers: name in a checkpoint, values in the model."""
+    for name, p in model.named_parameters():
+        if ".layers." not in name or ".mlp.gate." in name or p.dim() not in (2, 3):
+            continue
+        if p.dim() == 2:
+            yield name, p
+            continue
+        prefix, _, kind = name.rpartition(".")
+        for e in range(p.shape[0]):
+            parts = {"down_proj": p[e]}
+            if kind == "gate_up_proj":
+                half = p.shape[1] // 2
+                parts = {"gate_proj": p[e, :half], "up_proj": p[e, half:]}
+            for part, values in parts.items():
+                yield f"{prefix}.{e}.{part}.weight", values
+
+
 def round_to_fp8(model, block):
     """Rounds the matrices of the layers; their values and scales in FP8, by name."""
     stored = {}
-    for name, p in model.named_parameters():
-        if ".layers." not in name or p.dim() != 2:
-            continue
+    for name, p in matrices(model):
         down, across = block or p.shape
         scales = torch.empty(-(-p.shape[0] // down), -(-p.shape[1] // across))
         values = torch.empty(p.shape, dtype=torch.float8_e4m3fn)
@@ -370,7 +431,7 @@ def make_tiny(
     config._attn_implementation = "eager"
     folder = MODELS / name
     vocab = config.get_text_config().vocab_size
-    several_parts = type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    several_parts = config.get_text_config() is not config
     kind = transformers.AutoModelForImageTextToText if several_parts else AutoModelForCausalLM
     for seed in range(1000):
         model = kind.from_config(config, attn_implementation="eager")

@@ -18,7 +18,9 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["tc3", "tc4", "tc5", "tc6", "tc2", "tc2.5", "tc3.5", "tc3:v2", "pq3", "pq3:layer", "tq3",
+TYPES = ["tc3", "tc4", "tc5", "tc6", "tc2", "tc2.5", "tc3.5", "tc3:v2",
+         *(f"tc{rate}:{kind}" for kind in ("h", "hq") for rate in ("2", "2.5", "3", "3.5", "4")),
+         "pq3", "pq3:layer", "tq3",
          "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2",
          "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
          "itq3_s:ternary-paper"]

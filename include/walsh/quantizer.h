@@ -29,6 +29,7 @@ struct CompressOptions {
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
   std::string allocate_text;  // path of a text to measure on; empty: the model writes one itself
+  std::string output_format = "gguf";  // "hf": a folder that transformers loads; quantize() only
   std::string recipe;  // path of a saved recipe, which replaces all of the above but calibrate
 };
 
@@ -42,7 +43,8 @@ struct CompressReport {
 // Called after each tensor with the number done and the number of all; false stops.
 using CompressProgress = std::function<bool(size_t done, size_t count)>;
 
-// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all.
+// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all; or
+// into a new folder of this name (output_format).
 // threads = 0: one per core. `out` is tried before any work and must not be one of the files that
 // are read. Throws Error: usage, bad_input, io, limit, interrupted (also by walsh/stop.h).
 CompressReport quantize(const std::string& in, const std::string& out,
@@ -77,8 +79,9 @@ struct FileSummary {
   std::vector<TensorSummary> tensors;
 };
 
-// What is in a walsh file. With `check` every tensor is read and its checksum verified. Throws
-// bad_input for a file that is damaged or no walsh file.
+// What is in a walsh file, or in a folder with its codes (without source types, errors and
+// checksums, `bytes` being those of the tensors). With `check` every tensor of a file is read and
+// its checksum verified. Throws bad_input for a file that is damaged or no walsh file.
 FileSummary inspect(const std::string& path, bool check = false);
 
 }  // namespace walsh

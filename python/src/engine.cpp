@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -43,6 +44,14 @@ class SharedEngine {
       check_stop();
     if (!engine_) throw Error(ErrorCode::usage, "model", "it is closed");
     body(*engine_);
+  }
+  // Two models at once. Locks are taken in one order, so that two threads that compare them either
+  // way do not wait for each other for ever.
+  template <typename Body>
+  static void use_both(SharedEngine& a, SharedEngine& b, const Body& body) {
+    const bool in_order = std::less<>()(&a, &b);
+    SharedEngine &first = in_order ? a : b, &second = in_order ? b : a;
+    first.use([&](Engine&) { second.use([&](Engine&) { body(*a.engine_, *b.engine_); }); });
   }
   void close() {
     const std::lock_guard lock(mutex_);
@@ -133,15 +142,16 @@ nb::tuple perplexity(const PyEngine& self, const std::string& text, int64_t ctx,
 
 nb::tuple kl_divergence(const PyEngine& self, const PyEngine& reference, const std::string& text,
                         int64_t ctx, int64_t chunks) {
-  const auto measure = [&](Engine& engine) {
-    // A model may be compared with itself; its lock is held already then.
-    if (self.handle == reference.handle) return engine.kl_divergence(engine, text, ctx, chunks);
-    DivergenceResult result;
-    reference.handle->use(
-        [&](const Engine& other) { result = engine.kl_divergence(other, text, ctx, chunks); });
-    return result;
+  DivergenceResult r;
+  const auto measure = [&](Engine& engine, const Engine& other) {
+    r = engine.kl_divergence(other, text, ctx, chunks);
   };
-  const auto r = call<DivergenceResult>(self.handle, measure);
+  run_interruptible([&] {
+    if (self.handle == reference.handle)
+      self.handle->use([&](Engine& engine) { measure(engine, engine); });
+    else
+      SharedEngine::use_both(*self.handle, *reference.handle, measure);
+  });
   return nb::make_tuple(r.mean, r.standard_error, r.same_top, r.perplexity, r.reference_perplexity,
                         r.tokens);
 }

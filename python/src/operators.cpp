@@ -4,6 +4,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,6 +52,48 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
   return form;
 }
 
+// The OpenMP threads of the host. Two sets of threads on the same cores wait for each other: those
+// of OpenMP spin for milliseconds behind each parallel region, and may be bound to cores.
+class HostThreads {
+ public:
+  HostThreads() = default;
+  // Addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads in the runtime that the
+  // host uses; those of Intel and LLVM have the first as well.
+  HostThreads(uint64_t parallel, uint64_t thread, uint64_t threads)
+      : parallel_(reinterpret_cast<Parallel>(parallel)),
+        thread_(reinterpret_cast<Number>(thread)),
+        threads_(reinterpret_cast<Number>(threads)) {}
+
+  bool usable() const { return parallel_ != nullptr; }
+  void run(FunctionRef<void(int, int)> task) const {
+    Region region{this, task, {}, {}};
+    parallel_(&HostThreads::work, &region, 0, 0);
+    if (region.error) std::rethrow_exception(region.error);
+  }
+
+ private:
+  using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+  using Number = int (*)();
+  struct Region {
+    const HostThreads* host;
+    FunctionRef<void(int, int)> task;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  static void work(void* data) {
+    auto& region = *static_cast<Region*>(data);
+    try {
+      region.task(region.host->thread_(), region.host->threads_());
+    } catch (...) {  // may not leave a parallel region
+      const std::lock_guard lock(region.mutex);
+      region.error = std::current_exception();
+    }
+  }
+
+  Parallel parallel_ = nullptr;
+  Number thread_ = nullptr, threads_ = nullptr;
+};
+
 // The layers of this process by number, and the threads that multiply with them.
 class Layers {
  public:
@@ -79,8 +123,21 @@ class Layers {
     if (!pool_) pool_ = std::make_unique<ThreadPool>(threads_);
     body(*pool_);
   }
+  // Calls body(run) with the host's threads, or with those of the pool.
+  template <typename Body>
+  void with_threads(const Body& body) {
+    if (host_.usable() && host_threads_.load()) {
+      body([this](FunctionRef<void(int, int)> task) { host_.run(task); });
+    } else {
+      with_pool([&](ThreadPool& pool) {
+        body([&pool](FunctionRef<void(int, int)> task) { pool.run(task); });
+      });
+    }
+  }
+  void set_host(const HostThreads& host) { host_ = host; }
   void set_threads(int threads) {
     const std::lock_guard lock(pool_mutex_);
+    host_threads_.store(threads == 0);
     if (threads == threads_) return;
     threads_ = threads;
     pool_.reset();
@@ -92,6 +149,8 @@ class Layers {
   int64_t last_ = 0;
   int threads_ = 0;
   std::unique_ptr<ThreadPool> pool_;
+  HostThreads host_;  // set once, before the first product
+  std::atomic<bool> host_threads_{true};
 };
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row
@@ -158,8 +217,8 @@ void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride
   const MatrixView view = view_of(x);
   const nb::gil_scoped_release release;
   const auto layer = Layers::all().find(handle);
-  Layers::all().with_pool([&](ThreadPool& pool) {
-    layer->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, pool);
+  Layers::all().with_threads([&](RunThreads run) {
+    layer->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, run);
   });
 }
 
@@ -185,6 +244,9 @@ void bind_operators(nb::module_& module) {
   module.def("layer_bytes", [](int64_t handle) { return Layers::all().find(handle)->bytes(); });
   module.def("layer_free", [](int64_t handle) { Layers::all().remove(handle); });
   module.def("layer_threads", [](int threads) { Layers::all().set_threads(threads); });
+  module.def("layer_host_threads", [](uint64_t parallel, uint64_t thread, uint64_t threads) {
+    Layers::all().set_host(HostThreads(parallel, thread, threads));
+  });
 }
 
 }  // namespace walsh::python

@@ -31,6 +31,7 @@ void bind_options(nb::module_& module) {
       .def_rw("bits_per_weight", &Options::bits_per_weight)
       .def_rw("file_bytes", &Options::file_bytes)
       .def_rw("allocate_text", &Options::allocate_text)
+      .def_rw("output_format", &Options::output_format)
       .def_rw("recipe", &Options::recipe);
 }
 

@@ -1,5 +1,7 @@
 #include "text_stream.h"
 
+#include <nanobind/nanobind.h>
+
 #include <chrono>
 #include <utility>
 
@@ -10,19 +12,30 @@ namespace walsh::python {
 
 TextStream::TextStream(Work work) : thread_([this, work = std::move(work)] { run(work); }) {}
 
+// Python drops its last reference with the interpreter's lock held: other threads go on while the
+// step that runs comes to its end.
+TextStream::~TextStream() {
+  const nanobind::gil_scoped_release others;
+  close();
+}
+
 void TextStream::run(const Work& work) {
   GenerationResult result;
+  std::string text;
   std::exception_ptr error;
   try {
     const StopScope scope(stop_);
-    result = work([this](std::string_view piece) {
+    result = work([this, &text](std::string_view piece) {
       const std::lock_guard lock(mutex_);
+      text += piece;
       pieces_.emplace_back(piece);
       changed_.notify_all();
       return !stop_;
     });
   } catch (...) {
     error = std::current_exception();
+    result.text = text;
+    if (stop_) result.reason = FinishReason::stopped;
   }
   const std::lock_guard lock(mutex_);
   result_ = std::move(result);

@@ -23,13 +23,14 @@ class TextStream {
   using Work = std::function<GenerationResult(const Sink&)>;
 
   explicit TextStream(Work work);
-  ~TextStream() { close(); }
+  // Is called with the interpreter's lock held.
+  ~TextStream();
 
   // The next piece once there is one; nothing at the end. Throws what ended the work.
   std::optional<std::string> next();
   // Ends the work and waits for it.
   void close();
-  // Of work that is done; before that nothing is in it.
+  // Of work that is done, of closed work its text so far; before that nothing is in it.
   GenerationResult result() const;
 
  private:

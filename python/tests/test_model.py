@@ -1,4 +1,5 @@
 """walsh.Model on the embedded model."""
+import concurrent.futures
 import gc
 import os
 import pathlib
@@ -79,6 +80,21 @@ def test_leaving_a_stream_ends_its_generation(tiny_model):
         short = time.monotonic() - started
         result = stream.result
         assert result.reason == "stopped" or result.tokens < 4000, short
+
+
+def test_a_stream_closed_at_once_says_that_it_was_stopped(tiny_model):
+    with walsh.Model(tiny_model) as model:
+        stream = model.stream("Once", max_tokens=-1, ignore_eos=True)
+        stream.close()
+        assert stream.result.reason == "stopped"
+
+
+def test_two_threads_compare_two_models_either_way(tiny_model):
+    with walsh.Model(tiny_model) as a, walsh.Model(tiny_model) as b:
+        pairs = [(a, b), (b, a)] * 2
+        with concurrent.futures.ThreadPoolExecutor(len(pairs)) as pool:
+            results = list(pool.map(lambda p: p[0].kl_divergence(p[1], TEXT, ctx=32), pairs))
+        assert all(r.mean < 1e-9 for r in results)
 
 
 def test_perplexity_and_divergence(model, tiny_model):

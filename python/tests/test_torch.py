@@ -177,6 +177,25 @@ def test_residual_passes_and_rotations_of_the_seed():
     assert abs(errors["qr"] - errors["4"]) < 0.002
 
 
+def test_tied_weights_of_a_plain_module_come_back(tmp_path):
+    def build():
+        torch.manual_seed(0)
+        net = nn.Module()
+        net.embed, net.up = nn.Embedding(16, 128), nn.Linear(128, 128)
+        net.lm_head = nn.Linear(128, 16, bias=False)
+        net.lm_head.weight = net.embed.weight
+        return net
+
+    config = wt.TurboQuantConfig(bit_width=4)
+    net = wt.quantize_model(build(), config)
+    wt.save_quantized(net, config, tmp_path / "saved")
+    again = wt.load_quantized(build(), tmp_path / "saved")
+    assert torch.equal(again.lm_head.weight, net.embed.weight)
+    other = build()
+    other.lm_head.weight = nn.Parameter(torch.zeros(16, 128))
+    refused("bad_input", lambda: wt.load_quantized(other, tmp_path / "saved"))
+
+
 def test_a_model_is_quantized_saved_and_loaded(tmp_path):
     def build():
         torch.manual_seed(0)

@@ -70,6 +70,8 @@ def test_logits_are_those_of_the_engine_on_the_decoded_weights(tiny_model, tmp_p
 def test_what_makes_no_sense_is_refused(tiny_model, tmp_path):
     with pytest.raises(walsh.Error, match="tq9"):
         WalshConfig(type="tq9")
+    with pytest.raises(walsh.Error, match="typ"):
+        WalshConfig(typ="tq3")
     with pytest.raises(walsh.Error, match="later|reads up to"):
         WalshConfig(format_version=99)
     with pytest.raises(walsh.Error, match="matches no linear layer"):

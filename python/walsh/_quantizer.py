@@ -97,8 +97,9 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              seed: int = 42, balance: bool = True, fast: bool = False, shape_gain: bool = False,
              calibrate: Path = "", calibrate_tokens: int = 0, bits_per_weight: float = 0,
              file_bytes: int = 0, allocate_text: Path = "", recipe: Path = "",
-             threads: Optional[int] = None) -> QuantizeReport:
-    """Compresses a Hugging Face folder into one file, which appears whole or not at all.
+             output_format: str = "gguf", threads: Optional[int] = None) -> QuantizeReport:
+    """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
+    `output_format="hf"` into a new folder that transformers loads, too.
 
     The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
     "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
@@ -118,6 +119,7 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
         "rotate": rotate, "block": block, "signs": signs, "seed": seed, "balance": balance,
         "fast": fast, "shape_gain": shape_gain, "calibrate": calibrate,
         "calibrate_tokens": calibrate_tokens, "bits_per_weight": float(bits_per_weight),
-        "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe})
+        "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe,
+        "output_format": output_format})
     return QuantizeReport(*_walsh.quantize(os.fsencode(source), os.fsencode(out), options,
                                            threads or 0))

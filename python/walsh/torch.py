@@ -22,6 +22,8 @@ from torch import nn
 
 from . import _walsh
 from ._error import Error, usage
+from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
+from ._host_threads import use_host_threads
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -155,8 +157,11 @@ torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_
                                 lib=_LIBRARY)
 
 
+use_host_threads()
+
+
 def set_threads(threads: int) -> None:
-    """Threads that products of layers use; 0: one per core."""
+    """Threads of their own that products of layers use; 0: those of PyTorch."""
     if threads < 0:
         raise usage("threads", f"{threads}, expected 0 or more")
     _walsh.layer_threads(threads)
@@ -309,7 +314,9 @@ class Linear(nn.Module):
             stored = self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
-                array = stored[name]
+                array, given = stored[name], state_dict.get(prefix + name)
+                if given is not None and given.dtype != torch.uint8:  # would be converted
+                    raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8)
                 self._buffers[name] = array
@@ -359,7 +366,8 @@ def _rules(config: TurboQuantConfig) -> Rules:
 
 
 def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) -> nn.Module:
-    """Replaces the linear layers of a model by quantized ones, one after the other, in place.
+    """Replaces the linear layers of a model by quantized ones, one after the other, in place; those
+    of experts, which transformers has in one tensor per layer, too.
 
     `model.walsh_summary` tells the number of layers and their size before and after.
 
@@ -371,19 +379,41 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
     """
     config = config or TurboQuantConfig()
     rules = _rules(config)
+    options = {"rotation": config.rotation, "block": config.block, "seed": config.seed,
+               "fast": config.fast, "shape_gain": config.shape_gain}
     layers = before = after = 0
-    for name, linear, kind in _targets(model, rules):
-        quantized = Linear.from_linear(linear, type=kind, rotation=config.rotation,
-                                       block=config.block, seed=config.seed, fast=config.fast,
-                                       shape_gain=config.shape_gain)
-        before += linear.weight.numel() * linear.weight.element_size()
-        after += quantized.stored_bytes
+
+    def encode(weight: torch.Tensor, bias: Optional[torch.Tensor], kind: str) -> Linear:
+        nonlocal layers, before, after
+        plain = nn.Linear(weight.shape[1], weight.shape[0], False, device="meta")
+        plain.weight, plain.bias = nn.Parameter(weight, requires_grad=False), bias
+        quantized = Linear.from_linear(plain, type=kind, **options)
         layers += 1
+        before += weight.numel() * weight.element_size()
+        after += quantized.stored_bytes
+        return quantized
+
+    for name, linear, kind in _targets(model, rules):
+        quantized = encode(linear.weight.detach(), linear.bias, kind)
         quantized.train(linear.training)
         _replace(model, name, quantized)
+    for name, experts in _fused_experts(model):
+        types = choose(name, experts, rules)
+        if types:
+            _replace(model, name, quantize_experts(
+                experts, lambda key, weight, types=types: encode(weight, None, types[key])))
     rules.check_used()
     model.walsh_summary = QuantizeSummary(layers, before, after)  # type: ignore[assignment]
     return model
+
+
+def _fused_experts(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, module) for name, module in model.named_modules() if is_fused(module)]
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What tied weights have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> None:
@@ -395,12 +425,11 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
     modules = {name: {"type": m.format, "rotation": m.rotations}
                for name, m in model.named_modules() if isinstance(m, Linear)}
     tensors: dict[str, torch.Tensor] = {}
-    seen: dict[tuple[int, tuple[int, ...]], str] = {}
+    seen = set()
     for name, tensor in model.state_dict().items():
-        key = (tensor.data_ptr(), tuple(tensor.shape))
-        if tensor.numel() and key in seen:
+        if tensor.numel() and _place(tensor) in seen:
             continue  # tied weights are written once and tied again by the model
-        seen[key] = name
+        seen.add(_place(tensor))
         tensors[name] = tensor.contiguous().cpu()
     temporary = folder / (WEIGHTS_NAME + ".part")
     save_file(tensors, temporary)
@@ -427,7 +456,12 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
         from transformers import AutoConfig, AutoModelForCausalLM
 
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model), **options)
+    experts, taken = group_stored(model, modules)
+    for name, stored in experts.items():
+        _replace(model, name, stored_experts(model.get_submodule(name), stored, Linear))
     for name, form in modules.items():
+        if name in taken:
+            continue
         try:
             linear = model.get_submodule(name)
         except AttributeError:
@@ -439,7 +473,10 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
                                      rotations=form["rotation"], dtype=linear.weight.dtype))
     missing, unexpected = model.load_state_dict(load_file(folder / WEIGHTS_NAME), strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    missing = [name for name in missing if name not in tied]
+    state = model.state_dict()
+    loaded = {_place(tensor) for name, tensor in state.items() if name not in missing}
+    missing = [name for name in missing
+               if name not in tied and _place(state[name]) not in loaded]
     if missing or unexpected:
         name = (missing or unexpected)[0]
         raise Error("bad_input", f"{folder}: {name}", "is " + ("missing" if missing else

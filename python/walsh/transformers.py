@@ -5,10 +5,12 @@
         folder, quantization_config=WalshConfig(type="tq3", ignore=["lm_head"]))
 
 compresses a checkpoint while it is loaded, one matrix at a time; `model.save_pretrained(other)`
-writes a folder with `quantization_config`, which `from_pretrained(other)` loads as it is.
+writes a folder with `quantization_config`, which `from_pretrained(other)` loads as it is, and
+`walsh run` as well. `walsh quantize --output-format hf` writes such folders, too.
 """
 from __future__ import annotations
 
+import re
 from typing import Any, Optional, Sequence
 
 import torch
@@ -20,11 +22,17 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from . import _walsh
 from ._error import Error
+from ._experts import (DOWN, GATE_UP, Experts, Shape, add_biases, choose, group_stored, is_fused,
+                       stored_experts)
 from ._rules import Rules
 from .torch import Linear
 
 METHOD = "walsh"
 FORMAT_VERSION = 1
+
+# Routers, and gates with a row per head or one for all: small, and they decide too much to be
+# coded. The same stay plain in `walsh quantize`.
+_PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
 @register_quantization_config(METHOD)
@@ -36,7 +44,13 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  overrides: Sequence[str] = (), rotation: str = "hadamard", block: int = 0,
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
-                 producer: str = "", **others: Any) -> None:
+                 producer: str = "", recipe: Optional[dict[str, Any]] = None,
+                 **others: Any) -> None:
+        # What transformers adds to the options of every method.
+        unknown = [name for name in others
+                   if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
+        if unknown:
+            raise Error("usage", unknown[0], "WalshConfig has no such option")
         self.quant_method = METHOD
         self.format_version = format_version
         self.producer = producer or f"walsh {_walsh.__version__}"
@@ -45,6 +59,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.overrides = list(overrides)
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
+        self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
         self.post_init()
 
     def post_init(self) -> None:
@@ -74,7 +89,10 @@ class _Encode(ConversionOps):  # type: ignore[misc]
         value = next(iter(input_dict.values()))
         weight = value[0] if isinstance(value, list) else value
         name = full_layer_name.rpartition(".")[0]
-        self.hf_quantizer.encode(model, name, weight)
+        if weight.dim() == 3:
+            self.hf_quantizer.encode_experts(model, name, full_layer_name, weight)
+        else:
+            self.hf_quantizer.encode(model, name, weight)
         if missing_keys is not None:
             missing_keys.discard(full_layer_name)
         return {}
@@ -90,25 +108,44 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
     def __init__(self, quantization_config: WalshConfig, **options: Any) -> None:
         super().__init__(quantization_config, **options)
         self._types: dict[str, str] = {}  # of the layers that will be encoded
+        # By the names of their modules; their layers, as they become ready.
+        self._experts: dict[str, dict[tuple[int, str], Linear]] = {}
 
-    def encode(self, model: nn.Module, name: str, weight: torch.Tensor) -> None:
-        """Puts a quantized layer with these weights in the place of a plain one."""
-        config, plain = self.quantization_config, model.get_submodule(name)
-        layer = Linear(plain.in_features, plain.out_features, False, type=self._types[name],
+    def _encoded(self, name: str, weight: torch.Tensor) -> Linear:
+        config = self.quantization_config
+        layer = Linear(weight.shape[1], weight.shape[0], False, type=self._types[name],
                        rotation=config.rotation, block=config.block, seed=config.seed,
                        fast=config.fast, device="meta")
         try:
             layer.encode(weight, shape_gain=config.shape_gain, fast=config.fast)
         except Error as error:
             raise Error(error.code, f"{name}: {error.where}", error.reason) from None
-        layer.bias = plain.bias  # loaded before or after
         layer._is_hf_initialized = True
+        config.modules[name] = {"type": layer.format, "shape": list(weight.shape),
+                                "rotation": layer.rotations}
+        return layer
+
+    def encode(self, model: nn.Module, name: str, weight: torch.Tensor) -> None:
+        """Puts a quantized layer with these weights in the place of a plain one."""
+        layer = self._encoded(name, weight)
+        layer.bias = model.get_submodule(name).bias  # loaded before or after
         model.set_submodule(name, layer)
-        config.modules[name] = {"type": layer.format, "rotation": layer.rotations}
+
+    def encode_experts(self, model: nn.Module, name: str, parameter: str,
+                       weights: torch.Tensor) -> None:
+        """Encodes the experts of one tensor; when all of the model is loaded they take their
+        place."""
+        plain = model.get_submodule(name)
+        kind = parameter.rpartition(".")[2]
+        for number, part, weight in Shape(plain).split(kind, weights):
+            self._experts[name][number, part] = self._encoded(f"{name}.{number}.{part}", weight)
+        plain._is_hf_initialized = True
 
     def param_needs_quantization(self, model: nn.Module, param_name: str, **others: Any) -> bool:
         """Whether a parameter is the weight of a layer to quantize."""
         module, _, kind = param_name.rpartition(".")
+        if module in self._experts:
+            return kind in (GATE_UP, DOWN)
         return kind == "weight" and module in self._types
 
     def get_quantize_ops(self) -> ConversionOps:
@@ -122,15 +159,26 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         rules = self.quantization_config.rules()
         tied = set(getattr(model, "all_tied_weights_keys", None) or {})
         for name, module in model.named_modules():
-            if isinstance(module, nn.Linear) and name + ".weight" not in tied:
-                kind = rules.type_of(name)
-                if kind is not None:
+            if is_fused(module):
+                types = choose(name, module, rules)
+                if types:
+                    self._types.update({f"{name}.{n}.{p}": t for (n, p), t in types.items()})
+                    self._experts[name] = {}
+            elif isinstance(module, nn.Linear):
+                kind = rules.type_of(name)  # a rule may name a layer that stays plain anyway
+                if kind is not None and name + ".weight" not in tied and not _PLAIN.search(name):
                     self._types[name] = kind
         rules.check_used()
         self.quantization_config.modules = {}
 
     def _replace_stored(self, model: nn.Module) -> None:
-        for name, form in self.quantization_config.modules.items():
+        modules = self.quantization_config.modules
+        experts, taken = group_stored(model, modules)
+        for name, stored in experts.items():
+            model.set_submodule(name, stored_experts(model.get_submodule(name), stored, Linear))
+        for name, form in modules.items():
+            if name in taken:
+                continue
             try:
                 plain = model.get_submodule(name)
             except AttributeError:
@@ -144,6 +192,11 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
             model.set_submodule(name, layer)
 
     def _process_model_after_weight_loading(self, model: nn.Module, **others: Any) -> nn.Module:
+        for name, layers in self._experts.items():
+            plain = model.get_submodule(name)
+            add_biases(plain, layers)
+            model.set_submodule(name, Experts(plain, lambda *key, own=layers: own[key]))
+        self._experts = {}
         for module in model.modules():
             if isinstance(module, Linear):
                 module.pack()

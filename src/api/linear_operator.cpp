@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/half.h"
@@ -58,6 +59,28 @@ void from_float(const float* row, int64_t n, DType type, void* out) {
 
 const void* row_of(const MatrixView& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) + row * m.stride * dtype_size(m.type);
+}
+
+// Calls body(begin, end) for parts of [0, count), which go to whichever thread is free: threads of
+// a host may be held up by its other work. `cost` is that of all, in multiplications; little work
+// is done by the caller, since waking others would cost more.
+template <typename Body>
+void for_parts(RunThreads run, int64_t count, int64_t cost, const Body& body) {
+  constexpr int64_t kCheap = 1 << 16;
+  constexpr int64_t kParts = 8;  // per thread
+  if (count == 1 || cost < kCheap) {
+    body(0, count);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  run([&](int, int threads) {
+    const int64_t size = std::max<int64_t>(1, count / (kParts * threads));
+    for (;;) {
+      const int64_t begin = next.fetch_add(size, std::memory_order_relaxed);
+      if (begin >= count) return;
+      body(begin, std::min(begin + size, count));
+    }
+  });
 }
 
 bool is_codes(const LayerArray& array) {
@@ -201,9 +224,9 @@ class LinearOperator::Product {
     }
   }
 
-  void run(const MatrixView& x, int64_t begin, int64_t m, ThreadPool& pool) {
+  void run(const MatrixView& x, int64_t begin, int64_t m, RunThreads threads) {
     const Ops& ops = walsh::ops();
-    prepare(ops, x, begin, m, pool);
+    prepare(ops, x, begin, m, threads);
     const int64_t panels = layer_.passes_[0].panels.panels();
     const auto multiply = [&](int64_t first, int64_t last) {
       for (size_t p = 0; p < inputs_.size(); ++p) {
@@ -216,7 +239,7 @@ class LinearOperator::Product {
         }
       }
     };
-    pool.for_ranges(panels, 1, multiply);
+    for_parts(threads, panels, m * panels * kPanelRows * layer_.form_.cols, multiply);
   }
   const float* row(int64_t t) const { return y_.data() + t * stride_; }
 
@@ -227,9 +250,9 @@ class LinearOperator::Product {
     AlignedArray<float> rows;
   };
 
-  void prepare(const Ops& ops, const MatrixView& x, int64_t begin, int64_t m, ThreadPool& pool) {
+  void prepare(const Ops& ops, const MatrixView& x, int64_t begin, int64_t m, RunThreads threads) {
     const int64_t cols = layer_.form_.cols, padded = layer_.passes_[0].panels.cols;
-    pool.for_ranges(m, 1, [&](int64_t first, int64_t last) {
+    for_parts(threads, m, m * padded, [&](int64_t first, int64_t last) {
       AlignedArray<float> values(static_cast<size_t>(padded)), scratch(values.size());
       for (int64_t t = first; t < last; ++t) {
         dense_to_f32(x.type, row_of(x, begin + t), cols, values.data());
@@ -250,7 +273,7 @@ class LinearOperator::Product {
 };
 
 void LinearOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact,
-                              ThreadPool& pool) const {
+                              RunThreads run) const {
   if (x.cols != form_.cols) {
     throw Error(ErrorCode::usage, "input",
                 fmt::format("rows of {} values, expected {}", x.cols, form_.cols));
@@ -260,8 +283,8 @@ void LinearOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, bo
   Product product(*this, most, exact);
   for (int64_t begin = 0; begin < x.rows; begin += most) {
     const int64_t m = std::min(most, x.rows - begin);
-    product.run(x, begin, m, pool);
-    pool.for_ranges(m, 1, [&](int64_t first, int64_t last) {
+    product.run(x, begin, m, run);
+    for_parts(run, m, m * form_.rows, [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) {
         auto* out = static_cast<std::byte*>(y) + (begin + t) * y_stride * dtype_size(x.type);
         from_float(product.row(t), form_.rows, x.type, out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "formats/tensor.h"
 #include "kernels/ops.h"
@@ -45,7 +46,11 @@ std::vector<LayerArray> layer_arrays(const LayerForm& form);
 LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
                     const std::string& rotation, int block, uint32_t seed, Effort effort);
 
-// Const use is thread-safe: products that need the same pool wait for each other.
+// The caller's threads: calls its argument once on each with (thread, threads) and returns when all
+// are done. May call it on one thread only.
+using RunThreads = FunctionRef<void(FunctionRef<void(int, int)>)>;
+
+// Const use is thread-safe, also with several callers' threads.
 class LinearOperator {
  public:
   // Encodes weights [rows, cols]; throws bad_input for values that are not finite. `nmse`, unless
@@ -62,7 +67,7 @@ class LinearOperator {
   std::vector<std::vector<std::byte>> arrays() const;
   // y[m][rows] = x[m][cols] W^T with int8 activations as the format asks, or with float32 ones if
   // `exact`; y has the type and row count of x and `y_stride` values from row to row.
-  void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, ThreadPool& pool) const;
+  void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, RunThreads run) const;
   // Rows [begin, end) in the original basis, out[(end - begin) * cols].
   void decode(int64_t begin, int64_t end, float* out) const;
 

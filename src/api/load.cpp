@@ -1,5 +1,8 @@
 #include "api/load.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "arch/config.h"
 #include "quantize/pipeline/open.h"
 #include "walsh/error.h"
@@ -26,7 +29,10 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
 
 Tokenizer read_tokenizer(const WeightSource& source) {
   if (source.tokenizer_json().empty()) {
-    throw Error(ErrorCode::bad_input, source.path(), "there is no tokenizer.json");
+    std::error_code unreadable;
+    const bool is_folder = std::filesystem::is_directory(source.path(), unreadable);
+    throw Error(ErrorCode::bad_input, source.path(),
+                is_folder ? "there is no tokenizer.json" : "the file holds no tokenizer");
   }
   return Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json(),
                               source.path() + ": tokenizer");

@@ -6,6 +6,7 @@
 #include "api/outputs.h"
 #include "formats/tensor.h"
 #include "io/mapped_file.h"
+#include "io/staged_folder.h"
 #include "quantize/encode/bounds.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/recipe_file.h"
@@ -67,7 +68,10 @@ CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads,
                         const CompressProgress& progress) {
   ThreadPool pool(threads);
-  check_outputs({out}, in, {options.calibrate, options.allocate_text, options.recipe});
+  const OutputOptions output = {.kind = parse_output_kind(options.output_format)};
+  const bool file = output.kind == OutputKind::file;
+  if (!file) check_new_folder(out);
+  check_outputs({file ? out : ""}, in, {options.calibrate, options.allocate_text, options.recipe});
   CalibrationRequest calibration = {options.calibrate, options.calibrate_tokens, {}, {}};
   calibration.read();
   const Recipe recipe = choose_recipe(in, options, calibration, pool);
@@ -79,7 +83,7 @@ CompressReport quantize(const std::string& in, const std::string& out,
     }
   };
   const auto note = [&](const std::string& text) { report.notes.push_back(text); };
-  const QuantizeSummary summary = quantize_to_file(*source, out, check, note);
+  const QuantizeSummary summary = quantize_to_file(*source, out, check, note, output);
   report.file_bytes = summary.file_bytes;
   report.bits_per_weight = summary.bits_per_weight();
   for (const MissedBound& m : summary.missed)

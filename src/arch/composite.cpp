@@ -14,6 +14,7 @@ constexpr auto kComposites = std::to_array<Composite>({
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral"},
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text"},
 });
 
 constexpr const char* kText = "text_config";
@@ -51,6 +52,7 @@ constexpr auto kTextNames = std::to_array<NameRule>({
     {"vision_tower.", "", true},
     {"multi_modal_projector.", "", true},
     {"visual.", "", true},
+    {"vision_model.", "", true},
     {"model.vision_tower.", "", true},
     {"model.multi_modal_projector.", "", true},
     {"model.visual.", "", true},

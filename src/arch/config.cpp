@@ -98,8 +98,8 @@ void refuse_unsupported(ConfigReader& reader) {
   reader.only("sliding_window", nullptr);
 }
 
-void check_rope(const LayerTraits& layer, const RopeConfig& rope, const ConfigReader& reader) {
-  const auto rotated = static_cast<int64_t>(static_cast<double>(layer.head_dim) * rope.share);
+void check_rope(int64_t head_dim, const RopeConfig& rope, const ConfigReader& reader) {
+  const int64_t rotated = rotated_values(rope, head_dim);
   if (rotated < 2 || rotated % 2 != 0) {
     throw Error(ErrorCode::bad_input, reader.where(),
                 fmt::format("rope of {} values of a head: expected an even number", rotated));
@@ -141,8 +141,14 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
   for (LayerTraits& layer : traits.layers) {
     if (layer.rope < 0) continue;
     if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
-    check_rope(layer, config.ropes[static_cast<size_t>(layer.rope)], reader);
+    check_rope(layer.head_dim, config.ropes[static_cast<size_t>(layer.rope)], reader);
   }
+  // A table is made of each, for the widest heads, also where no layer uses it.
+  int64_t widest = 0;
+  for (const LayerTraits& layer : traits.layers)
+    widest = std::max(widest, layer.head_dim);
+  for (const RopeConfig& rope : config.ropes)
+    check_rope(widest, rope, reader);
 }
 
 ModelConfig read_text_model(Json object, const std::string& where) {
@@ -251,6 +257,9 @@ LayerWidths widest(const ModelConfig& config) {
     w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});
     w.channels = std::max(w.channels, d.channels());
     w.value_heads = std::max(w.value_heads, d.value_heads);
+    w.latent = std::max(w.latent, a.latent.rank);
+    w.query_latent = std::max(w.query_latent, a.latent.query_rank);
+    w.shared_key = std::max(w.shared_key, a.latent.rope_dim);
     w.experts = std::max(w.experts, layer.experts.count);
     w.chosen = std::max(w.chosen, layer.experts.chosen);
     w.expert = std::max(w.expert, layer.experts.width);

@@ -58,6 +58,8 @@ struct ModelConfig {
   // is a part of.
   std::span<const NameRule> stored_names;
   std::string whole;
+  // What the names of tensors begin with that no next token needs: layers that guess further ones.
+  std::vector<std::string> left_out;
   StoredQuantization stored;  // how the checkpoint has matrices
   // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
   std::vector<std::string> ignored;
@@ -86,6 +88,7 @@ struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
   // Of delta nets; query_rows with the gates of queries, mixed: what a mixer gives.
   int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
+  int64_t latent = 0, query_latent = 0, shared_key = 0;  // of latent attention
   int64_t experts = 0, chosen = 0, expert = 0;  // their number, those of a token, width of one
 };
 LayerWidths widest(const ModelConfig& config);

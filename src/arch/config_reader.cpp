@@ -13,10 +13,12 @@ namespace {
 // file.
 constexpr auto kInertKeys = std::to_array<std::string_view>({
     "_attn_implementation",
+    "_attn_implementation_autoset",
     "_name_or_path",
     "architectures",
     "attention_dropout",
     "attn_implementation",
+    "auto_map",  // names Python code beside the files, which nobody runs here
     "bad_words_ids",
     "begin_suppress_tokens",
     "cache_implementation",

@@ -41,6 +41,9 @@ class LayerBuilder {
     if (name.empty()) return {};
     return {weight(name), width, traits_.norm_eps, traits_.gain_offset};
   }
+  NormDesc latent_norm(std::string_view name, int64_t width) const {
+    return {weight(name), width, traits_.latent.norm_eps, traits_.gain_offset};
+  }
 
   int activation(const char* name, int64_t width, NormDesc norm, Basis basis, Feeder feeder = {}) {
     layer_.activations.push_back(
@@ -73,8 +76,8 @@ class LayerBuilder {
 
   // Says that the checkpoint has the rows that are rotated together side by side.
   void pair_rows(const MatrixDesc& m) {
-    const RopeConfig& rope = config_.ropes[static_cast<size_t>(own_.rope)];
-    const auto turned = static_cast<int64_t>(static_cast<double>(own_.head_dim) * rope.share);
+    const int64_t turned =
+        rotated_values(config_.ropes[static_cast<size_t>(own_.rope)], own_.head_dim);
     config_.parts.push_back({m.weight, m.weight, 0, m.rows, turned, own_.head_dim});
     if (!m.bias.empty())
       config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
@@ -85,16 +88,25 @@ class LayerBuilder {
     return {m.weight, m.bias, dim, repeat};
   }
 
-  void add_attention() {
-    AttentionDesc& a = layer_.attention;
+  void describe_heads(AttentionDesc& a) const {
     a.heads = own_.heads;
     a.kv_heads = own_.kv_heads;
     a.head_dim = own_.head_dim;
     a.rope = own_.rope;
     a.window = own_.window;
+    a.chunk = own_.chunk;
+    a.unit_eps = own_.unit_eps;
+    a.growth = own_.growth;
+    a.growth_step = own_.growth_step;
     a.logit_cap = own_.logit_cap;
     a.scale = own_.attention_scale != 0 ? own_.attention_scale
                                         : 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
+    a.gated = traits_.attention_gate;
+  }
+
+  void add_attention() {
+    AttentionDesc& a = layer_.attention;
+    describe_heads(a);
     if (traits_.sinks)
       a.sinks = std::string(names_.layers) + index_ + "." + std::string(names_.sinks);
     if (traits_.qk_norm) {
@@ -103,7 +115,10 @@ class LayerBuilder {
     }
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
-    a.gated = traits_.attention_gate;
+    if (traits_.latent.rank > 0) {
+      add_latent(input);
+      return;
+    }
     // A rotation of a head's values does not pass the gates, which multiply them one by one.
     const Basis values = a.gated ? Basis::own : Basis::heads;
     a.q = matrix(names_.q, traits_.qkv_bias, a.query_rows(), input, Basis::own);
@@ -117,6 +132,81 @@ class LayerBuilder {
     const int attended = activation("o", a.query_width(), {}, values,
                                     feeder(layer_.matrix(a.v), a.head_dim, a.heads / a.kv_heads));
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
+  }
+
+  // Everything between the input of the attention and that of o keeps the checkpoint's basis.
+  void add_latent(int input) {
+    const LatentTraits& t = traits_.latent;
+    AttentionDesc& a = layer_.attention;
+    a.latent = {t.rank, t.query_rank, t.rope_dim, t.value_dim};
+    LatentDesc& l = a.latent;
+    const bool bias = traits_.qkv_bias;
+    if (t.query_rank == 0) {
+      a.q = matrix(names_.q, false, a.query_width(), input, Basis::own);
+    } else {
+      l.query_down = matrix(names_.query_down, bias, t.query_rank, input, Basis::own);
+    }
+    l.down = matrix(names_.latent, bias, t.rank, input, Basis::own);
+    l.shared_key = matrix(names_.shared_key, bias, t.rope_dim, input, Basis::own);
+    if (t.query_rank > 0) {
+      const int query_latent =
+          activation("query_latent", t.query_rank,
+                     latent_norm(names_.query_down_norm, t.query_rank), Basis::own);
+      a.q = matrix(names_.query_up, false, a.query_width(), query_latent, Basis::own);
+    }
+    const int latent =
+        activation("latent", t.rank, latent_norm(names_.kv_down_norm, t.rank), Basis::own);
+    a.k = matrix(names_.key_up, false, a.heads * (a.head_dim - t.rope_dim), latent, Basis::own);
+    a.v = matrix(names_.value_up, false, a.value_width(), latent, Basis::own);
+    describe_latent_parts(a);
+    const int attended = activation("o", a.value_width(), {}, Basis::own,
+                                    feeder(layer_.matrix(a.v), t.value_dim, 1));
+    a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
+  }
+
+  // A checkpoint has the rotated values of a query behind the others, and the rows of the latent
+  // and of the shared key, as those of keys and values of a head, below each other.
+  void describe_latent_parts(const AttentionDesc& a) {
+    const LatentDesc& l = a.latent;
+    const int64_t plain = a.head_dim - l.rope_dim, head = plain + l.value_dim;
+    const int64_t turned = traits_.paired_rope ? l.rope_dim : 0;
+    const MatrixDesc &down = layer_.matrix(l.down), &key = layer_.matrix(l.shared_key);
+    const auto below = [&](const std::string& latent, const std::string& shared,
+                           const std::string& source) {
+      config_.parts.push_back({latent, source, 0, l.rank, 0, 0});
+      config_.parts.push_back({shared, source, l.rank, l.rope_dim, turned, l.rope_dim});
+    };
+    below(down.weight, key.weight, weight(names_.kv_down));
+    if (!down.bias.empty()) below(down.bias, key.bias, of_layer(names_.kv_down) + ".bias");
+    std::vector<TensorPart::RowGroups> rows;
+    for (int64_t h = 0; h < a.heads; ++h) {
+      const int64_t first = h * a.head_dim, rotated = first + plain;
+      if (turned == 0) {
+        rows.push_back({rotated, l.rope_dim, 0, 1});
+      } else {
+        rows.push_back({rotated, 1, 2, turned / 2});
+        rows.push_back({rotated + 1, 1, 2, turned / 2});
+      }
+      if (plain > 0) rows.push_back({first, plain, 0, 1});
+    }
+    const MatrixDesc& q = layer_.matrix(a.q);
+    add_rows(q, q.weight, q.rows, std::move(rows));
+    add_rows(layer_.matrix(a.k), weight(names_.kv_up), a.heads * head, {{0, plain, head, a.heads}});
+    add_rows(layer_.matrix(a.v), weight(names_.kv_up), a.heads * head,
+             {{plain, l.value_dim, head, a.heads}});
+  }
+
+  // Says that the rows of a matrix are these of a tensor with so many rows.
+  void add_rows(const MatrixDesc& m, const std::string& source, int64_t rows,
+                std::vector<TensorPart::RowGroups> groups) {
+    TensorPart part;
+    part.name = m.weight;
+    part.source = source;
+    part.shape = {rows, m.cols};
+    part.rows = m.rows;
+    part.cols = m.cols;
+    part.groups = std::move(groups);
+    config_.parts.push_back(std::move(part));
   }
 
   void add_delta_net() {
@@ -151,15 +241,7 @@ class LayerBuilder {
     const int64_t key = d.key_dim, value = group * d.value_dim, step = 2 * (key + value);
     const auto add = [&](int matrix, std::string_view source, int64_t rows,
                          std::vector<TensorPart::RowGroups> groups) {
-      const MatrixDesc& m = layer_.matrix(matrix);
-      TensorPart part;
-      part.name = m.weight;
-      part.source = weight(source);
-      part.shape = {rows, m.cols};
-      part.rows = m.rows;
-      part.cols = m.cols;
-      part.groups = std::move(groups);
-      config_.parts.push_back(std::move(part));
+      add_rows(layer_.matrix(matrix), weight(source), rows, std::move(groups));
     };
     add(d.qkv, names_.delta_qkvz, heads * step,
         {{0, key, step, heads}, {key, key, step, heads}, {2 * key, value, step, heads}});
@@ -251,12 +333,14 @@ class LayerBuilder {
       return;
     }
     const std::vector<int64_t> shape = {n, hidden, both};
-    part(g->weight, gate_up, shape, width, hidden, begin, 2, both);
-    part(u->weight, gate_up, shape, width, hidden, begin + 1, 2, both);
+    const bool alternate = traits.order == ExpertOrder::interleaved;
+    const int64_t step = alternate ? 2 : 1, ups = alternate ? 1 : width;
+    part(g->weight, gate_up, shape, width, hidden, begin, step, both);
+    part(u->weight, gate_up, shape, width, hidden, begin + ups, step, both);
     part(d->weight, down, {n, width, hidden}, hidden, width, down_begin, 1, hidden);
     if (!traits.bias) return;
-    part(g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, 2);
-    part(u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + 1, 0, 2);
+    part(g->bias, gate_up + "_bias", {n, both}, 1, width, i * both, 0, step);
+    part(u->bias, gate_up + "_bias", {n, both}, 1, width, i * both + ups, 0, step);
     part(d->bias, down + "_bias", {n, hidden}, 1, hidden, i * hidden, 0, 1);
   }
 

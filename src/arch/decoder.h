@@ -23,6 +23,15 @@ struct TensorNames {
   std::string_view o = "self_attn.o_proj";
   std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  // Of latent attention: what a checkpoint has below each other as kv_down and, head after head, as
+  // kv_up are the two matrices behind each.
+  std::string_view query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
+  std::string_view query_down_norm = "self_attn.q_a_layernorm";
+  std::string_view kv_down = "self_attn.kv_a_proj_with_mqa";
+  std::string_view latent = "self_attn.kv_a_proj", shared_key = "self_attn.k_rope_proj";
+  std::string_view kv_up = "self_attn.kv_b_proj";
+  std::string_view key_up = "self_attn.k_b_proj", value_up = "self_attn.v_b_proj";
+  std::string_view kv_down_norm = "self_attn.kv_a_layernorm";
   std::string_view after_attention_norm = "post_attention_layernorm";
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view after_mlp_norm = "post_feedforward_layernorm";
@@ -48,8 +57,8 @@ struct TensorNames {
 // How a checkpoint stores all experts of a layer in one tensor.
 enum class ExpertOrder : uint8_t {
   rows,        // gate_up [experts, 2 width, hidden], gates first; down [experts, hidden, width]
-  interleaved  // gate_up [experts, hidden, 2 width], a gate, an up, ...; down [experts, width,
-               // hidden]
+  columns,     // gate_up [experts, hidden, 2 width], gates first; down [experts, width, hidden]
+  interleaved  // the same, gate_up with a gate, an up, ...
 };
 
 // The experts of every layer that has some.
@@ -65,12 +74,20 @@ struct ExpertTraits {
 struct LayerTraits {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
   int rope = 0;  // -1: none
-  int64_t window = 0;
+  int64_t window = 0, chunk = 0;
+  float unit_eps = 0, growth = 0;  // AttentionDesc
+  int64_t growth_step = 1;
   float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
   float logit_cap = 0;
   bool experts = false;    // in place of the MLP of width `intermediate`
   int64_t shared = 0;      // width of an expert that every token gets beside its own; 0: none
   bool recurrent = false;  // a delta net in place of attention
+};
+
+// Of every layer with latent attention (LatentDesc).
+struct LatentTraits {
+  int64_t rank = 0, query_rank = 0, rope_dim = 0, value_dim = 0;  // rank 0: there is none
+  float norm_eps = 0;
 };
 
 // Of every delta net (DeltaNetDesc).
@@ -94,6 +111,7 @@ struct DecoderTraits {
   float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
   bool sinks = false;                    // of attention
   float branch_scale = 1;
+  LatentTraits latent;
   DeltaNetTraits delta_net;
   ExpertTraits experts;
 };

@@ -24,9 +24,10 @@ std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
-    kLlama, kMinistral, kMinistral3, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2,
-    kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSmolLm3;
+extern const Family kDeepseekV2, kDeepseekV3, kGemma, kGemma2, kGemma3, kGlm, kGlm4, kGlm4Moe,
+    kGptOss, kGranite, kGraniteMoe, kLlama, kLlama4, kMinistral, kMinistral3, kMistral, kMixtral,
+    kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe,
+    kQwen3Next, kSmolLm3;
 
 // `sliding_window`: absent gives the fallback, null none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
@@ -47,5 +48,15 @@ float read_cap(ConfigReader& reader, const char* key, double fallback);
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
 // Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
+// Groups of experts (`n_group`, `topk_group`), of which the best `group_best` ones count, and the
+// factor of the weights.
+void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits);
+// The first layers have an MLP (`first_k_dense_replace`), the others `n_shared_experts` experts
+// that every token gets, as one.
+void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits);
+// Layers that guess further tokens, behind the others: their tensors are left out.
+void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config);
+// The layers that `no_rope_layers` marks with 0, or every `no_rope_layer_interval`-th, have none.
+void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

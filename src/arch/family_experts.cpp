@@ -1,6 +1,8 @@
 // What families with experts have in common: counts, and which layers have them.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "arch/family.h"
 
 namespace walsh {
@@ -8,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxLayers = int64_t{1} << 31;
+constexpr int64_t kMostGuessingLayers = 64;
 
 }  // namespace
 
@@ -47,6 +50,40 @@ void read_dense_layers(ConfigReader& reader, DecoderTraits& traits) {
     const bool known = layer.is_number_unsigned() && layer.get<uint64_t>() < traits.layers.size();
     if (!known) reader.refuse("mlp_only_layers", "expected numbers of layers");
     traits.layers[layer.get<size_t>()].experts = false;
+  }
+}
+
+void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits) {
+  const ExpertTraits& e = traits.experts;
+  RoutingDesc& routing = traits.experts.routing;
+  routing.groups = reader.integer_or("n_group", 1, 1, kMaxExperts);
+  routing.groups_chosen = reader.integer_or("topk_group", 1, 1, kMaxExperts);
+  routing.group_best = group_best;
+  if (e.count % routing.groups != 0)
+    reader.refuse("n_group", "the experts cannot be split into as many groups");
+  if (routing.groups_chosen > routing.groups) reader.refuse("topk_group", "more than n_group");
+  if (e.chosen > e.count / routing.groups * routing.groups_chosen)
+    reader.refuse("num_experts_per_tok", "more than the chosen groups have");
+  routing.scale = static_cast<float>(reader.number_or("routed_scaling_factor", 1, 1e-6, 1e6));
+}
+
+void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits) {
+  const int64_t shared = reader.integer_or("n_shared_experts", 1, 1, kMaxExperts);
+  const int64_t dense = reader.integer_or("first_k_dense_replace", dense_layers, 0, kMaxLayers);
+  traits.names.shared = "mlp.shared_experts.";
+  for (size_t i = 0; i < traits.layers.size(); ++i) {
+    traits.layers[i].experts = static_cast<int64_t>(i) >= dense;
+    traits.layers[i].shared = shared * traits.experts.width;
+  }
+}
+
+void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
+  int64_t count = 0;
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
+    count = std::max(count, reader.integer_or(key, 0, 0, kMostGuessingLayers));
+  for (int64_t i = 0; i < count; ++i) {
+    config.left_out.push_back(
+        fmt::format("{}{}.", traits.names.layers, static_cast<int64_t>(traits.layers.size()) + i));
   }
 }
 

@@ -21,8 +21,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.gate_limit =
       static_cast<float>(reader.number_or("swiglu_limit", kDefaultLimit, 1e-3, 1e6));
   const bool has_dim = reader.value("head_dim") != nullptr;
-  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
-  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  const int64_t window = read_window(reader, kDefaultWindow);
   for (LayerTraits& layer : traits.layers)
     if (!has_dim) layer.head_dim = kDefaultHeadDim;
   if (!read_layer_types(reader, window, traits)) {
@@ -39,6 +38,8 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", read};
+const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", read, {.theta = 150000, .parameters = R"({
+    "rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+    "original_max_position_embeddings": 4096})"}};
 
 }  // namespace walsh

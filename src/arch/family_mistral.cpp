@@ -25,7 +25,7 @@ void read_ministral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 void read_ministral3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   // What transformers takes without them is longer than a default should be.
-  if (!reader.has("rope_parameters") && !reader.has("rope_scaling"))
+  if (reader.value("rope_parameters") == nullptr && reader.value("rope_scaling") == nullptr)
     reader.refuse("rope_parameters", "expected parameters");
   set_windows(read_window(reader, 0), traits);
 }

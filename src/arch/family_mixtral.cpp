@@ -11,7 +11,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   names.expert_gate = "w1";
   names.expert_up = "w3";
   names.expert_down = "w2";
-  const int64_t window = reader.integer_or("sliding_window", 0, 1, int64_t{1} << 31);
+  const int64_t window = read_window(reader, 0);
   for (LayerTraits& layer : traits.layers)
     layer.window = window;
   read_expert_counts(reader, "intermediate_size", traits);
@@ -19,6 +19,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kMixtral = {"mixtral", "MixtralForCausalLM", read};
+const Family kMixtral = {"mixtral", "MixtralForCausalLM", read, {.theta = 1e6}};
 
 }  // namespace walsh

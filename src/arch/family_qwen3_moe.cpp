@@ -11,8 +11,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qk_norm = true;
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   const bool enabled = reader.boolean_or("use_sliding_window", false);
-  const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
-  const int64_t window = reader.integer_or("sliding_window", fallback, 1, int64_t{1} << 31);
+  const int64_t window = read_window(reader, kDefaultWindow);
   reader.value("max_window_layers");  // written, but all layers have the window
   for (LayerTraits& layer : traits.layers)
     layer.window = enabled ? window : 0;

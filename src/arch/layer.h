@@ -65,6 +65,23 @@ enum class GateFunction : uint8_t {
                 // both limits
 };
 
+// Multi-head latent attention (DeepSeek-V2): keys and values of all heads are products of one
+// short vector of a position, the latent, which is normalized first. The first `rope_dim` values
+// of a head's query and key are rotated; those of keys are another product of the input, the same
+// for all heads.
+struct LatentDesc {
+  int64_t rank = 0;        // values of the latent; 0: there is none
+  int64_t query_rank = 0;  // of a latent of the queries; 0: they are a product of the input
+  int64_t rope_dim = 0;    // of head_dim
+  int64_t value_dim = 0;   // values of a head that `o` reads, at most head_dim
+  // Matrices [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim, hidden]. Of the
+  // attention, q reads the latent of queries, k [heads * (head_dim - rope_dim), rank] and
+  // v [heads * value_dim, rank] read the normalized latent.
+  int query_down = -1, down = -1, shared_key = -1;
+
+  bool present() const { return rank > 0; }
+};
+
 // Softmax attention over the positions of a sequence. Head h of the queries reads key-value head
 // h / (heads / kv_heads).
 struct AttentionDesc {
@@ -73,21 +90,32 @@ struct AttentionDesc {
   int64_t head_dim = 0;  // a multiple of 8
   int rope = -1;         // index into ModelConfig::ropes; -1: queries and keys are not rotated
   int64_t window = 0;    // positions that a query sees, itself included; 0: all
+  int64_t chunk = 0;     // it sees from the last multiple of this on; 0: from the window's start
   float scale = 0;       // of the logits
   float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: they stay
   NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head, or over all of them
+  // Queries and keys, rotated, are divided by sqrt(mean square of their head + this); 0: not.
+  float unit_eps = 0;
+  // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
+  float growth = 0;
+  int64_t growth_step = 1;
   // Tensor [heads], logits that take part in the softmax of their head and have no value; empty:
   // there are none.
   std::string sinks = {};
   // The matrix q gives head_dim values of a query, then as many of a gate, for head after head;
   // what a head attends to is multiplied with the sigmoid of its gate.
   bool gated = false;
+  LatentDesc latent = {};
   int q = -1, k = -1, v = -1, o = -1;
 
   bool present() const { return heads > 0; }
+  // What a query sees, as first_seen() of kernels/first_seen.h has it.
+  int64_t reach() const { return chunk > 0 ? -chunk : window; }
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  // What o reads.
+  int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
   // Whether the norms are over whole rows; both are, or neither.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
@@ -135,6 +163,7 @@ struct RoutingDesc {
   int64_t groups = 1, groups_chosen = 1, group_best = 1;
   bool normalized = true;  // the weights, scores of the chosen ones, are divided by their sum
   float scale = 1;         // and multiplied by this
+  bool of_input = false;   // a weight multiplies the input of its expert, not what that gives
 };
 
 // sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All read the

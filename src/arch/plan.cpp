@@ -120,6 +120,7 @@ ModelPlan make_plan(const ModelConfig& c) {
   plan.parts = c.parts;
   plan.stored_names = c.stored_names;
   plan.whole = c.whole;
+  plan.left_out = c.left_out;
   plan.stored = c.stored;
   return plan;
 }

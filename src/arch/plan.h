@@ -64,6 +64,7 @@ struct ModelPlan {
   std::map<std::string, ExpertMatrix> experts;  // by the name of the matrix
   std::span<const NameRule> stored_names;       // as in ModelConfig
   std::string whole;
+  std::vector<std::string> left_out;
   StoredQuantization stored;
 };
 

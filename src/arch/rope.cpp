@@ -37,6 +37,17 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
   return factors;
 }
 
+// The positions of the training. What stands outside of the parameters counts, as in transformers.
+int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t absent,
+                           int64_t least) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const int64_t inside = reader.integer_or(kKey, absent, least, kMaxPositions);
+  const int64_t found =
+      outside.original_max_positions != 0 ? outside.original_max_positions : inside;
+  if (found == 0) reader.refuse(kKey, "expected a number of positions");
+  return found;
+}
+
 // Phi-3's way to longer contexts (LongRoPE, Ding et al. 2024).
 void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::longrope;
@@ -44,10 +55,7 @@ void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rop
   rope.long_factor = read_factors(reader, "long_factor");
   if (rope.short_factor.size() != rope.long_factor.size())
     reader.refuse("long_factor", "expected as many factors as short_factor has");
-  rope.original_max_positions = reader.integer_or("original_max_position_embeddings",
-                                                  outside.original_max_positions, 2, kMaxPositions);
-  if (rope.original_max_positions == 0)
-    reader.refuse("original_max_position_embeddings", "expected a number of positions");
+  rope.original_max_positions = original_positions(reader, outside, 0, 2);
   const double longer =
       static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
   const double factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
@@ -64,10 +72,7 @@ double yarn_magnitude(double factor, double scale) {
 void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::yarn;
   if (rope.theta <= 1) reader.refuse("rope_theta", "expected more than 1");
-  const int64_t fallback =
-      outside.original_max_positions != 0 ? outside.original_max_positions : outside.max_positions;
-  rope.original_max_positions =
-      reader.integer_or("original_max_position_embeddings", fallback, 1, kMaxPositions);
+  rope.original_max_positions = original_positions(reader, outside, outside.max_positions, 1);
   const double longer =
       static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
   rope.factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
@@ -85,17 +90,18 @@ void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
                          ? yarn_magnitude(rope.factor, scale) / yarn_magnitude(rope.factor, all)
                          : yarn_magnitude(rope.factor, 1);
   rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
+  const double magnitude = yarn_magnitude(rope.factor, all);
+  rope.logit_factor = magnitude * magnitude;
 }
 
-void read_llama3(ConfigReader& reader, RopeConfig& rope) {
+void read_llama3(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::llama3;
   rope.factor = reader.number("factor", 1, kMaxFactor);
   rope.low_freq_factor = reader.number("low_freq_factor", 1e-6, kMaxFactor);
   rope.high_freq_factor = reader.number("high_freq_factor", 1e-6, kMaxFactor);
-  if (rope.high_freq_factor <= rope.low_freq_factor)
-    reader.refuse("high_freq_factor", "expected more than low_freq_factor");
-  rope.original_max_positions =
-      reader.integer("original_max_position_embeddings", 1, kMaxPositions);
+  if (rope.high_freq_factor < rope.low_freq_factor)
+    reader.refuse("high_freq_factor", "expected at least low_freq_factor");
+  rope.original_max_positions = original_positions(reader, outside, 0, 1);
 }
 
 // The axes of multimodal models: a text has the same position on all of them, so that the sections
@@ -121,7 +127,7 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
     rope.factor = reader.number("factor", 1, kMaxFactor);
     rope.original_max_positions = outside.max_positions;
   } else if (kind == "llama3") {
-    read_llama3(reader, rope);
+    read_llama3(reader, outside, rope);
   } else if (kind == "yarn") {
     read_yarn(reader, outside, rope);
   } else if (kind == "longrope" || kind == "su") {  // "su" is what early Phi-3 files call it
@@ -219,6 +225,8 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
     if (has_theta && old_style[0].theta != whole.theta)
       reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
   }
+  if (parameters == nullptr && scaling == nullptr && !defaults.parameters.empty())
+    return {read_parameters(Json::parse(defaults.parameters), reader.where(), whole)};
   if (parameters == nullptr) return old_style;
   const std::string where = reader.where() + ": rope_parameters";
   std::vector<RopeConfig> ropes;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <numbers>
 
@@ -11,8 +12,11 @@ namespace {
 double scale_llama3(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_positions);
-  if (wavelength < original / rope.high_freq_factor) return frequency;
-  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
+  const double shortest = original / rope.high_freq_factor,
+               longest = original / rope.low_freq_factor;
+  // Llama 4 has nothing between the two.
+  if (wavelength < shortest || (shortest == longest && wavelength == longest)) return frequency;
+  if (wavelength > longest) return frequency / rope.factor;
   const double blend = (original / wavelength - rope.low_freq_factor) /
                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - blend) * frequency / rope.factor + blend * frequency;
@@ -64,11 +68,18 @@ bool depends_on_context(const RopeConfig& rope) {
   return rope.kind == RopeKind::longrope || rope.kind == RopeKind::dynamic;
 }
 
+int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
+  if (rope.dim != 0) return rope.dim;
+  // A share that was computed as a quotient must not lose a value to its rounding.
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share + 1e-9);
+}
+
 RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
   RopeTable table;
-  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * rope.share);
+  const int64_t rotated = rotated_values(rope, head_dim);
   const std::vector<float>& factors =
       positions > rope.original_max_positions ? rope.long_factor : rope.short_factor;
+  assert(rope.kind != RopeKind::longrope || static_cast<int64_t>(factors.size()) >= rotated / 2);
   const YarnBlend yarn(rope, rotated);
   const double theta = rope.kind == RopeKind::dynamic && rotated > 2
                            ? dynamic_theta(rope, rotated, positions)

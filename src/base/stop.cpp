@@ -22,7 +22,7 @@ const std::atomic<bool>* stop_flag() {
 }
 
 void throw_stopped() {
-  throw Error(ErrorCode::interrupted, "walsh", "stopped by the user");
+  throw Error(ErrorCode::interrupted, "", "stopped by the user");
 }
 
 namespace detail {

@@ -22,8 +22,10 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "kernels/cuda/probe.h"
+#include "kernels/first_seen.h"
 #include "kernels/machine_probe.h"
 #include "model/positions.h"
+#include "model/routing.h"
 #include "model/session.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
@@ -151,7 +153,7 @@ double cache_bytes(const Model& model, const Test& test) {
     const double bits =
         cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
     const int64_t seen = test.depth + test.n / 2 + 1;
-    const int64_t positions = a.window > 0 ? std::min(a.window, seen) : seen;
+    const int64_t positions = seen - first_seen(a.reach(), seen - 1);
     sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
   }
   return sum;
@@ -230,6 +232,33 @@ void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) 
   result.peak = measure_int8_peak(pool);
 }
 
+// The time to choose the experts of a token in all layers, from random logits, and what its routers
+// weigh.
+void measure_routing(const Model& model, BenchResult& result) {
+  constexpr int kTokens = 32;
+  Random random(3);
+  std::vector<float> logits, scratch;
+  std::vector<ChosenExpert> chosen;
+  ExpertSlots slots;
+  double seconds = 0;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const ExpertsDesc& experts = model.config.layers[i].experts;
+    if (!experts.present()) continue;
+    result.router_bytes += static_cast<double>(model.layers[i].matrix(experts.router).bytes());
+    chosen.resize(static_cast<size_t>(experts.chosen));
+    logits.resize(static_cast<size_t>(experts.count));
+    for (int token = 0; token < kTokens; ++token) {
+      for (float& logit : logits)
+        logit = static_cast<float>(random.normal());
+      const Stopwatch watch;
+      choose_experts(experts, logits.data(), model.layers[i].choice_bias, chosen, scratch);
+      slots.group(chosen, experts.chosen, experts.count);
+      seconds += watch.seconds();
+    }
+  }
+  result.routing_seconds = seconds / kTokens;
+}
+
 // What needs the largest cache.
 ModelUse largest_use(const Options& options) {
   ModelUse largest{.positions = 1};
@@ -259,6 +288,7 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
   common.macs_per_token = static_cast<double>(weights(model, true));
   measure_machine(model, pool, common);
+  measure_routing(model, common);
   for (const Test& test : chosen_tests(options))
     results.push_back(measure(model, test, options.repetitions, common));
 }

@@ -51,6 +51,13 @@ std::string markdown(const std::vector<BenchResult>& results) {
         results.back().bandwidth / 1e9, results.back().peak_kind, results.back().peak / 1e9,
         results.back().threads, results.back().device,
         static_cast<double>(results.back().params) / 1e9, results.back().load_seconds);
+    const BenchResult& last = results.back();
+    if (last.routing_seconds > 0) {
+      text += fmt::format(
+          "choosing the experts of a token takes {:.1f} us in all layers; its routers are {:.1f} "
+          "MB\n",
+          1e6 * last.routing_seconds, last.router_bytes / 1e6);
+    }
   }
   return text;
 }
@@ -84,6 +91,8 @@ std::string json(const std::vector<BenchResult>& results) {
                     {"gb_per_s", r.bytes_per_s() / 1e9},
                     {"bandwidth_share", r.bandwidth_share()},
                     {"bandwidth_gb_per_s", r.bandwidth / 1e9},
+                    {"routing_seconds_per_token", r.routing_seconds},
+                    {"router_bytes_per_token", r.router_bytes},
                     {"macs_per_token", r.macs_per_token},
                     {r.peak_kind + "_peak_macs_per_s", r.peak},
                     {r.peak_kind + "_share", r.peak_share()},

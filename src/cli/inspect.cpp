@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,11 +11,13 @@
 #include "arch/plan.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/inspect_folder.h"
 #include "cli/inspect_gguf.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/notes.h"
 #include "cli/output.h"
+#include "cli/rotation_text.h"
 #include "cli/terminal.h"
 #include "import/gguf_checkpoint.h"
 #include "io/json.h"
@@ -68,12 +71,6 @@ struct Totals {
                : 0;
   }
 };
-
-std::string rotation_text(const Rotation& rotation) {
-  if (rotation.kind == RotationKind::none) return "none";
-  return fmt::format("{}-{}{} seed {}", rotation_kind_name(rotation.kind), rotation.block,
-                     rotation.signs ? "" : " no signs", rotation.seed);
-}
 
 void verify_checksums(const WalshFile& file, ProgressBar& bar) {
   uint64_t done = 0;
@@ -176,15 +173,18 @@ int inspect(const Options& options) {
   }
   const InterruptGuard interrupt;
   ProgressBar bar(is_terminal(STDERR_FILENO));
-  if (is_foreign_gguf(options.file)) {
+  std::error_code unreadable;
+  const bool is_folder = std::filesystem::is_directory(options.file, unreadable);
+  if (is_folder || is_foreign_gguf(options.file)) {
     if (!options.source.empty())
       throw Error(ErrorCode::usage, "--source", "has a meaning for files of walsh quantize only");
-    inspect_gguf(options.file, options.check, options.json,
-                 [&](size_t done, size_t count, const std::string& name) {
-                   InterruptGuard::check();
-                   bar.update(done, count, name);
-                   if (done + 1 == count) bar.clear();
-                 });
+    (is_folder ? inspect_folder : inspect_gguf)(
+        options.file, options.check, options.json,
+        [&](size_t done, size_t count, const std::string& name) {
+          InterruptGuard::check();
+          bar.update(done, count, name);
+          if (done + 1 == count) bar.clear();
+        });
     return 0;
   }
   const auto file = WalshFile::open(options.file);
@@ -210,7 +210,8 @@ int inspect(const Options& options) {
 Action add_inspect(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   command
-      .add_option("FILE", options->file, "A file written by walsh quantize, or another GGUF model")
+      .add_option("FILE", options->file,
+                  "A file or folder written by walsh quantize, or another model")
       ->required();
   command.add_flag("--check", options->check, "Verify checksums and errors");
   command.add_option("--source", options->source,

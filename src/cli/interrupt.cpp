@@ -19,8 +19,8 @@ constexpr int64_t kOneRequest = 200;  // ms
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<bool> g_requested = false;
-std::atomic<bool> g_end = false;  // by a signal that means the program
-std::atomic<int64_t> g_last = 0;  // when the last request came
+std::atomic<bool> g_end = false;   // by a signal that means the program
+std::atomic<int64_t> g_first = 0;  // when the first request came; 0: none has
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t milliseconds() {
@@ -32,9 +32,11 @@ int64_t milliseconds() {
 void on_interrupt(int signal) {
   if (signal != SIGINT) g_end = true;
   const int64_t now = milliseconds();
-  const int64_t last = g_last.exchange(now);  // the second signal may come to another thread
-  const bool same = last != 0 && now - last <= kOneRequest;
-  if (!g_requested.exchange(true) || same) return;
+  const bool again = g_requested.exchange(true);
+  if (!again) g_first = now;
+  // A second signal may come to another thread before the first one's time is known.
+  const int64_t first = g_first;
+  if (!again || first == 0 || now - first <= kOneRequest) return;
   remove_temporary_files();
   _exit(exit_status(ErrorCode::interrupted));
 }
@@ -52,6 +54,7 @@ void handle(int signal, void (*handler)(int)) {
 
 InterruptGuard::InterruptGuard() : scope_(g_requested) {
   g_requested = g_end = false;
+  g_first = 0;
   for (const int signal : kRequests)
     handle(signal, on_interrupt);
 }
@@ -68,6 +71,7 @@ bool InterruptGuard::requested() {
 }
 
 void InterruptGuard::reset() {
+  g_first = 0;
   g_requested = false;
   if (g_end) g_requested = true;
 }

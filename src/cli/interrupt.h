@@ -7,7 +7,7 @@
 namespace walsh::cli {
 
 // While it lives, SIGINT, SIGTERM and SIGHUP set a flag that everything this thread calls looks at
-// (walsh/stop.h); a second one, unless it comes within 200 ms, exits with status 130 at once.
+// (walsh/stop.h); another one more than 200 ms after the first exits with status 130 at once.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -10,13 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/cpu.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/process.h"
 #include "cli/recipe_options.h"
 #include "walsh/error.h"
-#include "walsh/version.h"
 
 namespace walsh::cli {
 namespace {
@@ -30,14 +29,6 @@ int fail(ErrorCode code, const std::string& where, const std::string& reason) {
   return report(Error(code, where, reason));
 }
 
-std::string version_text() {
-  std::string isas;
-  for (const Isa isa : supported_isas())
-    isas += fmt::format(" {}", isa_name(isa));
-  return fmt::format("walsh {} (file format {}; instruction sets:{})", kVersion, kFileFormatVersion,
-                     isas);
-}
-
 std::vector<Command> add_commands(CLI::App& app) {
   using Adder = Action (*)(CLI::App&);
   const std::pair<const char*, std::pair<const char*, Adder>> table[] = {
@@ -49,6 +40,9 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"inspect", {"What is in a walsh file", add_inspect}},
       {"formats", {"The storage formats and their measured errors", add_formats}},
       {"devices", {"What a model can run on", add_devices}},
+      {"man", {"The manual, in the macros of man(7)", add_man}},
+      {"completions",
+       {"Completions for a shell: source <(walsh completions bash)", add_completions}},
   };
   std::vector<Command> commands;
   for (const auto& [name, entry] : table) {
@@ -75,18 +69,25 @@ std::vector<std::string> arguments(int argc, char** argv) {
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
   app.footer(type_list());
-  app.set_version_flag("--version", version_text());
+  bool version = false, verbose = false;
+  CLI::Option* asked =
+      app.add_flag("--version", version, "Version, and instruction sets of this machine");
+  app.add_flag("--verbose", verbose, "With --version: commit, compiler, CUDA")->needs(asked);
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
   try {
     app.parse(arguments(argc, argv));
-  } catch (const CLI::Success& e) {  // --help, --version
+  } catch (const CLI::Success& e) {  // --help
     std::ostringstream text;
     app.exit(e, text, text);
     write_result(text.str());
     return 0;
   } catch (const CLI::ParseError& e) {
     return fail(ErrorCode::usage, "command line", e.what());
+  }
+  if (version) {
+    write_result((verbose ? verbose_version_text() : version_text()) + "\n");
+    return 0;
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.action();

@@ -43,7 +43,8 @@ void redraw_line(std::string_view text) {
 }
 
 int report(const Error& error) {
-  message("walsh: error: {}: {}\n", one_line(error.where()), one_line(error.reason()));
+  const std::string place = error.where().empty() ? "" : one_line(error.where()) + ": ";
+  message("walsh: error: {}{}\n", place, one_line(error.reason()));
   return exit_status(error.code());
 }
 

@@ -20,6 +20,7 @@
 #include "cli/terminal.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
+#include "io/staged_folder.h"
 #include "quantize/encode/bounds.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/recipe_file.h"
@@ -34,8 +35,17 @@ struct Options {
   AllocateFlags allocation;
   MachineOptions machine;
   CalibrationRequest calibration;
-  std::string device = "auto", save_recipe;
+  std::string device = "auto", save_recipe, output_format = "gguf", shard_size;
   bool dry_run = false, json = false;
+
+  OutputOptions wanted() const {
+    OutputOptions result = {.kind = parse_output_kind(output_format)};
+    if (shard_size.empty()) return result;
+    if (result.kind != OutputKind::folder)
+      throw Error(ErrorCode::usage, "--shard-size", "has no meaning without --output-format hf");
+    result.shard_bytes = parse_bytes(shard_size, "--shard-size");
+    return result;
+  }
 };
 
 std::string shape_text(const TensorPlan& tensor) {
@@ -101,7 +111,7 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
   print_result("\n");
 }
 
-int dry_run(const Options& options, const Compressor& source) {
+int dry_run(const Options& options, Compressor& source) {
   if (!options.json) {
     size_t index = 0;
     for (const TensorPlan& tensor : source.tensors()) {
@@ -109,7 +119,7 @@ int dry_run(const Options& options, const Compressor& source) {
                    human_bytes(tensor.bytes()));
     }
   }
-  print_summary(predict(source), options, 0, 0);
+  print_summary(predict(source, options.wanted()), options, 0, 0);
   return 0;
 }
 
@@ -146,7 +156,11 @@ void check_files(const Options& options) {
   inputs.push_back(options.recipe.file());
   std::vector<std::string> outputs = options.allocation.outputs();
   outputs.push_back(options.save_recipe);
-  if (!options.dry_run) outputs.push_back(options.output);
+  if (options.wanted().kind == OutputKind::folder) {
+    if (!options.dry_run) check_new_folder(options.output);
+  } else if (!options.dry_run) {
+    outputs.push_back(options.output);
+  }
   check_outputs(outputs, options.input, std::move(inputs));
 }
 
@@ -187,7 +201,8 @@ int quantize(const Options& options) {
     bar.clear();
     print_note(text);
   };
-  const QuantizeSummary summary = quantize_to_file(*source, options.output, progress, note);
+  const QuantizeSummary summary =
+      quantize_to_file(*source, options.output, progress, note, options.wanted());
   bar.clear();
   print_summary(summary, options, error.mean(), watch.seconds());
   for (const MissedBound& m : summary.missed)
@@ -204,7 +219,17 @@ Action add_quantize(CLI::App& command) {
       .add_option("IN", options->input,
                   "Hugging Face folder with safetensors, or a GGUF file of llama.cpp")
       ->required();
-  command.add_option("OUT", options->output, "File to write (GGUF container)")->required();
+  command.add_option("OUT", options->output, "File to write, or folder")->required();
+  command
+      .add_option(
+          "--output-format", options->output_format,
+          "gguf: one file; hf: a folder that transformers loads, too (docs/formats/folder.md)")
+      ->capture_default_str()
+      ->type_name("gguf|hf");
+  command
+      .add_option("--shard-size", options->shard_size,
+                  "Weights of a folder are cut into files of this size, as 2GiB (default: 5 GB)")
+      ->type_name("SIZE");
   options->recipe.add_to(command, "--type");
   command.add_option("--save-recipe", options->save_recipe, "Write what was chosen; for --recipe")
       ->type_name("FILE")

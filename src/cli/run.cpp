@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "api/engine_access.h"
+#include "api/load.h"
+#include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -18,6 +20,7 @@
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "io/mapped_file.h"
+#include "text/chat_template.h"
 #include "walsh/engine.h"
 #include "walsh/error.h"
 
@@ -141,6 +144,19 @@ int interactive(Completer& completer, const std::string& history) {
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : status;
 }
 
+// A template that is wrong is told before the weights take their time, where a conversation is
+// asked for.
+void check_template(const Options& options) {
+  if (!given(options.conversation_option) || !options.conversation) return;
+  ThreadPool pool(1);
+  const auto source = open_weights(options.model.path, nullptr, pool);
+  try {
+    ChatTemplate::from_files(source->tokenizer_config_json(), {});
+  } catch (const Error& e) {
+    throw Error(e.code(), options.model.path + ": " + e.where(), e.reason());
+  }
+}
+
 bool wants_conversation(const Options& options, const LoadedModel& model) {
   const bool prompt = given(options.prompt_option) || given(options.file_option);
   const bool wanted =
@@ -183,6 +199,7 @@ int run(Options options) {
   read_rules(options.grammar_file, options.generation.grammar);
   read_rules(options.schema_file, options.generation.json_schema);
   const Stopwatch watch;
+  check_template(options);
   Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
   if (wants_conversation(options, EngineAccess::model(engine)))
     return hold_conversation(engine, options, prompt, watch.seconds());

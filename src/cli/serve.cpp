@@ -113,7 +113,10 @@ int serve(const Options& options) {
       [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
         service.handle(request, reply);
       },
-      [&](int status, const std::string& message) { return service.error_body(status, message); });
+      [&](int status, const std::string& message, const HttpRequest& request) {
+        return service.error_body(status, message, request);
+      },
+      Service::answers_at_once);
   Running running(scheduler, server);
   message("{}: {} positions for each of {} texts; http://{}:{}/v1\n", names.model_name,
           scheduler.positions(), options.scheduler.running, options.http.host, server.port());

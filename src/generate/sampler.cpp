@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -129,12 +130,50 @@ void Sampler::read(int32_t token) {
   recent_.pop_front();
 }
 
+namespace {
+
+// Behind this the exponential adds nothing to a sum that has the best one's 1 in it.
+constexpr double kNothing = -50;
+
+// Only ratios matter, to the best one's.
+double weight_of(double logit, double best, double temperature) {
+  const double above = (logit - best) / temperature;
+  return above > kNothing ? std::exp(above) : 0;
+}
+
+// Whether nothing can be chosen but the best logit as it is.
+bool is_greedy(const SamplerOptions& options) {
+  const auto* end = options.order.data() + options.steps;
+  return options.temperature == 0 && options.xtc_probability <= 0 &&
+         std::find(options.order.data(), end, SamplerStep::temperature) != end;
+}
+
+// The first of the greatest logits, -1 if that is not finite.
+int32_t best_token(std::span<const float> logits) {
+  // Lanes that do not wait for each other.
+  std::array<float, 16> lanes;
+  lanes.fill(-kInfinity);
+  size_t i = 0;
+  for (; i + lanes.size() <= logits.size(); i += lanes.size())
+    for (size_t k = 0; k < lanes.size(); ++k)
+      lanes[k] = logits[i + k] > lanes[k] ? logits[i + k] : lanes[k];
+  for (; i < logits.size(); ++i)
+    lanes[0] = logits[i] > lanes[0] ? logits[i] : lanes[0];
+  const float best = *std::max_element(lanes.begin(), lanes.end());
+  if (!std::isfinite(best)) return -1;
+  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), best) - logits.begin());
+}
+
+}  // namespace
+
 int32_t Sampler::sample(std::span<const float> logits) {
-  candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float logit = std::isnan(logits[i]) ? -kInfinity : logits[i];
-    candidates_.push_back({logit, static_cast<int32_t>(i)});
+  if (is_greedy(options_) && biases_.empty() && chosen_.empty() && counts_.empty() &&
+      !dry_.active()) {
+    if (const int32_t token = best_token(logits); token >= 0) return token;
   }
+  candidates_.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    candidates_[i] = {std::isnan(logits[i]) ? -kInfinity : logits[i], static_cast<int32_t>(i)};
   if (std::none_of(candidates_.begin(), candidates_.end(),
                    [](const Candidate& c) { return std::isfinite(c.logit); })) {
     throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
@@ -189,13 +228,13 @@ void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
 }
 
 // The repeat penalty as llama.cpp and transformers: every token once, negative logits are
-// multiplied. The others as OpenAI defines them.
+// multiplied. Then the others as OpenAI defines them.
 void Sampler::penalize() {
-  change_logits(chosen_, [&](float& logit, int64_t count) {
-    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
-  });
   change_logits(counts_, [&](float& logit, int64_t) {
     logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  });
+  change_logits(chosen_, [&](float& logit, int64_t count) {
+    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
   });
 }
 
@@ -213,13 +252,32 @@ void Sampler::sort(size_t most) {
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   };
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(most),
-                    candidates_.end(), better);
+  const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+  const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(most);
+  if (most - sorted_ < 64) {
+    std::partial_sort(first, last, candidates_.end(), better);
+  } else {
+    if (last != candidates_.end()) std::nth_element(first, last, candidates_.end(), better);
+    std::sort(first, last, better);
+  }
   by_id_ = false;
   sorted_ = most;
 }
 
-// Only ratios matter, to the best one's. Of infinite logits the first has all the probability, and
+// More of the best ones, if the one at `place` is not among them.
+void Sampler::sort_some(size_t place) {
+  if (place >= sorted_) sort(std::min(candidates_.size(), std::max<size_t>(64, 4 * place)));
+}
+
+// The sum of all weights; the best one comes first.
+double Sampler::weigh_all() const {
+  double total = 0;
+  for (const Candidate& c : candidates_)
+    total += weight_of(c.logit, candidates_[0].logit, temperature_);
+  return total;
+}
+
+// Of infinite logits the first has all the probability, and
 // differences to it are no numbers.
 double Sampler::weigh() {
   sort(candidates_.size());
@@ -227,8 +285,8 @@ double Sampler::weigh() {
   weights_.clear();
   double total = 0;
   for (const Candidate& c : candidates_) {
-    const double above = static_cast<double>(c.logit) - candidates_[0].logit;
-    weights_.push_back(candidates_.size() == 1 ? 1 : std::exp(above / temperature_));
+    weights_.push_back(
+        candidates_.size() == 1 ? 1 : weight_of(c.logit, candidates_[0].logit, temperature_));
     total += weights_.back();
   }
   return total;
@@ -289,12 +347,14 @@ void Sampler::keep_typical_p() {
 
 void Sampler::keep_top_p() {
   if (options_.top_p >= 1) return;
-  const double total = weigh();
-  double sum = 0;
-  size_t kept = 0;
-  while (kept < candidates_.size()) {
-    sum += weights_[kept++];
-    if (sum >= options_.top_p * total) break;
+  sort(1);
+  size_t kept = 1;
+  if (candidates_[0].logit != kInfinity && temperature_ != 0) {
+    double left = options_.top_p * weigh_all() - 1;
+    for (; left > 0 && kept < candidates_.size(); ++kept) {
+      sort_some(kept);
+      left -= weight_of(candidates_[kept].logit, candidates_[0].logit, temperature_);
+    }
   }
   candidates_.resize(kept);
   sorted_ = kept;
@@ -302,14 +362,12 @@ void Sampler::keep_top_p() {
 
 void Sampler::keep_min_p() {
   if (options_.min_p <= 0) return;
-  sort(candidates_.size());
+  sort(1);
   const double share = std::log(static_cast<double>(options_.min_p)) * temperature_;
   const double least = candidates_[0].logit + share;
-  size_t kept = 1;
-  while (kept < candidates_.size() && candidates_[kept].logit >= least)
-    ++kept;
-  candidates_.resize(kept);
-  sorted_ = kept;
+  std::erase_if(candidates_, [&](const Candidate& c) { return !(c.logit >= least); });
+  by_id_ = false;
+  sorted_ = std::min(sorted_, candidates_.size());
 }
 
 // p-e-w 2024, "Exclude top choices".
@@ -331,12 +389,19 @@ int32_t Sampler::draw() {
   sort(1);
   // Infinity has all the probability: nothing is drawn, as on devices.
   if (temperature_ == 0 || candidates_[0].logit == kInfinity) return candidates_[0].id;
-  weigh();
-  for (size_t i = 1; i < weights_.size(); ++i)
-    weights_[i] += weights_[i - 1];
-  const double point = random_.uniform() * weights_.back();
-  const auto chosen = std::upper_bound(weights_.begin(), weights_.end() - 1, point);
-  return candidates_[static_cast<size_t>(chosen - weights_.begin())].id;
+  const float best = candidates_[0].logit;
+  double left = random_.uniform() * weigh_all();
+  int32_t chosen = candidates_[0].id;
+  // The best ones come first: mostly few of them have to be sorted.
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    sort_some(i);
+    const double weight = weight_of(candidates_[i].logit, best, temperature_);
+    if (weight == 0) break;
+    chosen = candidates_[i].id;
+    left -= weight;
+    if (left < 0) break;
+  }
+  return chosen;
 }
 
 }  // namespace walsh

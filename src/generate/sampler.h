@@ -61,6 +61,8 @@ class Sampler {
   void penalize();
   void apply_dry();
   void sort(size_t most);
+  void sort_some(size_t place);
+  double weigh_all() const;
   // Probabilities of the candidates that are left, which are sorted then; their sum.
   double weigh();
   void keep_top_n_sigma();

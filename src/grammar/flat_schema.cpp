@@ -70,6 +70,28 @@ OrderedJson names_of(unsigned kinds) {
   return names;
 }
 
+Members members_of(const OrderedJson& schema, const char* key) {
+  Members members;
+  const auto object = schema.find(key);
+  if (object == schema.end() || !object->is_object()) return members;
+  for (const auto& [name, value] : object->get_ref<const OrderedJson::object_t&>())
+    members.emplace(name, &value);
+  return members;
+}
+
+void append(OrderedJson& object, const std::string& name, OrderedJson value) {
+  object.get_ref<OrderedJson::object_t&>().push_back({name, std::move(value)});
+}
+
+uint64_t weight_of(const OrderedJson& value) {
+  uint64_t weight = 1;
+  if (value.is_string()) weight += value.get_ref<const std::string&>().size() / 32;
+  if (value.is_structured())
+    for (const OrderedJson& part : value)
+      weight += weight_of(part);
+  return weight;
+}
+
 unsigned kind_of(const OrderedJson& value) {
   if (value.is_null()) return kNull;
   if (value.is_boolean()) return kBoolean;
@@ -135,6 +157,7 @@ const OrderedJson& SchemaReader::follow(const std::string& reference,
   const OrderedJson* at = &root_;
   for (const std::string& part : pointer_parts(std::string_view(reference).substr(1))) {
     const OrderedJson* next = nullptr;
+    spend(1 + at->size() / 8, path);
     if (at->is_object()) {
       const auto place = at->find(part);
       if (place != at->end()) next = &*place;
@@ -194,6 +217,7 @@ std::vector<FlatSchema> SchemaReader::read(const OrderedJson& schema, const std:
   FlatSchema own;
   own.path = path;
   if (schema == true) return {own};
+  spend(weight_of(schema), path);
   check_keywords(schema, path);
   for (const auto& [key, value] : schema.items())
     if (is_enforced(key)) own.keywords[key] = value;
@@ -243,6 +267,8 @@ std::vector<FlatSchema> SchemaReader::alternatives(const std::vector<FlatSchema>
       for (const FlatSchema& way : more)
         if (one && !disjoint(before, way, 0))
           refuse(path, "cannot be enforced: more than one of its schemas may hold");
+    for (const FlatSchema& way : more)
+      spend(weight_of(way.keywords), path);
     all.insert(all.end(), more.begin(), more.end());
     if (all.size() <= kMaxWays) continue;
     throw Error(ErrorCode::limit, where_ + path,

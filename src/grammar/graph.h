@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/step_budget.h"
 
 namespace walsh::grammar {
 
@@ -20,6 +23,9 @@ using RuleId = uint32_t;
 inline constexpr size_t kMaxNodes = 100'000;
 inline constexpr size_t kMaxEdges = 400'000;
 inline constexpr int kMaxDepth = 256;  // calls that have to be returned from
+// Of everything that is done for one grammar before it is there, some tenths of a second in all:
+// members and values that are copied or compared, edges that are made or followed.
+inline constexpr uint64_t kMaxBuildSteps = 10'000'000;
 
 // In front of the text of a special token: no UTF-8 has this byte, so that only what asks for the
 // token matches it.
@@ -74,7 +80,11 @@ CodeSet common_part(const CodeSet& a, const CodeSet& b);
 // Every function throws limit where a bound would be exceeded.
 class GraphBuilder {
  public:
-  explicit GraphBuilder(std::string where) : where_(std::move(where)) {}
+  explicit GraphBuilder(std::string where)
+      : where_(std::move(where)), budget_(std::make_shared<StepBudget>(kMaxBuildSteps)) {}
+  // A graph that is needed to make another one: its work counts as the other's.
+  GraphBuilder(std::string where, const GraphBuilder& other)
+      : where_(std::move(where)), budget_(other.budget_) {}
 
   NodeId node();
   RuleId rule(std::string name);
@@ -100,6 +110,8 @@ class GraphBuilder {
 
   const std::string& where() const { return where_; }
   void set_where(std::string where) { where_ = std::move(where); }
+  // What may still be done for it, and is to be counted by whoever does it.
+  StepBudget& budget() const { return *budget_; }
 
   // Throws bad_input if nothing is matched, or a rule calls itself before something was consumed;
   // limit if every match needs more than kMaxDepth calls. The builder is used up.
@@ -110,6 +122,7 @@ class GraphBuilder {
   [[noreturn]] void too_large() const;
 
   std::string where_;
+  std::shared_ptr<StepBudget> budget_;
   Graph graph_;
   size_t edges_ = 0;
 };

@@ -65,6 +65,7 @@ NodeId GraphBuilder::node() {
 
 void GraphBuilder::edge() {
   if (++edges_ > kMaxEdges) too_large();
+  budget_->spend(1, where_);
 }
 
 RuleId GraphBuilder::rule(std::string name) {

@@ -246,6 +246,7 @@ void set_classes(Graph& graph) {
 Graph GraphBuilder::finish(RuleId root) {
   Graph graph = std::move(graph_);
   graph.root = root;
+  budget_->spend(graph.nodes.size() + 4 * edges_, where_);
   shorten_edges(graph);
   graph.is_end.assign(graph.nodes.size(), false);
   for (const Rule& rule : graph.rules)

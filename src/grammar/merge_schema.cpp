@@ -11,8 +11,27 @@
 namespace walsh::grammar {
 namespace {
 
-bool has(const OrderedJson& list, const OrderedJson& value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+// The values of a list, to look for others among them.
+class ValueSet {
+ public:
+  explicit ValueSet(const OrderedJson& list) {
+    for (const OrderedJson& value : list)
+      values_.push_back(&value);
+    std::sort(values_.begin(), values_.end(), before);
+  }
+  bool has(const OrderedJson& value) const {
+    return std::binary_search(values_.begin(), values_.end(), &value, before);
+  }
+
+ private:
+  static bool before(const OrderedJson* a, const OrderedJson* b) { return *a < *b; }
+
+  std::vector<const OrderedJson*> values_;
+};
+
+size_t size_of(const OrderedJson& schema, const char* key) {
+  const auto found = schema.find(key);
+  return found == schema.end() ? 0 : found->size();
 }
 
 // Who takes properties that are not named; all are taken without an answer.
@@ -28,15 +47,19 @@ OrderedJson merge_properties(const OrderedJson& a, const OrderedJson& b) {
   const OrderedJson none = OrderedJson::object();
   const OrderedJson& x = a.contains("properties") ? a["properties"] : none;
   const OrderedJson& y = b.contains("properties") ? b["properties"] : none;
+  const Members known = members_of(a, "properties"), others = members_of(b, "properties");
   // unevaluatedProperties looks at the whole schema, additionalProperties at its own neighbours.
   const auto other = [](const OrderedJson& schema) {
     return schema.contains("additionalProperties") ? schema["additionalProperties"]
                                                    : OrderedJson(true);
   };
-  for (const auto& [name, schema] : x.items())
-    result[name] = SchemaReader::both(schema, y.contains(name) ? y[name] : other(b));
+  for (const auto& [name, schema] : x.items()) {
+    const auto same = others.find(name);
+    append(result, name,
+           SchemaReader::both(schema, same != others.end() ? *same->second : other(b)));
+  }
   for (const auto& [name, schema] : y.items())
-    if (!x.contains(name)) result[name] = SchemaReader::both(other(a), schema);
+    if (!known.contains(name)) append(result, name, SchemaReader::both(other(a), schema));
   return result;
 }
 
@@ -69,6 +92,7 @@ bool is_upper_bound(const std::string& key) {
 // Nothing if no value is valid for both.
 std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const OrderedJson& b,
                                                const std::string& path) const {
+  spend(weight_of(a) + weight_of(b), path);
   OrderedJson result = a;
   const bool named = a.contains("properties") || b.contains("properties");
   const bool patterns = a.contains("patternProperties") || b.contains("patternProperties");
@@ -81,13 +105,15 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
       continue;
     } else if (key == "enum") {
       OrderedJson common = OrderedJson::array();
+      const ValueSet others(value);
       for (const OrderedJson& one : a[key])
-        if (has(value, one)) common.push_back(one);
+        if (others.has(one)) common.push_back(one);
       if (common.empty()) return std::nullopt;
       result[key] = common;
     } else if (key == "required") {
+      const ValueSet known(a[key]);
       for (const OrderedJson& name : value)
-        if (!has(result[key], name)) result[key].push_back(name);
+        if (!known.has(name)) result[key].push_back(name);
     } else if (is_lower_bound(key) || is_upper_bound(key)) {
       if (!a[key].is_number() || !value.is_number()) refuse(path + "/" + key, "is no number");
       const bool greater = value.get<double>() > a[key].get<double>();
@@ -114,10 +140,13 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
 // Whether no value can be valid for both; false where that is not sure.
 bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth) {
   const bool values_a = a.keywords.contains("enum"), values_b = b.keywords.contains("enum");
+  for (const FlatSchema* one : {&a, &b})
+    for (const char* key : {"enum", "required", "properties"})
+      spend(1 + size_of(one->keywords, key), one->path);
   if (values_a && values_b) {
-    const OrderedJson& other = b.keywords["enum"];
+    const ValueSet others(b.keywords["enum"]);
     return std::none_of(a.keywords["enum"].begin(), a.keywords["enum"].end(),
-                        [&](const OrderedJson& value) { return has(other, value); });
+                        [&](const OrderedJson& value) { return others.has(value); });
   }
   const auto kinds = [&](const FlatSchema& schema) {
     const unsigned declared = kinds_of(schema.keywords, where_ + schema.path);
@@ -135,28 +164,27 @@ bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth)
 
 bool SchemaReader::disjoint_objects(const FlatSchema& a, const FlatSchema& b, int depth) {
   constexpr int kDeepest = 3;
-  const OrderedJson none = OrderedJson::object();
-  const auto properties = [&](const FlatSchema& schema) -> const OrderedJson& {
-    return schema.keywords.contains("properties") ? schema.keywords["properties"] : none;
-  };
-  const auto needs_what_is_refused = [&](const FlatSchema& x, const FlatSchema& y) {
+  const Members of_a = members_of(a.keywords, "properties");
+  const Members of_b = members_of(b.keywords, "properties");
+  const auto needs_what_is_refused = [&](const FlatSchema& x, const FlatSchema& y,
+                                         const Members& properties) {
     if (!x.keywords.contains("required") || additional(y.keywords) != false ||
         y.keywords.contains("patternProperties"))
       return false;
     return std::any_of(
         x.keywords["required"].begin(), x.keywords["required"].end(),
-        [&](const OrderedJson& name) { return !properties(y).contains(name.get<std::string>()); });
+        [&](const OrderedJson& name) { return !properties.contains(name.get<std::string>()); });
   };
-  if (needs_what_is_refused(a, b) || needs_what_is_refused(b, a)) return true;
+  if (needs_what_is_refused(a, b, of_b) || needs_what_is_refused(b, a, of_a)) return true;
   if (depth == kDeepest || !a.keywords.contains("required") || !b.keywords.contains("required"))
     return false;
+  const ValueSet required_by_b(b.keywords["required"]);
   for (const OrderedJson& required : a.keywords["required"]) {
     const auto name = required.get<std::string>();
-    if (!has(b.keywords["required"], required) || !properties(a).contains(name) ||
-        !properties(b).contains(name))
-      continue;
-    const auto first = read(properties(a)[name], a.path + "/properties/" + name);
-    const auto second = read(properties(b)[name], b.path + "/properties/" + name);
+    const auto in_a = of_a.find(name), in_b = of_b.find(name);
+    if (!required_by_b.has(required) || in_a == of_a.end() || in_b == of_b.end()) continue;
+    const auto first = read(*in_a->second, a.path + "/properties/" + name);
+    const auto second = read(*in_b->second, b.path + "/properties/" + name);
     const bool apart = std::all_of(first.begin(), first.end(), [&](const FlatSchema& x) {
       return std::all_of(second.begin(), second.end(),
                          [&](const FlatSchema& y) { return disjoint(x, y, depth + 1); });

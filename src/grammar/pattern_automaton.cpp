@@ -39,13 +39,10 @@ const CodeSet& spaces() {
                                          {0xFEFF, 0xFEFF}});
   return set;
 }
-// What negated classes are taken from.
+// What negated classes of JSON strings are taken from.
 const CodeSet& printable_codes() {
   static const CodeSet set = complement({{0, 0x1F}, {0x7F, 0x9F}});
   return set;
-}
-CodeSet others(const CodeSet& set) {
-  return common_part(complement(set), printable_codes());
 }
 
 // A part of a pattern.
@@ -58,16 +55,17 @@ struct Part {
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+  Parser(std::string_view text, const std::string& where, PatternUse use)
+      : text_(text), where_(where), whole_(use == PatternUse::text) {}
 
   Part parse() {
     Part all{Part::Kind::choice, {}, {}, 1, 1};
     do {
       Part one;
-      if (!take("^")) one.parts.push_back(anything());
+      if (!take("^") && !whole_) one.parts.push_back(anything());
       while (at_ < text_.size() && !has("|") && !has("$"))
         one.parts.push_back(repeated(0));
-      if (!take("$")) one.parts.push_back(anything());
+      if (!take("$") && !whole_) one.parts.push_back(anything());
       all.parts.push_back(std::move(one));
     } while (take("|"));
     if (at_ < text_.size()) fail("'$' is supported at the end of an alternative only");
@@ -84,6 +82,9 @@ class Parser {
     if (!has(token)) return false;
     at_ += token.size();
     return true;
+  }
+  CodeSet others(const CodeSet& set) const {
+    return whole_ ? complement(set) : common_part(complement(set), printable_codes());
   }
   static Part anything() {
     Part any{Part::Kind::set, printable_codes(), {}, 1, 1};
@@ -261,6 +262,7 @@ class Parser {
 
   const std::string_view text_;
   const std::string& where_;
+  const bool whole_;  // a whole text, of any characters
   size_t at_ = 0;
 };
 
@@ -336,12 +338,27 @@ class Maker {
 
 }  // namespace
 
-PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where) {
-  const Part all = Parser(pattern, where).parse();
+PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where, PatternUse use) {
+  const Part all = Parser(pattern, where, use).parse();
   PatternAutomaton automaton;
   Maker maker(automaton, where);
   automaton.last = maker.add(all, maker.state());
   return automaton;
+}
+
+void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
+                      NodeId to) {
+  std::vector<NodeId> nodes;
+  for (size_t i = 0; i < pattern.states.size(); ++i)
+    nodes.push_back(builder.node());
+  builder.empty(from, nodes.front());
+  builder.empty(nodes[pattern.last], to);
+  for (size_t i = 0; i < pattern.states.size(); ++i) {
+    for (const uint32_t next : pattern.states[i].empty)
+      builder.empty(nodes[i], nodes[next]);
+    for (const PatternAutomaton::Edge& edge : pattern.states[i].edges)
+      builder.one_of(nodes[i], edge.set, nodes[edge.target]);
+  }
 }
 
 namespace {
@@ -377,16 +394,17 @@ bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   return ready.size() == pattern.states.size() && length[pattern.last] <= most;
 }
 
-}  // namespace
-
 // The product of the automaton and a counter of characters, which stops counting where it no longer
-// matters.
-void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
-                        int64_t least, int64_t most, NodeId from, NodeId to) {
+// matters. `add(node, set, next)` makes an edge for one character of a set. False if the end is
+// never reached.
+template <typename Add>
+bool add_product(GraphBuilder& builder, const PatternAutomaton& pattern, int64_t least,
+                 int64_t most, NodeId from, NodeId to, Add add) {
   if (has_length(pattern, least, most)) least = 0, most = -1;
   using Key = std::pair<uint32_t, int64_t>;
   std::map<Key, NodeId> nodes;
   std::vector<Key> waiting;
+  bool reached = false;
   const auto node_of = [&](uint32_t state, int64_t count) {
     if (most < 0) count = std::min(count, least);
     const auto [place, added] = nodes.try_emplace({state, count}, 0);
@@ -396,19 +414,44 @@ void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAut
     }
     return place->second;
   };
-  const NodeId quote = builder.text(from, "\"");
-  builder.empty(quote, node_of(0, 0));
+  builder.empty(from, node_of(0, 0));
   while (!waiting.empty()) {
     const auto [state, count] = waiting.back();
     waiting.pop_back();
     const NodeId node = nodes.at({state, count});
     for (const uint32_t next : pattern.states[state].empty)
       builder.empty(node, node_of(next, count));
-    if (state == pattern.last && count >= least) builder.byte(node, '"', '"', to);
+    if (state == pattern.last && count >= least) {
+      builder.empty(node, to);
+      reached = true;
+    }
     if (most >= 0 && count == most) continue;
     for (const PatternAutomaton::Edge& edge : pattern.states[state].edges)
-      json.one_of(node, edge.set, node_of(edge.target, count + 1));
+      add(node, edge.set,
+          [&, target = edge.target, next = count + 1] { return node_of(target, next); });
   }
+  return reached;
+}
+
+}  // namespace
+
+bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
+                         const CodeSet& letters, int64_t least, int64_t most, NodeId from,
+                         NodeId to) {
+  return add_product(builder, pattern, least, most, from, to,
+                     [&](NodeId node, const CodeSet& set, const auto& next) {
+                       const CodeSet some = common_part(set, letters);
+                       if (!some.empty()) builder.one_of(node, some, next());
+                     });
+}
+
+void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
+                        int64_t least, int64_t most, NodeId from, NodeId to) {
+  const NodeId end = builder.node();
+  add_product(
+      builder, pattern, least, most, builder.text(from, "\""), end,
+      [&](NodeId node, const CodeSet& set, const auto& next) { json.one_of(node, set, next()); });
+  builder.byte(end, '"', '"', to);
 }
 
 }  // namespace walsh::grammar

@@ -1,4 +1,4 @@
-// The regular expressions of JSON schemas ("pattern": ECMA-262) as automata over characters.
+// Regular expressions (ECMA-262, as the "pattern" of JSON schemas) as automata over characters.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,26 @@ struct PatternAutomaton {
   uint32_t last = 0;
 };
 
+// What the pattern is of: the value of a JSON string, of which it may be any part, or a whole text.
+enum class PatternUse : uint8_t { json_string, text };
+
 // Literals, classes, \d \w \s and their complements, groups, alternatives, repetitions (lazy ones
-// as well), ^ and $ at the ends of the outermost alternatives; elsewhere the pattern may stand
-// anywhere in the text. Negated classes and the dot mean no control characters here. Throws
+// as well), ^ and $ at the ends of the outermost alternatives. In JSON strings a pattern without
+// them may stand anywhere, and negated classes and the dot mean no control characters. Throws
 // bad_input for what is no such pattern or needs more than a regular language (look-around,
 // back-references) and limit for what is too large; the error's place is `where`.
-PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where);
+PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where,
+                               PatternUse use = PatternUse::json_string);
+
+// Texts that match, as they are.
+void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
+                      NodeId to);
+
+// The same with `least` to `most` characters (most < 0: any number), all of them of `letters`.
+// False if there is no such text; nothing is added to `to` then.
+bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
+                         const CodeSet& letters, int64_t least, int64_t most, NodeId from,
+                         NodeId to);
 
 // Strings that match and have `least` to `most` characters (most < 0: any number), written between
 // quotes without needless backslashes.

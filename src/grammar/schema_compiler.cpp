@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +20,8 @@ namespace {
 constexpr size_t kMaxRules = 10'000;
 constexpr int64_t kMaxCount = int64_t{1} << 31;  // of characters, items and properties
 constexpr int64_t kMaxMultiple = 1000;
-constexpr int kMaxTrials = 1000;
+constexpr int kMaxTrialDepth = 8;
+constexpr size_t kMaxTrialBytes = size_t{16} << 20;  // of states; then they are made anew
 
 // The formats as patterns. Dates have 28 days in every February, so that all of them exist.
 constexpr const char* kDate =
@@ -72,6 +74,7 @@ int64_t SchemaCompiler::size_bound(const FlatSchema& schema, const char* key,
 
 RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& path) {
   if (schema == true) return json_.value();
+  builder_.budget().spend(weight_of(schema), reader_.where() + path);
   const auto [place, added] = known_.try_emplace(schema.dump(), 0);
   if (added) {
     if (known_.size() > kMaxRules) {
@@ -84,8 +87,8 @@ RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& pat
   return place->second;
 }
 
-RuleId SchemaCompiler::compile(const OrderedJson& schema) {
-  const RuleId root = rule_of(schema, "");
+RuleId SchemaCompiler::compile(const OrderedJson& schema, const std::string& path) {
+  const RuleId root = rule_of(schema, path);
   while (!pending_.empty()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();
@@ -101,8 +104,8 @@ RuleId SchemaCompiler::compile(const OrderedJson& schema) {
   return root;
 }
 
-// Keywords of one kind of value, where no type is given, mean that kind.
-void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) {
+// Keywords of one kind of value, where no type is given, mean that kind; none: any value.
+unsigned SchemaCompiler::meant_kinds(const FlatSchema& schema) const {
   using Names = std::vector<const char*>;
   static const std::array<std::pair<unsigned, Names>, 4> kOfKind = {
       {{kString, {"minLength", "maxLength", "pattern", "format"}},
@@ -112,16 +115,26 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
        {kObject,
         {"properties", "required", "minProperties", "maxProperties", "patternProperties",
          "additionalProperties", "propertyNames", "unevaluatedProperties"}}}};
-  if (schema.keywords.contains("enum")) return add_values(from, schema, to);
-  unsigned kinds = kinds_of(schema.keywords, reader_.where() + schema.path);
-  if (!schema.keywords.contains("type")) {
-    unsigned meant = 0;
-    for (const auto& [kind, names] : kOfKind)
-      for (const char* name : names)
-        if (schema.keywords.contains(name)) meant |= kind;
-    if (meant == 0) return builder_.call(from, json_.value(), to);
-    kinds = meant;
+  if (schema.keywords.contains("type"))
+    return kinds_of(schema.keywords, reader_.where() + schema.path);
+  unsigned meant = 0;
+  for (const auto& [kind, names] : kOfKind)
+    for (const char* name : names)
+      if (schema.keywords.contains(name)) meant |= kind;
+  return meant;
+}
+
+void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) {
+  if (schema.keywords.contains("enum")) {
+    std::vector<std::string> texts;
+    for (const OrderedJson& value : values_of(schema))
+      texts.push_back(value.dump());
+    if (!texts.empty()) builder_.empty(builder_.any_text(from, texts), to);
+    return;
   }
+  const bool typed = schema.keywords.contains("type");
+  const unsigned kinds = meant_kinds(schema);
+  if (kinds == 0 && !typed) return builder_.call(from, json_.value(), to);
   if ((kinds & kNull) != 0) builder_.empty(builder_.text(from, "null"), to);
   if ((kinds & kBoolean) != 0) builder_.empty(builder_.any_text(from, {"true", "false"}), to);
   if ((kinds & kString) != 0) add_string(from, schema, to);
@@ -131,51 +144,54 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
 }
 
 // Of the values of "enum" those that the other keywords allow.
-void SchemaCompiler::add_values(NodeId from, const FlatSchema& schema, NodeId to) {
+OrderedJson SchemaCompiler::values_of(const FlatSchema& schema) {
   OrderedJson rest = schema.keywords;
   rest.erase("enum");
   const bool only_type = rest.size() == (rest.contains("type") ? 1 : 0);
   const unsigned kinds = kinds_of(rest, reader_.where() + schema.path);
-  std::vector<std::string> texts;
   const OrderedJson& values = schema.keywords["enum"];
   const std::vector<bool> valid =
       only_type ? std::vector<bool>(values.size(), true) : generates(rest, values, schema.path);
+  OrderedJson result = OrderedJson::array();
   for (size_t i = 0; i < values.size(); ++i)
-    if (valid[i] && (kinds & kind_of(values[i])) != 0) texts.push_back(values[i].dump());
-  if (!texts.empty()) builder_.empty(builder_.any_text(from, texts), to);
+    if (valid[i] && (kinds & kind_of(values[i])) != 0) result.push_back(values[i]);
+  return result;
 }
 
 std::vector<bool> SchemaCompiler::generates(const OrderedJson& schema, const OrderedJson& values,
                                             const std::string& path) {
-  if (++trials_ > kMaxTrials) {
-    throw Error(ErrorCode::limit, reader_.where() + path,
-                fmt::format("more than {} values and names have to be tried", kMaxTrials));
+  const std::string where = reader_.where() + path;
+  if (depth_ >= kMaxTrialDepth) {
+    throw Error(ErrorCode::limit, where,
+                fmt::format("values have to be tried inside each other more than {} times",
+                            kMaxTrialDepth));
   }
-  GraphBuilder builder(reader_.where() + path);
-  SchemaCompiler compiler(builder, root_, &trials_);
+  GraphBuilder builder(where, builder_);
+  SchemaCompiler compiler(builder, root_, depth_ + 1);
   const RuleId rule = compiler.compile(schema);
   // Where nothing is valid there is no graph, so there is always something besides.
   const RuleId both = builder.rule("value or nothing");
   builder.call(builder.start(both), rule, builder.end(both));
   builder.byte(builder.start(both), 0xFF, 0xFF, builder.end(both));
   const Graph graph = builder.finish(both);
-  StackSpace space(graph, builder.where());
+  std::optional<StackSpace> space(std::in_place, graph, where);
   std::vector<bool> result;
   for (const OrderedJson& value : values) {
     const std::string text = value.dump();
-    space.allow(100'000 + 1000 * text.size());
-    StateId state = space.start();
+    const uint64_t most = 100'000 + 1000 * text.size();
+    if (space->bytes() > kMaxTrialBytes) space.emplace(graph, where);
+    space->allow(most);
+    StateId state = space->start();
     for (const char c : text)
-      state = space.next(state, static_cast<uint8_t>(c));
-    result.push_back(space.complete(state));
+      state = space->next(state, static_cast<uint8_t>(c));
+    result.push_back(space->complete(state));
+    builder_.budget().spend(text.size() + most - space->steps_left(), where);
   }
   return result;
 }
 
-void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to) {
-  const int64_t least = size_bound(schema, "minLength", 0);
-  const int64_t most = size_bound(schema, "maxLength", -1);
-  if (most >= 0 && most < least) return;
+SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& schema) const {
+  StringLimits limits{size_bound(schema, "minLength", 0), size_bound(schema, "maxLength", -1), {}};
   std::string pattern;
   const char* keyword = "pattern";
   const auto text_of = [&](const char* key) {
@@ -198,13 +214,51 @@ void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to
     pattern = text_of("pattern");
     keyword = "pattern";
   }
-  if (!pattern.empty()) {
-    const auto automaton = parse_pattern(pattern, reader_.where() + schema.path + "/" + keyword);
-    return add_pattern_string(builder_, json_, automaton, least, most, from, to);
-  }
+  if (!pattern.empty())
+    limits.pattern = parse_pattern(pattern, reader_.where() + schema.path + "/" + keyword);
+  return limits;
+}
+
+void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to) {
+  const auto [least, most, pattern] = string_limits(schema);
+  if (most >= 0 && most < least) return;
+  if (pattern) return add_pattern_string(builder_, json_, *pattern, least, most, from, to);
   if (least == 0 && most < 0) return builder_.call(from, json_.string(), to);
   const NodeId inside = builder_.text(from, "\"");
   builder_.byte(builder_.repeat(inside, json_.character(), least, most), '"', '"', to);
+}
+
+bool SchemaCompiler::is_text(const FlatSchema& schema) const {
+  const auto values = schema.keywords.find("enum");
+  if (values == schema.keywords.end()) return meant_kinds(schema) == kString;
+  return std::all_of(values->begin(), values->end(),
+                     [](const OrderedJson& value) { return value.is_string(); });
+}
+
+NodeId SchemaCompiler::add_text(NodeId from, const FlatSchema& schema, const std::string& mark) {
+  const std::string end = "\n" + mark;
+  if (schema.keywords.contains("enum")) {
+    std::vector<std::string> texts;
+    for (const OrderedJson& value : values_of(schema))
+      if (value.get_ref<const std::string&>().find(mark) == std::string::npos)
+        texts.push_back(value.get<std::string>());
+    if (texts.empty()) reader_.refuse(schema.path + "/enum", "has no value that can be written");
+    return builder_.text(builder_.any_text(from, texts), end);
+  }
+  const auto [least, most, pattern] = string_limits(schema);
+  if (!pattern && least == 0 && most < 0) return builder_.until(from, mark);
+  if (most >= 0 && most < least) reader_.refuse(schema.path + "/maxLength", "is below minLength");
+  const auto first = static_cast<char32_t>(static_cast<uint8_t>(mark.front()));
+  const CodeSet others = complement({{first, first}});
+  if (!pattern) {
+    const RuleId character = builder_.rule("character");
+    builder_.one_of(builder_.start(character), others, builder_.end(character));
+    return builder_.text(builder_.repeat(from, character, least, most), end);
+  }
+  const NodeId to = builder_.node();
+  if (!add_counted_pattern(builder_, *pattern, others, least, most, from, to))
+    reader_.refuse(schema.path, "no text without '" + mark.substr(0, 1) + "' matches");
+  return builder_.text(to, end);
 }
 
 void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, bool integer, NodeId to) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "grammar/pattern_automaton.h"
 #include "grammar/schema_compiler.h"
@@ -14,44 +15,55 @@ constexpr int64_t kMaxCounted = 2000;  // properties where their number is bound
 
 }  // namespace
 
-// What the patterns of patternProperties say of a property, all together.
-OrderedJson SchemaCompiler::pattern_schemas(const FlatSchema& schema, const std::string& name) {
-  OrderedJson all = true;
-  if (!schema.keywords.contains("patternProperties")) return all;
+// What the patterns of patternProperties say of every name, all together, besides what is known.
+void SchemaCompiler::add_patterns(const FlatSchema& schema, const OrderedJson& names,
+                                  std::vector<OrderedJson>& schemas) {
+  if (!schema.keywords.contains("patternProperties")) return;
   for (const auto& [pattern, value] : schema.keywords["patternProperties"].items()) {
     const OrderedJson test = {{"type", "string"}, {"pattern", pattern}};
-    if (generates(test, OrderedJson::array({name}), schema.path + "/patternProperties")[0])
-      all = SchemaReader::both(all, value);
+    const std::vector<bool> match = generates(test, names, schema.path + "/patternProperties");
+    for (size_t i = 0; i < names.size(); ++i)
+      if (match[i]) schemas[i] = SchemaReader::both(schemas[i], value);
   }
-  return all;
 }
 
 std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSchema& schema) {
   const OrderedJson none = OrderedJson::object(), nothing = OrderedJson::array();
   const OrderedJson& keywords = schema.keywords;
-  OrderedJson named = keywords.contains("properties") ? keywords["properties"] : none;
+  const OrderedJson& described = keywords.contains("properties") ? keywords["properties"] : none;
   const OrderedJson& required = keywords.contains("required") ? keywords["required"] : nothing;
-  const auto is_required = [&](const std::string& name) {
-    return std::find(required.begin(), required.end(), name) != required.end();
-  };
-  // What is required but not described is what additional properties are.
-  for (const OrderedJson& name : required) {
-    const auto text = name.get<std::string>();
-    if (named.contains(text)) continue;
-    const bool patterned = pattern_schemas(schema, text) != true;
-    named[text] = !patterned && keywords.contains("additionalProperties")
-                      ? keywords["additionalProperties"]
-                      : OrderedJson(true);
+  std::unordered_set<std::string> needed, known;
+  for (const OrderedJson& name : required)
+    needed.insert(name.get<std::string>());
+  OrderedJson names = OrderedJson::array();
+  for (const auto& [name, value] : described.items()) {
+    known.insert(name);
+    names.push_back(name);
   }
+  for (const OrderedJson& name : required)
+    if (known.insert(name.get<std::string>()).second) names.push_back(name);
+  if (names.empty()) return {};
+  std::vector<OrderedJson> patterned(names.size(), true);
+  add_patterns(schema, names, patterned);
+  std::vector<bool> named(names.size(), true);
+  if (keywords.contains("propertyNames"))
+    named = generates(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]), names,
+                      schema.path + "/propertyNames");
   std::vector<Property> result;
-  for (const auto& [name, value] : named.items()) {
-    OrderedJson all = SchemaReader::both(value, pattern_schemas(schema, name));
-    if (keywords.contains("propertyNames") &&
-        !generates(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]),
-                   OrderedJson::array({name}), schema.path + "/propertyNames")[0])
-      all = false;
-    if (all == false && !is_required(name)) continue;
-    result.push_back({name, is_required(name), rule_of(all, schema.path + "/properties/" + name)});
+  auto value = described.begin();
+  for (size_t i = 0; i < names.size(); ++i) {
+    OrderedJson own = true;
+    if (value != described.end()) {
+      own = *value++;
+    } else if (patterned[i] == true && keywords.contains("additionalProperties")) {
+      // What is required but not described is what additional properties are.
+      own = keywords["additionalProperties"];
+    }
+    const auto name = names[i].get<std::string>();
+    OrderedJson all = named[i] ? SchemaReader::both(own, patterned[i]) : OrderedJson(false);
+    const bool needs = needed.contains(name);
+    if (all == false && !needs) continue;
+    result.push_back({name, needs, std::move(all), schema.path + "/properties/" + name});
   }
   return result;
 }
@@ -123,11 +135,12 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
   for (const Property& property : properties) {
     std::vector<NodeId> next;
     const std::string key = "\"" + json_letters(property.name) + "\"";
+    const RuleId rule = rule_of(property.schema, property.path);
     for (int64_t i = 0; i < static_cast<int64_t>(now.size()); ++i) {
       if (!property.required) builder_.empty(now[static_cast<size_t>(i)], node(next, i));
       if (most >= 0 && i == most) continue;
       const NodeId value = json_.spaced(builder_.text(before(i), key), ":");
-      builder_.call(value, property.value, node(next, more(i)));
+      builder_.call(value, rule, node(next, more(i)));
     }
     if (next.empty()) return;  // more are required than allowed
     now = std::move(next);

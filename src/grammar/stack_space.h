@@ -49,6 +49,7 @@ class StackSpace {
   size_t bytes() const { return bytes_; }
   // Work since the last call with a limit; what takes more throws limit.
   void allow(uint64_t steps) { steps_left_ = steps; }
+  uint64_t steps_left() const { return steps_left_; }
   void spend(uint64_t steps) {
     if (steps > steps_left_) out_of_steps();
     steps_left_ -= steps;

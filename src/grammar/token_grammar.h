@@ -24,6 +24,7 @@ class TokenGrammar {
   TokenGrammar(Graph graph, std::shared_ptr<const TokenVocabulary> vocabulary, std::string where);
 
   const TokenVocabulary& vocabulary() const { return *vocabulary_; }
+  const std::string& where() const { return where_; }
 
  private:
   friend class TokenMatcher;

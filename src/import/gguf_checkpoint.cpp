@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 
 #include "import/gguf_config.h"
 #include "import/gguf_family.h"
 #include "import/gguf_metadata.h"
+#include "import/gguf_places.h"
 #include "import/gguf_tokenizer.h"
 #include "io/gguf.h"
 #include "io/printable.h"
@@ -39,26 +41,33 @@ class Reader {
   explicit Reader(const std::string& path) { parts_.path = path; }
 
   Checkpoint read() {
-    const GgufContent content = open(parts_.path);
-    const GgufMetadata metadata(content, parts_.path);
+    open(parts_.path);
+    GgufMetadata metadata(contents_.front(), parts_.path);
     family_ = &gguf_family(metadata);
+    open_others(metadata);
+    // The maps stay where they are from here on.
+    for (size_t i = 0; i < contents_.size(); ++i)
+      metadata.add_file(contents_[i], parts_.shards[i].bytes());
     read_heads(metadata);
-    // A reallocation moves the maps, not what they map.
-    const auto bytes = parts_.shards.front().bytes();
-    parts_.config = gguf_config(metadata, *family_, bytes);
+    parts_.config = gguf_config(metadata, *family_);
     parts_.generation_config = gguf_generation_config(metadata);
     GgufTokenizer tokenizer = gguf_tokenizer(metadata);
     parts_.tokenizer = std::move(tokenizer.json);
     parts_.tokenizer_config = std::move(tokenizer.config);
-    add_tensors(content);
-    open_others(metadata);
-    return Checkpoint::assemble(std::move(parts_));
+    for (size_t i = 0; i < contents_.size(); ++i)
+      add_tensors(metadata, i);
+    Checkpoint checkpoint = Checkpoint::assemble(std::move(parts_));
+    if (left_out_ > 0) {
+      checkpoint.add_note(metadata.path() + ": " + std::to_string(left_out_) +
+                          " tensors that no text needs are left out");
+    }
+    return checkpoint;
   }
 
  private:
-  GgufContent open(const std::string& path) {
+  void open(const std::string& path) {
     parts_.files.push_back(path);
-    return parse_gguf(parts_.shards.emplace_back(path).bytes(), path);
+    contents_.push_back(parse_gguf(parts_.shards.emplace_back(path).bytes(), path));
   }
 
   void open_others(const GgufMetadata& metadata) {
@@ -69,7 +78,7 @@ class Reader {
       metadata.refuse(kSplitNumber, "this is not the first file of the model: name that one");
     const std::vector<std::string> paths = split_paths(parts_.path, count);
     for (size_t i = 1; i < paths.size(); ++i)
-      add_tensors(open(paths[i]));
+      open(paths[i]);
   }
 
   void read_heads(const GgufMetadata& metadata) {
@@ -81,37 +90,45 @@ class Reader {
     if (kv_heads_ <= 0) metadata.refuse(".attention.head_count_kv", "is not positive");
   }
 
-  void add_tensors(const GgufContent& content) {
-    const std::string& path = parts_.files.back();
-    for (const GgufTensor& tensor : content.tensors) {
-      const auto name = checkpoint_name(*family_, tensor.name, path);
-      if (!name) continue;
-      TensorInfo info;
-      info.name = *name;
-      info.dtype_text = ggml_type_info(tensor.type)->name;
-      info.shape.assign(tensor.dims.rbegin(), tensor.dims.rend());
-      info.file = path;
-      info.shard = parts_.shards.size() - 1;
-      info.offset = tensor.offset;
-      info.bytes = tensor.bytes;
-      info.gguf = form(tensor, info.name);
-      parts_.tensors.push_back(std::move(info));
+  void add_tensors(const GgufMetadata& metadata, size_t file) {
+    const std::string& path = parts_.files[file];
+    for (const GgufTensor& tensor : contents_[file].tensors) {
+      const std::vector<GgufPlace> places = gguf_places(metadata, *family_, tensor, path);
+      if (places.empty() && tensor.name.starts_with("blk.")) ++left_out_;
+      for (const GgufPlace& place : places) {
+        TensorInfo info;
+        info.name = place.name;
+        info.stored_name = tensor.name;
+        info.dtype_text = ggml_type_info(tensor.type)->name;
+        info.shape = place.shape;
+        info.file = path;
+        info.shard = file;
+        info.offset = tensor.offset + place.offset;
+        info.bytes = place.bytes;
+        info.gguf = form(tensor, info.name);
+        parts_.tensors.push_back(std::move(info));
+      }
     }
   }
 
   GgufForm form(const GgufTensor& tensor, std::string_view name) const {
     GgufForm form;
     form.type = tensor.type;
-    if (tensor.dims.size() == 1 && name.ends_with("norm.weight"))
+    // Delta nets have a norm whose gains are stored as they are everywhere.
+    if (tensor.dims.size() == 1 && name.ends_with("norm.weight") &&
+        !name.ends_with("linear_attn.norm.weight")) {
       form.offset = family_->gain_offset;
+    }
     if (name.find(".self_attn.q_proj.") != std::string_view::npos) form.paired_heads = heads_;
     if (name.find(".self_attn.k_proj.") != std::string_view::npos) form.paired_heads = kv_heads_;
     return form;
   }
 
   CheckpointParts parts_;
+  std::deque<GgufContent> contents_;  // of the shards; references to them last
   const GgufFamily* family_ = nullptr;
   int64_t heads_ = 0, kv_heads_ = 0;  // of a family with paired heads
+  size_t left_out_ = 0;               // tensors of layers that guess further tokens
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "import/ggml_blocks.h"
@@ -17,19 +18,22 @@ constexpr std::array<std::string_view, 10> kEnds = {
 constexpr int64_t kMaxFactors = 1024;
 
 // The values of an F32 vector that stands for a list of the config.
-Json read_factors(const GgufMetadata& m, const GgufTensor& tensor,
-                  std::span<const std::byte> file) {
+Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
+  const GgufTensor& tensor = *found.tensor;
   const std::string where = m.path() + ": tensor " + tensor.name;
   if (tensor.type != static_cast<uint32_t>(GgmlType::f32) || tensor.dims.size() != 1 ||
       tensor.dims[0] > kMaxFactors) {
     throw Error(ErrorCode::bad_input, where, "expected a vector of F32 factors");
   }
   std::vector<float> values(tensor.dims[0]);
-  decode_ggml(tensor.type, file.subspan(tensor.offset, tensor.bytes), values.data());
+  decode_ggml(tensor.type, found.file.subspan(tensor.offset, tensor.bytes), values.data());
   return values;
 }
 
 int64_t head_dim(const GgufMetadata& m) {
+  // With latents the lengths are theirs; what is rotated is what a config calls the head.
+  if (m.integer(".attention.kv_lora_rank").value_or(0) != 0)
+    return m.require(".rope.dimension_count");
   const int64_t heads = m.require(".attention.head_count");
   const int64_t usual = heads > 0 ? m.require(".embedding_length") / heads : 0;
   const int64_t dim = m.uniform_integer(".attention.key_length").value_or(usual);
@@ -39,49 +43,66 @@ int64_t head_dim(const GgufMetadata& m) {
 }
 
 // Factors that divide the frequencies are longrope's, whatever they were made of.
-void add_factors(const GgufMetadata& m, const GgufTensor& short_factors,
-                 const GgufTensor& long_factors, std::span<const std::byte> file, Json& rope) {
+void add_factors(const GgufMetadata& m, const GgufMetadata::Found& short_factors,
+                 const GgufMetadata::Found& long_factors, Json& rope) {
   rope["rope_type"] = "longrope";
-  rope["short_factor"] = read_factors(m, short_factors, file);
-  rope["long_factor"] = read_factors(m, long_factors, file);
+  rope["short_factor"] = read_factors(m, short_factors);
+  rope["long_factor"] = read_factors(m, long_factors);
   rope["attention_factor"] = m.number(".rope.scaling.attn_factor").value_or(1);
   rope["original_max_position_embeddings"] =
       m.integer(".rope.scaling.original_context_length").value_or(m.require(".context_length"));
 }
 
-Json rope_parameters(const GgufMetadata& m, int64_t dim, std::span<const std::byte> file) {
-  Json rope = {{"rope_theta", m.number(".rope.freq_base").value_or(10000)},
-               {"rope_type", "default"}};
-  if (const auto rotated = m.integer(".rope.dimension_count"); rotated && *rotated != dim) {
-    if (*rotated <= 0 || *rotated > dim) m.refuse(".rope.dimension_count", "exceeds the heads");
-    rope["partial_rotary_factor"] = static_cast<double>(*rotated) / static_cast<double>(dim);
-  }
-  const GgufTensor* all = m.content().find_tensor("rope_freqs.weight");
-  const GgufTensor* shorter = m.content().find_tensor("rope_factors_short.weight");
-  const GgufTensor* longer = m.content().find_tensor("rope_factors_long.weight");
-  if (all != nullptr) add_factors(m, *all, *all, file, rope);
-  if (shorter != nullptr && longer != nullptr) add_factors(m, *shorter, *longer, file, rope);
-  const std::string kind = m.text(".rope.scaling.type").value_or("none");
-  if (kind == "none" || kind == "longrope") return rope;
-  if (all != nullptr || shorter != nullptr)
-    m.refuse(".rope.scaling.type", "\"" + kind + "\" contradicts the tensors with factors");
-  rope["rope_type"] = kind;
-  rope["factor"] = m.number(".rope.scaling.factor").value_or(1);
-  if (const auto original = m.integer(".rope.scaling.original_context_length"))
-    rope["original_max_position_embeddings"] = *original;
+// llama.cpp multiplies what yarn gives by attn_factor; its converter writes the whole factor of a
+// checkpoint that has one as yarn_attn_factor.
+void add_yarn(const GgufMetadata& m, Json& rope) {
+  constexpr const char* kExtrapolation = ".rope.scaling.yarn_ext_factor";
+  const auto factor = rope.at("factor").get<double>();
+  const double usual = factor > 1 ? 1 + 0.1 * std::log(factor) : 1;
+  if (const auto more = m.number(".rope.scaling.attn_factor"); more && *more != 1)
+    rope["attention_factor"] = *more * usual;
   constexpr std::array<std::array<const char*, 2>, 3> kYarn = {
-      {{".rope.scaling.attn_factor", "attention_factor"},
+      {{".rope.scaling.yarn_attn_factor", "attention_factor"},
        {".rope.scaling.yarn_beta_fast", "beta_fast"},
        {".rope.scaling.yarn_beta_slow", "beta_slow"}}};
   for (const auto& [key, name] : kYarn)
     if (const auto value = m.number(key)) rope[name] = *value;
+  const double extrapolation = m.number(kExtrapolation).value_or(1);
+  if (extrapolation >= 0 && extrapolation != 1)
+    m.refuse(kExtrapolation, "is not 1, which is not supported");
+}
+
+Json rope_parameters(const GgufMetadata& m, int64_t dim) {
+  const int64_t rotated = m.integer(".rope.dimension_count").value_or(dim);
+  if (rotated <= 0 || rotated > dim) m.refuse(".rope.dimension_count", "exceeds the heads");
+  Json rope = {{"rope_theta", m.number(".rope.freq_base").value_or(10000)},
+               {"rope_type", "default"},
+               {"partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim)}};
+  const auto all = m.find_tensor("rope_freqs.weight");
+  const auto shorter = m.find_tensor("rope_factors_short.weight");
+  const auto longer = m.find_tensor("rope_factors_long.weight");
+  if (all.tensor != nullptr) add_factors(m, all, all, rope);
+  if (shorter.tensor != nullptr && longer.tensor != nullptr) add_factors(m, shorter, longer, rope);
+  // Files without a type mean linear scaling, old ones with another key.
+  const double factor =
+      m.number(".rope.scaling.factor").value_or(m.number(".rope.scale_linear").value_or(0));
+  const std::string kind =
+      m.text(".rope.scaling.type").value_or(factor != 0 && factor != 1 ? "linear" : "none");
+  if (kind == "none" || kind == "longrope") return rope;
+  if (all.tensor != nullptr || shorter.tensor != nullptr)
+    m.refuse(".rope.scaling.type", "\"" + kind + "\" contradicts the tensors with factors");
+  rope["rope_type"] = kind;
+  rope["factor"] = factor == 0 ? 1 : factor;
+  const auto original = m.integer(".rope.scaling.original_context_length");
+  if (kind == "yarn") add_yarn(m, rope);
+  if (kind == "yarn" && original) rope["original_max_position_embeddings"] = *original;
   return rope;
 }
 
 // The number of rows of the embedding, which is the number of tokens.
 int64_t vocabulary(const GgufMetadata& m) {
   constexpr const char* kTokens = "tokenizer.ggml.tokens";
-  const GgufTensor* embedding = m.content().find_tensor("token_embd.weight");
+  const GgufTensor* embedding = m.find_tensor("token_embd.weight").tensor;
   if (embedding == nullptr || embedding->dims.size() != 2)
     throw Error(ErrorCode::bad_input, m.path() + ": tensor token_embd.weight", "no such matrix");
   const uint64_t rows = embedding->dims[1];
@@ -94,29 +115,36 @@ int64_t vocabulary(const GgufMetadata& m) {
 
 }  // namespace
 
-std::string gguf_config(const GgufMetadata& m, const GgufFamily& family,
-                        std::span<const std::byte> file) {
+std::string gguf_config(const GgufMetadata& m, const GgufFamily& family) {
   const int64_t heads = m.require(".attention.head_count"), dim = head_dim(m);
+  if (dim <= 0) m.refuse(".attention.head_count", "leaves no width for a head");
   const auto eps = m.number(".attention.layer_norm_rms_epsilon");
   if (!eps) m.refuse(".attention.layer_norm_rms_epsilon", "is missing");
   Json config = {
       {"model_type", family.model_type},
       {"architectures", Json::array({family.model_class})},
-      {"num_hidden_layers", m.require(".block_count")},
+      {"num_hidden_layers", m.layers()},
       {"hidden_size", m.require(".embedding_length")},
-      {"intermediate_size", m.require(".feed_forward_length")},
       {"num_attention_heads", heads},
       {"num_key_value_heads", m.uniform_integer(".attention.head_count_kv").value_or(heads)},
       {"head_dim", dim},
       {"max_position_embeddings", m.require(".context_length")},
       {"rms_norm_eps", *eps},
       {"vocab_size", vocabulary(m)},
-      {"tie_word_embeddings", m.content().find_tensor("output.weight") == nullptr},
+      {"tie_word_embeddings", !m.has_tensor("output.weight")},
       {"hidden_act", "silu"},
-      {"rope_parameters", rope_parameters(m, dim, file)}};
+      {"rope_parameters", rope_parameters(m, dim)}};
+  // Models without an MLP may lack it.
+  const bool has_experts = m.integer(".expert_count").value_or(0) != 0;
+  if (const auto width = m.uniform_integer(".feed_forward_length"); width && *width != 0) {
+    config["intermediate_size"] = *width;
+  } else if (!has_experts) {
+    config["intermediate_size"] = m.require(".feed_forward_length");
+  }
   if (const auto id = m.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
   if (const auto id = m.integer("tokenizer.ggml.eos_token_id")) config["eos_token_id"] = *id;
   if (family.describe != nullptr) family.describe(m, config);
+  m.refuse_others();
   return config.dump();
 }
 

@@ -1,7 +1,6 @@
 // config.json and generation_config.json from the metadata of a GGUF file.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "import/gguf_family.h"
@@ -9,11 +8,9 @@
 
 namespace walsh {
 
-// `file` is the one that holds the tensors of the metadata, for the factors of rope. Throws
-// bad_input naming the key or tensor that is missing or contradicts others. What it does not check,
-// parse_config does.
-std::string gguf_config(const GgufMetadata& metadata, const GgufFamily& family,
-                        std::span<const std::byte> file);
+// Throws bad_input naming the key or tensor that is missing or contradicts others. What it does not
+// check, parse_config does.
+std::string gguf_config(const GgufMetadata& metadata, const GgufFamily& family);
 
 // The ends of a text, as llama.cpp finds them, and what else the file recommends.
 std::string gguf_generation_config(const GgufMetadata& metadata);

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "import/gguf_describe.h"
 #include "io/printable.h"
-#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -18,7 +17,6 @@ constexpr GgufName kCommon[] = {
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},
-    {"attn_qkv", "self_attn.qkv_proj"},
     {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
@@ -26,70 +24,108 @@ constexpr GgufName kCommon[] = {
     {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_gate_up_exps", "mlp.experts.*.gate_proj", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
-constexpr GgufName kOutside[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 // Norms in front of and behind both blocks.
 constexpr GgufName kFourNorms[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                    {"post_attention_norm", "post_attention_layernorm"},
                                    {"post_ffw_norm", "post_feedforward_layernorm"}};
-constexpr GgufName kPhi3Names[] = {{"ffn_up", "mlp.gate_up_proj"}};
+// Norms behind the blocks alone.
+constexpr GgufName kOlmoNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                   {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr GgufName kPhi3Names[] = {{"attn_qkv", "self_attn.qkv_proj"},
+                                   {"ffn_up", "mlp.gate_up_proj"}};
+constexpr GgufName kGlm4Names[] = {{"ffn_up", "mlp.gate_up_proj"},
+                                   {"post_attention_norm", "post_self_attn_layernorm"},
+                                   {"post_ffw_norm", "post_mlp_layernorm"}};
+constexpr GgufName kGlm4MoeNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                      {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+constexpr GgufName kDeepseekNames[] = {{"attn_q_a", "self_attn.q_a_proj"},
+                                       {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                       {"attn_q_b", "self_attn.q_b_proj"},
+                                       {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                       {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                       {"attn_kv_b", "self_attn.kv_b_proj"},
+                                       {"attn_k_b", "self_attn.k_b_proj"},
+                                       {"attn_v_b", "self_attn.v_b_proj"},
+                                       {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                       {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                       {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+constexpr GgufName kGptOssNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                     {"ffn_gate_inp", "mlp.router"}};
+constexpr GgufName kGraniteMoeNames[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                                         {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+                                         {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+                                         {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"}};
+constexpr GgufName kMixtralNames[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
+                                      {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+                                      {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+                                      {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
+constexpr GgufName kDeltaNetNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                       {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                       {"attn_gate", "linear_attn.in_proj_z"},
+                                       {"ssm_in", "linear_attn.in_proj_qkvz"},
+                                       {"ssm_ba", "linear_attn.in_proj_ba"},
+                                       {"ssm_alpha", "linear_attn.in_proj_a"},
+                                       {"ssm_beta", "linear_attn.in_proj_b"},
+                                       {"ssm_conv1d", "linear_attn.conv1d"},
+                                       {"ssm_norm", "linear_attn.norm"},
+                                       {"ssm_out", "linear_attn.out_proj"}};
 
-bool has(const GgufMetadata& m, std::string_view tensor) {
-  return m.content().find_tensor(tensor) != nullptr;
+bool has_experts(const GgufMetadata& m) {
+  return m.integer(".expert_count").value_or(0) != 0;
 }
 
-void copy_number(const GgufMetadata& m, std::string_view key, const char* name, Json& config) {
-  if (const auto value = m.number(key)) config[name] = *value;
-}
-
-void describe_llama(const GgufMetadata& m, Json& config) {
-  if (m.integer(".expert_count").value_or(0) != 0)
-    m.refuse(".expert_count", "models with experts are not read from GGUF files");
-  config["attention_bias"] = has(m, "blk.0.attn_q.bias");
-  config["mlp_bias"] = has(m, "blk.0.ffn_up.bias");
-}
-
-void describe_qwen2(const GgufMetadata&, Json& config) {
-  config["use_sliding_window"] = false;
-}
-
-void describe_qwen3(const GgufMetadata& m, Json& config) {
-  config["attention_bias"] = has(m, "blk.0.attn_q.bias");
-  config["use_sliding_window"] = false;
-}
-
-// The file does not tell the scale of the attention; llama.cpp knows that only the 27B model, which
-// has 46 layers, does not take the head's dimension.
-void describe_gemma2(const GgufMetadata& m, Json& config) {
-  constexpr int64_t kLayersOf27B = 46;
-  copy_number(m, ".attn_logit_softcapping", "attn_logit_softcapping", config);
-  copy_number(m, ".final_logit_softcapping", "final_logit_softcapping", config);
-  config["sliding_window"] = m.require(".attention.sliding_window");
-  const int64_t heads = m.require(".attention.head_count");
-  const bool is_27b = m.require(".block_count") == kLayersOf27B && heads > 0;
-  config["query_pre_attn_scalar"] =
-      is_27b ? m.require(".embedding_length") / heads : m.require(".attention.key_length");
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config.erase("hidden_act");
-}
-
-void describe_phi3(const GgufMetadata& m, Json& config) {
-  const int64_t window = m.uniform_integer(".attention.sliding_window").value_or(0);
-  config["sliding_window"] = window == 0 ? Json() : Json(window);
+bool has_sigmoid_routing(const GgufMetadata& m) {
+  constexpr int64_t kSigmoid = 2;
+  return m.integer(".expert_gating_func").value_or(0) == kSigmoid;
 }
 
 constexpr GgufFamily kFamilies[] = {
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", kFourNorms, false, 1, describe_gemma2},
-    {"llama", "llama", "LlamaForCausalLM", {}, true, 0, describe_llama},
-    {"phi3", "phi3", "Phi3ForCausalLM", kPhi3Names, false, 0, describe_phi3},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", {}, false, 0, describe_qwen2},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", {}, false, 0, describe_qwen3},
+    {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kDeepseekNames, false, 0,
+     describe_gguf_deepseek3, has_sigmoid_routing},
+    {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM", kDeepseekNames, false, 0,
+     describe_gguf_deepseek2},
+    {"gemma", "gemma", "GemmaForCausalLM", {}, false, 1, describe_gguf_gemma},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", kFourNorms, false, 1, describe_gguf_gemma2},
+    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kFourNorms, false, 1, describe_gguf_gemma3},
+    {"glm4", "glm4", "Glm4ForCausalLM", kGlm4Names, false, 0, describe_gguf_glm4},
+    {"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", kGlm4MoeNames, false, 0, describe_gguf_glm4_moe},
+    {"gpt-oss", "gpt_oss", "GptOssForCausalLM", kGptOssNames, false, 0, describe_gguf_gpt_oss},
+    {"granite", "granite", "GraniteForCausalLM", {}, true, 0, describe_gguf_granite},
+    {"granitemoe", "granitemoe", "GraniteMoeForCausalLM", kGraniteMoeNames, true, 0,
+     describe_gguf_granite_moe},
+    {"llama", "mixtral", "MixtralForCausalLM", kMixtralNames, true, 0, describe_gguf_mixtral,
+     has_experts},
+    {"llama", "llama", "LlamaForCausalLM", {}, true, 0, describe_gguf_llama},
+    {"mistral3", "ministral3", "Ministral3ForCausalLM", {}, true, 0, describe_gguf_mistral3},
+    {"olmo2", "olmo3", "Olmo3ForCausalLM", kOlmoNames, false, 0, describe_gguf_olmo3,
+     has_gguf_window},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM", kOlmoNames, false, 0, describe_gguf_olmo2},
+    {"olmoe", "olmoe", "OlmoeForCausalLM", {}, false, 0, describe_gguf_olmoe},
+    {"phi3", "phi3", "Phi3ForCausalLM", kPhi3Names, false, 0, describe_gguf_phi3},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", {}, false, 0, describe_gguf_qwen2},
+    {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", {}, false, 0, describe_gguf_qwen2_moe},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", {}, false, 0, describe_gguf_qwen3},
+    {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", kDeltaNetNames, false, 1,
+     describe_gguf_qwen35},
+    {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", kDeltaNetNames, false, 1,
+     describe_gguf_qwen35_moe},
+    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", {}, false, 0, describe_gguf_qwen3_moe},
+    {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM", kDeltaNetNames, false, 1,
+     describe_gguf_qwen3_next},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", {}, true, 0, describe_gguf_smollm3},
 };
-
-// Tensors that stand for keys of the config.
-constexpr std::string_view kRopeTensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
-                                             "rope_factors_short.weight"};
 
 const GgufName* find(std::span<const GgufName> names, std::string_view name) {
   const auto place = std::find_if(names.begin(), names.end(),
@@ -99,44 +135,31 @@ const GgufName* find(std::span<const GgufName> names, std::string_view name) {
 
 }  // namespace
 
+std::span<const GgufFamily> gguf_families() {
+  return kFamilies;
+}
+
 const GgufFamily& gguf_family(const GgufMetadata& metadata) {
   std::string known;
+  std::string_view last;
   for (const GgufFamily& family : kFamilies) {
-    if (family.architecture == metadata.architecture()) return family;
+    if (family.architecture == metadata.architecture() &&
+        (family.suits == nullptr || family.suits(metadata))) {
+      return family;
+    }
+    if (family.architecture == last) continue;
     known += known.empty() ? "" : ", ";
     known += family.architecture;
+    last = family.architecture;
   }
   metadata.refuse("general.architecture",
                   fmt::format("\"{}\" is not read; known are {}",
                               printable(metadata.architecture(), 48), known));
 }
 
-std::optional<std::string> checkpoint_name(const GgufFamily& family, std::string_view name,
-                                           std::string_view path) {
-  if (std::find(std::begin(kRopeTensors), std::end(kRopeTensors), name) != std::end(kRopeTensors))
-    return std::nullopt;
-  const size_t dot = name.rfind('.');
-  const std::string_view stem = name.substr(0, dot);
-  const std::string_view kind = dot == std::string_view::npos ? "" : name.substr(dot);
-  if (kind == ".weight" || kind == ".bias") {
-    if (const GgufName* found = find(kOutside, stem))
-      return fmt::format("{}{}", found->checkpoint, kind);
-    if (stem.starts_with("blk.")) {
-      const size_t end = stem.find('.', 4);
-      const std::string_view layer = stem.substr(4, end == std::string_view::npos ? end : end - 4);
-      const bool is_number =
-          !layer.empty() && layer.size() < 6 &&
-          std::all_of(layer.begin(), layer.end(), [](unsigned char c) { return std::isdigit(c); });
-      const std::string_view inner = end == std::string_view::npos ? "" : stem.substr(end + 1);
-      const GgufName* found = find(family.names, inner);
-      if (found == nullptr) found = find(kCommon, inner);
-      if (is_number && found != nullptr) {
-        return fmt::format("model.layers.{}.{}{}", layer, found->checkpoint, kind);
-      }
-    }
-  }
-  throw Error(ErrorCode::bad_input, std::string(path) + ": tensor " + printable(name),
-              "is not known for architecture " + std::string(family.architecture));
+const GgufName* gguf_layer_name(const GgufFamily& family, std::string_view name) {
+  const GgufName* found = find(family.names, name);
+  return found != nullptr ? found : find(kCommon, name);
 }
 
 }  // namespace walsh

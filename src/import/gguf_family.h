@@ -1,8 +1,8 @@
 // Architectures of GGUF files: what llama.cpp's converter makes of a checkpoint's config.json and
-// tensors, read backwards. One row per architecture.
+// tensors, read backwards. One row per kind of model.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,9 +12,11 @@
 
 namespace walsh {
 
-// A GGUF's name of a tensor and the checkpoint's, without the layer and without ".weight".
+// A GGUF's name of a tensor and the checkpoint's, without the layer and without ".weight". A
+// tensor of all experts, which are its outermost dimension, has a name with "*" for their numbers.
+// Where the rows of two matrices stand below each other, the lower ones are `second`.
 struct GgufName {
-  std::string_view gguf, checkpoint;
+  std::string_view gguf, checkpoint, second = {};
 };
 
 struct GgufFamily {
@@ -25,14 +27,17 @@ struct GgufFamily {
   float gain_offset = 0;      // what the converter adds to the gains of norms
   // Adds what is particular to the config.json that has what all architectures share.
   void (*describe)(const GgufMetadata& metadata, Json& config) = nullptr;
+  // Of several rows of one architecture the first one that suits.
+  bool (*suits)(const GgufMetadata& metadata) = nullptr;
 };
+
+// The rows, sorted by architecture.
+std::span<const GgufFamily> gguf_families();
 
 // Throws bad_input naming the file and the architectures that are known.
 const GgufFamily& gguf_family(const GgufMetadata& metadata);
 
-// The name in the checkpoint of a tensor of the file. Nothing for what is not a weight but part of
-// the config (rope_freqs.weight). Throws bad_input for a tensor that is not known.
-std::optional<std::string> checkpoint_name(const GgufFamily& family, std::string_view name,
-                                           std::string_view path);
+// The row that names a tensor of a layer, without ".weight" or ".bias"; nullptr if there is none.
+const GgufName* gguf_layer_name(const GgufFamily& family, std::string_view name);
 
 }  // namespace walsh

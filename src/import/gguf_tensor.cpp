@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 #include "base/aligned.h"
 #include "base/half.h"
 #include "import/ggml_blocks.h"
+#include "import/gguf_order.h"
 #include "io/gguf_types.h"
 #include "walsh/error.h"
 
@@ -22,9 +24,17 @@ bool is_type(const TensorInfo& info, GgmlType type) {
   return info.gguf->type == static_cast<uint32_t>(type);
 }
 
+// Codes follow each other in blocks, so that columns cannot change their places or become rows.
 bool keeps_codes(const TensorInfo& info, GgufCodes codes) {
   return codes == GgufCodes::keep && info.shape.size() >= 2 &&
-         (is_type(info, GgmlType::q8_0) || is_type(info, GgmlType::q4_0));
+         (is_type(info, GgmlType::q8_0) || is_type(info, GgmlType::q4_0)) &&
+         !info.name.ends_with(".linear_attn.out_proj.weight") &&
+         !info.name.ends_with(".self_attn.k_b_proj.weight");
+}
+
+// Values that are not those of the file: they are given as float32.
+bool is_computed(const TensorInfo& info) {
+  return info.gguf->offset != 0 || info.name.ends_with(".linear_attn.A_log");
 }
 
 // The rows of a tensor, one after the other; those of several matrices, too.
@@ -34,9 +44,18 @@ class Rows {
       : data_(checkpoint.data(info)),
         rows_(info.elements() / info.shape.back()),
         cols_(info.shape.back()),
-        paired_heads_(info.gguf->paired_heads) {
-    // A vector that belongs to rows of heads: a bias.
-    if (info.shape.size() == 1 && paired_heads_ != 0) std::swap(rows_, cols_);
+        paired_heads_(info.gguf->paired_heads),
+        type_(info.gguf->type),
+        order_(gguf_order(checkpoint, info)) {
+    // A vector that belongs to rows of heads, as a bias does.
+    const bool has_rows = paired_heads_ != 0 || (order_.key_heads != 0 && !order_.columns);
+    if (info.shape.size() == 1 && has_rows) {
+      if (ggml_type_info(info.gguf->type)->block != 1) {
+        throw Error(ErrorCode::bad_input, info.where(),
+                    "is a vector of type " + info.dtype_text + ", expected floating point");
+      }
+      std::swap(rows_, cols_);
+    }
     if (paired_heads_ != 0 && rows_ % (2 * paired_heads_) != 0) {
       throw Error(ErrorCode::bad_input, info.where(),
                   fmt::format("{} rows, expected an even number for each of {} heads", rows_,
@@ -45,9 +64,25 @@ class Rows {
   }
 
   int64_t cols() const { return cols_; }
+  const GgufOrder& order() const { return order_; }
+  // Whether rows of the file are those of the checkpoint.
+  bool is_plain() const { return paired_heads_ == 0 && !order_.changes(); }
   size_t bytes() const { return data_.size() / static_cast<size_t>(rows_); }
+  // A row of the checkpoint as it lies in the file, where its columns are together.
   std::span<const std::byte> row(int64_t r) const {
     return data_.subspan(static_cast<size_t>(stored(r)) * bytes(), bytes());
+  }
+  // The values of a row of the checkpoint.
+  void read(int64_t r, std::span<float> values) {
+    if (order_.turned != 0) {
+      read_turned(r, values);
+      return;
+    }
+    decode_ggml(type_, row(r), values.data());
+    if (!order_.columns) return;
+    stored_values_.assign(values.begin(), values.end());
+    for (size_t c = 0; c < values.size(); ++c)
+      values[c] = stored_values_[static_cast<size_t>(order_.stored(static_cast<int64_t>(c)))];
   }
   std::span<const std::byte> range(int64_t first, int64_t rows) const {
     return data_.subspan(static_cast<size_t>(first) * bytes(), static_cast<size_t>(rows) * bytes());
@@ -55,16 +90,45 @@ class Rows {
 
  private:
   int64_t stored(int64_t r) const {
-    if (paired_heads_ == 0) return r;
+    if (paired_heads_ == 0) return order_.columns ? r : order_.stored(r);
     const int64_t head = rows_ / paired_heads_, half = head / 2;
     const int64_t in_head = r % head;
     return r - in_head + in_head % half * 2 + in_head / half;
   }
 
+  // Every head is a matrix [cols, rows of a head] in the file.
+  void read_turned(int64_t r, std::span<float> values) {
+    const int64_t of_head = rows_ / order_.turned, head = r / of_head;
+    const size_t bytes = data_.size() / static_cast<size_t>(order_.turned);
+    if (head != head_) {
+      stored_values_.resize(static_cast<size_t>(of_head * cols_));
+      decode_ggml(type_, data_.subspan(static_cast<size_t>(head) * bytes, bytes),
+                  stored_values_.data());
+      head_ = head;
+    }
+    for (size_t c = 0; c < values.size(); ++c)
+      values[c] =
+          stored_values_[c * static_cast<size_t>(of_head) + static_cast<size_t>(r % of_head)];
+  }
+
   std::span<const std::byte> data_;
   int64_t rows_, cols_;
   int64_t paired_heads_;
+  uint32_t type_;
+  GgufOrder order_;
+  std::vector<float> stored_values_;
+  int64_t head_ = -1;  // that stored_values_ holds
 };
+
+// The value of the checkpoint that the file has as `value`.
+float restored(const TensorInfo& info, const GgufOrder& order, float value) {
+  if (!order.rates) return value - info.gguf->offset;
+  if (!(value < 0) || std::isinf(value)) {
+    throw Error(ErrorCode::bad_input, info.where(),
+                fmt::format("holds the rate {}, expected a negative number", value));
+  }
+  return std::log(-value);
+}
 
 template <typename T>
 std::span<T> allocate(Tensor& tensor, size_t count) {
@@ -107,16 +171,15 @@ void split_blocks(const Rows& source, int64_t first, Tensor& tensor) {
 }
 
 template <typename T, typename Convert>
-void decode(const Rows& source, const TensorInfo& info, int64_t first, Tensor& tensor,
-            Convert convert) {
+void decode(Rows& source, int64_t first, Tensor& tensor, Convert convert) {
   const auto cols = static_cast<size_t>(source.cols());
   const auto rows = static_cast<size_t>(tensor.rows * tensor.cols) / cols;
   const auto out = allocate<T>(tensor, rows * cols);
   std::vector<float> values(cols);
   for (size_t r = 0; r < rows; ++r) {
-    decode_ggml(info.gguf->type, source.row(first + static_cast<int64_t>(r)), values.data());
-    for (size_t c = 0; c < cols; ++c)
-      out[r * cols + c] = convert(values[c]);
+    source.read(first + static_cast<int64_t>(r), values);
+    std::transform(values.begin(), values.end(), out.begin() + static_cast<ptrdiff_t>(r * cols),
+                   convert);
   }
   tensor.data = std::as_bytes(out);
 }
@@ -145,7 +208,7 @@ const Format& gguf_format(const TensorInfo& info, GgufCodes codes) {
                 "has type " + info.dtype_text + ", which is not read");
   }
   if (keeps_codes(info, codes)) return get_format(is_type(info, GgmlType::q8_0) ? "q8_0" : "q4_0");
-  if (info.gguf->offset != 0) return dense_format(DType::f32);
+  if (is_computed(info)) return dense_format(DType::f32);
   if (is_dense(info)) return dense_format(info.dtype());
   return dense_format(info.dtype_text == "MXFP4" ? DType::bf16 : DType::f16);
 }
@@ -158,25 +221,26 @@ Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const
   tensor.cols = info.shape.back();
   for (Rotation& rotation : tensor.rotation)
     rotation = {RotationKind::none, 32, 0, false};
-  const Rows source(*checkpoint, info);
+  Rows source(*checkpoint, info);
   if (!tensor.format->dense) {
     split_blocks(source, first, tensor);
     return tensor;
   }
-  if (is_dense(info) && info.gguf->paired_heads == 0 && info.gguf->offset == 0) {
+  if (is_dense(info) && !is_computed(info) && source.is_plain()) {
     tensor.data = source.range(first, rows);
     tensor.owner = checkpoint;
     return tensor;
   }
   switch (tensor.format->dtype) {
     case DType::f32:
-      decode<float>(source, info, first, tensor, [&](float v) { return v - info.gguf->offset; });
+      decode<float>(source, first, tensor,
+                    [&](float v) { return restored(info, source.order(), v); });
       break;
     case DType::bf16:
-      decode<uint16_t>(source, info, first, tensor, f32_to_bf16);
+      decode<uint16_t>(source, first, tensor, f32_to_bf16);
       break;
     case DType::f16:
-      decode<uint16_t>(source, info, first, tensor, [&](float v) {
+      decode<uint16_t>(source, first, tensor, [&](float v) {
         if (!(std::fabs(v) <= kLargestHalf)) {
           throw Error(ErrorCode::bad_input, info.where(),
                       fmt::format("holds the value {}, which f16 does not", v));

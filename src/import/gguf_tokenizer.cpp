@@ -122,7 +122,14 @@ class Converter {
 
   std::vector<int64_t> read_types() const {
     if (m_.value(kTypes) == nullptr) return std::vector<int64_t>(tokens_.size(), kNormal);
-    return checked(kTypes, list(kTypes).as_ints(m_.where(kTypes)));
+    auto types = checked(kTypes, list(kTypes).as_ints(m_.where(kTypes)));
+    for (size_t id = 0; id < types.size(); ++id) {
+      if (types[id] < kNormal || types[id] > kByte) {
+        m_.refuse(kTypes, fmt::format("token {} has type {}, expected {} to {}", id, types[id],
+                                      int64_t{kNormal}, int64_t{kByte}));
+      }
+    }
+    return types;
   }
 
   Json unknown() const {

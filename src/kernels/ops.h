@@ -205,7 +205,7 @@ struct Ops {
   void (*from_f16)(const uint16_t* x, int64_t n, float* out);
   // Attention of `m` consecutive queries of the `heads` query heads that share one kv head, so that
   // the cache is read once for all of them. Query i stands at position `position + i` and sees
-  // positions max(0, position + i + 1 - window) .. position + i (window 0: all); positions from
+  // positions first_seen(window, position + i) .. position + i (first_seen.h); positions from
   // position + m on are not read. Head h reads q[i * ldq + h * head_dim + d] and writes
   // out[i * ldo + h * head_dim + d]; out may not overlap q. head_dim is a multiple of 8; q and out
   // need no alignment. A row's result does not depend on m or heads.

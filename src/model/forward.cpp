@@ -65,10 +65,30 @@ void add_experts(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) 
   ops.push_back(of_layer(Kind::add_branch, layer));
 }
 
+// The latents of queries, if they have one, and of keys and values, then the heads.
+void add_latent_products(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
+  const AttentionDesc& a = desc.attention;
+  const LatentDesc& l = a.latent;
+  const bool of_latent = l.query_rank > 0;
+  const ForwardOp::Matmul query = {a.q, Rows::query};
+  const ForwardOp::Matmul first =
+      of_latent ? ForwardOp::Matmul{l.query_down, Rows::query_latent} : query;
+  ops.push_back(multiply(layer, desc.matrix(l.down).input, Rows::stream,
+                         {first, {l.down, Rows::latent}, {l.shared_key, Rows::shared_key}}));
+  if (of_latent)
+    ops.push_back(multiply(layer, desc.matrix(a.q).input, Rows::query_latent, {query}));
+  ops.push_back(multiply(layer, desc.matrix(a.k).input, Rows::latent,
+                         {{a.k, Rows::key}, {a.v, Rows::value}}));
+}
+
 void add_attention(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) {
   const AttentionDesc& a = desc.attention;
-  ops.push_back(multiply(layer, desc.matrix(a.q).input, Rows::stream,
-                         {{a.q, Rows::query}, {a.k, Rows::key}, {a.v, Rows::value}}));
+  if (a.latent.present()) {
+    add_latent_products(desc, layer, ops);
+  } else {
+    ops.push_back(multiply(layer, desc.matrix(a.q).input, Rows::stream,
+                           {{a.q, Rows::query}, {a.k, Rows::key}, {a.v, Rows::value}}));
+  }
   ops.push_back(of_layer(Kind::place_heads, layer));
   ops.push_back(of_layer(Kind::attend, layer));
   if (a.gated) ops.push_back(of_layer(Kind::gate_mixed, layer));
@@ -99,6 +119,9 @@ std::array<int64_t, kRowKinds> row_widths(const ModelConfig& config) {
   set(Rows::query, w.query_rows);
   set(Rows::key, w.kv);
   set(Rows::value, w.kv);
+  set(Rows::latent, w.latent);
+  set(Rows::query_latent, w.query_latent);
+  set(Rows::shared_key, w.shared_key);
   set(Rows::channels, w.channels);
   set(Rows::decay, w.value_heads);
   set(Rows::strength, w.value_heads);
@@ -156,9 +179,20 @@ std::span<const ForwardOp> ForwardPass::layer(int64_t index) const {
 
 bool ForwardPass::only_wanted_rows(const ForwardOp& op) const {
   if (op.layer < 0 || static_cast<size_t>(op.layer) + 2 < first_.size()) return false;
-  const bool first = op.kind == Kind::multiply && !op.matmuls.empty() &&
-                     (op.matmuls[0].to == Rows::query || op.matmuls[0].to == Rows::channels);
-  return op.kind != Kind::place_heads && op.kind != Kind::convolve && !first;
+  // What place_heads or convolve reads.
+  const auto is_read = [](const ForwardOp::Matmul& product) {
+    switch (product.to) {
+      case Rows::query:
+      case Rows::query_latent:
+      case Rows::key:
+      case Rows::channels:
+        return true;
+      default:
+        return false;
+    }
+  };
+  const bool in_front = op.kind == Kind::multiply && !op.matmuls.empty() && is_read(op.matmuls[0]);
+  return op.kind != Kind::place_heads && op.kind != Kind::convolve && !in_front;
 }
 
 }  // namespace walsh

@@ -14,21 +14,26 @@ namespace walsh {
 
 // What a device keeps for every row of a batch (a token), as float32.
 enum class Rows : uint8_t {
-  stream,      // [hidden], the residual stream
-  branch,      // [hidden], what a block will add to it
-  query,       // [heads * head_dim]; in front of place_heads with gates (AttentionDesc::gated)
-  key,         // [kv_heads * head_dim]
-  value,       // [kv_heads * head_dim]
-  channels,    // [channels of the delta net]: queries, keys, values
-  decay,       // [value heads]: a, then the logarithm of the decay
-  strength,    // [value heads]: b, then its sigmoid
-  mixed,       // [heads * head_dim], what attention or the delta net gives
-  mixer_gate,  // of mixed
-  gate,        // [mlp width]
-  up,          // [mlp width]
-  router,      // [experts], the logits of the experts
-  share,       // [1], whose sigmoid multiplies what the shared expert adds
-  logits       // [vocab]
+  stream,  // [hidden], the residual stream
+  branch,  // [hidden], what a block will add to it
+  query,   // [heads * head_dim]; in front of place_heads with gates (AttentionDesc::gated)
+  key,     // [kv_heads * head_dim]
+  value,   // [kv_heads * head_dim]
+  // Of latent attention, where place_heads finds in `key` what is not rotated of every head, and in
+  // `value` value_dim values of each.
+  latent,        // [rank]
+  query_latent,  // [query_rank]
+  shared_key,    // [rope_dim]
+  channels,      // [channels of the delta net]: queries, keys, values
+  decay,         // [value heads]: a, then the logarithm of the decay
+  strength,      // [value heads]: b, then its sigmoid
+  mixed,         // [heads * head_dim], what attention or the delta net gives
+  mixer_gate,    // of mixed
+  gate,          // [mlp width]
+  up,            // [mlp width]
+  router,        // [experts], the logits of the experts
+  share,         // [1], whose sigmoid multiplies what the shared expert adds
+  logits         // [vocab]
 };
 inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
 // Values of a row of each kind, at most.
@@ -41,7 +46,8 @@ struct ForwardOp {
                   // the norm in front of it if there is one; function(gate) * up if from == gate
     place_heads,  // gates of queries to mixer_gate; norms and rope of query and key; key and value
                   // go to the cache
-    attend,       // mixed = attention of query to the cache
+    attend,       // mixed = attention of query to the cache; of latent attention value_dim values
+                  // of every head
     convolve,     // channels = what the delta net reads, decay and strength too; the last rows go
                   // to the sequence's state
     delta_rule,   // mixed = the delta rule of channels, which changes the sequence's state

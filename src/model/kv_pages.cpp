@@ -13,6 +13,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxSequences = 1024;
+// More than any memory holds; their numbers alone take room before there is any memory to ask for.
+constexpr int64_t kMaxPages = int64_t{1} << 24;
 
 }  // namespace
 
@@ -33,9 +35,13 @@ KvShape kv_shape(const ModelConfig& config, const CacheTypes& types, int64_t pag
   if (types.coded())
     shape.rewritten = std::clamp<int64_t>(types.window, 0, shape.capacity) + int64_t{kCacheUnit};
   const int64_t most = options.sequences * shape.pages_per_sequence();
-  shape.pages = options.cache_positions == 0
-                    ? most
-                    : std::clamp(shape.pages_for(options.cache_positions), int64_t{1}, most);
+  const int64_t positions = std::min(options.cache_positions, options.sequences * shape.capacity);
+  shape.pages = positions == 0 ? most : std::clamp(shape.pages_for(positions), int64_t{1}, most);
+  if (shape.pages > kMaxPages) {
+    throw Error(ErrorCode::limit, "KV cache",
+                fmt::format("{} texts of {} positions are more than can be addressed",
+                            options.sequences, shape.capacity));
+  }
   return shape;
 }
 

@@ -66,7 +66,7 @@ void choose_experts(const ExpertsDesc& experts, const float* logits, std::span<c
   for (size_t i = 0; i < count; ++i)
     ranks[i] = scores[i] + (bias.empty() ? 0.0f : bias[i]);
   if (routing.groups > 1) leave_groups(routing, ranks);
-  float sum = 0;
+  float sum = 1e-20f;  // as in transformers: sigmoids of very low logits are all 0
   for (int64_t k = 0; k < experts.chosen; ++k) {
     const size_t best = take_best(ranks, taken);
     chosen[static_cast<size_t>(k)] = {static_cast<int32_t>(best), scores[best]};

@@ -100,6 +100,14 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
 std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
   for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (a.latent.present()) return "latent attention exists on the CPU only: use --device cpu";
+    if (a.chunk != 0) return "attention to chunks exists on the CPU only: use --device cpu";
+    if (a.unit_eps != 0 || a.growth != 0)
+      return "queries and keys of unit length, or that grow without rope, exist on the CPU only: "
+             "use --device cpu";
+    if (layer.experts.routing.of_input)
+      return "experts whose weights multiply their input exist on the CPU only: use --device cpu";
     const DeltaNetDesc& d = layer.delta_net;
     if (layer.experts.count > kMostGpuExperts)
       return fmt::format("layers with more than {} experts exist on the CPU only: use --device cpu",

@@ -31,6 +31,16 @@ constexpr std::string_view kLlama31Rope =
     R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
 
+constexpr std::string_view kGptOssRope =
+    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
+         "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+constexpr std::string_view kDeepseekRope =
+    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 32.0,
+         "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+         "original_max_position_embeddings": 4096})";
+constexpr std::string_view kQwen35Rope =
+    R"({"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25})";
+
 constexpr auto kShapes = std::to_array<Shape>({
     {"tiny", 2, 256, 344, 4, 2, 500, kPlainRope},
     {"1b", 22, 2048, 5632, 32, 4, 32000, kPlainRope},
@@ -43,6 +53,28 @@ constexpr auto kShapes = std::to_array<Shape>({
     {"30b-a3b", 48, 2048, 6144, 32, 4, 151936, kLongRope, "qwen3_moe", "Qwen3MoeForCausalLM",
      R"(, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
         "moe_intermediate_size": 768)"},
+    {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 201088, kGptOssRope, "gpt_oss", "GptOssForCausalLM",
+     R"(, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+        "attention_bias": true, "swiglu_limit": 7.0)"},
+    {"deepseek-v2-lite", 27, 2048, 10944, 16, 16, 102400, kDeepseekRope, "deepseek_v2",
+     "DeepseekV2ForCausalLM",
+     R"(, "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+        "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "first_k_dense_replace": 1)"},
+    {"tiny-latent", 2, 256, 344, 4, 4, 500, kDeepseekRope, "deepseek_v3", "DeepseekV3ForCausalLM",
+     R"(, "q_lora_rank": 128, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+        "v_head_dim": 64, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+        "n_group": 4, "topk_group": 2, "moe_intermediate_size": 128, "first_k_dense_replace": 1)"},
+    {"tiny-chunks", 3, 256, 344, 4, 2, 500, kLongRope, "llama4_text", "Llama4ForCausalLM",
+     R"(, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 512,
+        "attention_chunk_size": 90, "no_rope_layer_interval": 3)"},
+    {"tiny-delta", 4, 256, 344, 4, 2, 500, kQwen35Rope, "qwen3_5_text", "Qwen3_5ForCausalLM",
+     R"(, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 64, "linear_value_head_dim": 64)"},
+    {"qwen3.5-9b", 32, 4096, 12288, 16, 4, 248320, kQwen35Rope, "qwen3_5_text",
+     "Qwen3_5ForCausalLM",
+     R"(, "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128)"},
 });
 
 std::string config_of(std::string_view name) {

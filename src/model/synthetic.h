@@ -23,7 +23,8 @@ struct SyntheticTypes {
 class SyntheticSource : public WeightSource {
  public:
   // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" and "70b" (as Llama 3.1), "30b-a3b" (as
-  // Qwen3-30B-A3B), "tiny" and "tiny-moe" (for tests), ... Throws usage for another one.
+  // Qwen3-30B-A3B), "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-9b", "tiny" and "tiny-..." (for
+  // tests), ... Throws usage for another one.
   SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
 
   std::string path() const override { return "synthetic:" + shape_; }

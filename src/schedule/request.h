@@ -60,4 +60,10 @@ class RequestSink {
   virtual void failed(const Error& error) = 0;
 };
 
+// A text and who is told of it.
+struct NewText {
+  TextRequest request;
+  std::shared_ptr<RequestSink> sink;
+};
+
 }  // namespace walsh

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedule/failure.h"
 #include "schedule/logprobs.h"
 
 namespace walsh {
@@ -43,7 +44,8 @@ Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
 
 Scheduler::~Scheduler() = default;
 
-uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) {
+std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
+  TextRequest& request = text.request;
   const auto count = static_cast<int64_t>(request.prompt.size());
   const int64_t vocab = model().config.vocab;
   if (count == 0) throw Error(ErrorCode::usage, "prompt", "has no tokens");
@@ -62,19 +64,37 @@ uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) 
   auto active = std::make_unique<Active>();
   active->tokens = request.prompt;
   active->request = std::move(request);
-  active->sink = std::move(sink);
+  active->sink = std::move(text.sink);
   active->arrived = Clock::now();
+  return active;
+}
+
+uint64_t Scheduler::add(TextRequest request, std::shared_ptr<RequestSink> sink) {
+  std::vector<NewText> texts;
+  texts.push_back({std::move(request), std::move(sink)});
+  return add(std::move(texts)).front();
+}
+
+std::vector<uint64_t> Scheduler::add(std::vector<NewText> texts) {
+  std::vector<std::unique_ptr<Active>> all;
+  for (NewText& text : texts)
+    all.push_back(checked(std::move(text)));
+  std::vector<uint64_t> ids;
+  ids.reserve(all.size());
   const std::lock_guard lock(mutex_);
   if (stopping_) throw Error(ErrorCode::interrupted, "request", "it is shutting down");
-  if (unfinished_ >= options_.running + options_.waiting) {
-    ++refused_;
+  if (unfinished_ + static_cast<int64_t>(all.size()) > most()) {
+    refused_ += all.size();
     throw Error(ErrorCode::limit, "request", fmt::format("{} are waiting", options_.waiting));
   }
-  ++unfinished_;
-  const uint64_t id = active->id = next_id_++;
-  added_.push_back(std::move(active));
+  added_.reserve(added_.size() + all.size());
+  for (auto& active : all) {
+    ids.push_back(active->id = next_id_++);
+    added_.push_back(std::move(active));
+  }
+  unfinished_ += static_cast<int64_t>(all.size());
   changed_.notify_all();
-  return id;
+  return ids;
 }
 
 void Scheduler::cancel(uint64_t request) {
@@ -98,7 +118,15 @@ void Scheduler::stop() {
 
 void Scheduler::run() {
   for (;;) {
-    if (step()) {
+    bool more = false;
+    if (const auto failure = failure_of([&] { more = step(); })) {
+      for (auto& active : running_)
+        active->error = *failure;
+      for (auto& active : waiting_)
+        active->error = *failure;
+      remove_ended();
+    }
+    if (more) {
       const std::lock_guard lock(mutex_);
       if (!stopping_) continue;
       break;
@@ -153,20 +181,59 @@ bool Scheduler::step() {
 }
 
 void Scheduler::admit() {
-  while (!crowded_ && !waiting_.empty() &&
+  auto next = waiting_.begin();
+  while (!crowded_ && next != waiting_.end() &&
          static_cast<int64_t>(running_.size()) < options_.running) {
-    Active& active = *waiting_.front();
-    try {
-      give_sequence(active);
-      start_choosing(active);
-    } catch (const Error& e) {  // of a device
-      active.error = e;
-      remove_ended();
+    Active& active = **next;
+    const Known known = known_prefix(active);
+    if (is_being_read(active, known)) {
+      ++next;
       continue;
     }
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    if (!make_room(active, known)) return;
+    active.error = failure_of([&] {
+      give_sequence(active, known);
+      start_choosing(active);
+    });
+    if (!active.error) running_.push_back(std::move(*next));
+    if (active.error) {  // of a device, or of this request
+      release(active);
+      tell_end(active);
+      count_finished();
+    }
+    next = waiting_.erase(next);
   }
+}
+
+// Whether a running request is still reading more of the same beginning: this one is cheaper behind
+// it, and hardly later.
+bool Scheduler::is_being_read(const Active& active, const Known& known) const {
+  if (!shares_prefixes(active) || !session_.rewinds()) return false;
+  const auto most = static_cast<int64_t>(active.tokens.size()) - 1;
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
+    if (other->missing() <= 1) return false;
+    const int64_t common = std::min(most, common_prefix(active.tokens, other->tokens));
+    return common >= std::max(known.common, other->evaluated) + kLeastPrefix;
+  });
+}
+
+// Whether there are pages for its prompt besides what the running prompts still need: who comes in
+// without would be put out again, and its prompt read twice. What is kept makes room.
+bool Scheduler::make_room(const Active& active, const Known& known) {
+  if (running_.empty()) return true;
+  const KvShape& shape = session_.pages().shape();
+  const auto pages = [&](const Active& text, int64_t there) {
+    const auto wanted = std::min(shape.capacity, static_cast<int64_t>(text.tokens.size()) + 1);
+    return std::max<int64_t>(0, shape.pages_for(wanted) - there / shape.page_positions);
+  };
+  int64_t needed = pages(active, known.common);
+  for (const auto& other : running_)
+    needed += pages(*other, shape.pages_for(other->evaluated) * shape.page_positions);
+  if (known.kept) prefixes_.touch(known.sequence);
+  const size_t own = known.kept ? 1 : 0;
+  while (needed > session_.pages().free_pages() && prefixes_.size() > own)
+    drop_kept();
+  return needed <= session_.pages().free_pages();
 }
 
 void Scheduler::start_choosing(Active& active) {
@@ -191,9 +258,13 @@ void Scheduler::start_choosing(Active& active) {
   }
 }
 
+bool Scheduler::shares_prefixes(const Active& active) const {
+  return options_.share_prefixes && !active.request.prompt_logprobs;
+}
+
 Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   Known known;
-  if (!options_.share_prefixes || active.request.prompt_logprobs) return known;
+  if (!shares_prefixes(active)) return known;
   const std::span<const int32_t> tokens(active.tokens);
   // The last token has to be evaluated: its logits are wanted.
   const auto most = static_cast<int64_t>(tokens.size()) - 1;
@@ -213,8 +284,7 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
 
 // An open sequence of the session, which shares what it can with one that is known. There is always
 // one: a running request is missing, and no more are kept than there is room for.
-void Scheduler::give_sequence(Active& active) {
-  const Known known = known_prefix(active);
+void Scheduler::give_sequence(Active& active, const Known& known) {
   if (known.sequence < 0) {
     active.sequence = session_.open();
   } else if (known.kept && known.common == session_.position(known.sequence)) {
@@ -225,7 +295,8 @@ void Scheduler::give_sequence(Active& active) {
     active.sequence = session_.fork(known.sequence, known.common);
   }
   active.evaluated = known.common;
-  if (active.generated == 0) active.cached = known.common;
+  if (active.generated != 0) return;  // what it has said itself is not of its prompt
+  active.cached = known.common;
   totals_.cached_tokens += static_cast<uint64_t>(known.common);
 }
 
@@ -240,12 +311,16 @@ void Scheduler::remove_ended() {
       release(active);
       tell_end(active);
       it = list.erase(it);
-      const std::lock_guard lock(mutex_);
-      --unfinished_;
+      count_finished();
     }
   };
   remove(running_);
   remove(waiting_);
+}
+
+void Scheduler::count_finished() {
+  const std::lock_guard lock(mutex_);
+  --unfinished_;
 }
 
 // The sequence of a request that needs it no longer is kept for others or closed.
@@ -272,11 +347,11 @@ bool Scheduler::drop_kept() {
 }
 
 void Scheduler::tell_end(const Active& active) {
-  if (active.error) {
+  const auto fail = [&](const Error& error) {
     ++totals_.failed;
-    return active.sink->failed(*active.error);
-  }
-  ++totals_.ended;
+    failure_of([&] { active.sink->failed(error); });  // there is nobody else to tell
+  };
+  if (active.error) return fail(*active.error);
   RequestEnd end;
   end.reason = *active.ended;
   end.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
@@ -288,7 +363,8 @@ void Scheduler::tell_end(const Active& active) {
   end.queue_seconds = seconds_between(active.arrived, admitted);
   end.prompt_seconds = seconds_between(admitted, first);
   end.decode_seconds = seconds_between(first, now);
-  active.sink->ended(end);
+  if (const auto failure = failure_of([&] { active.sink->ended(end); })) return fail(*failure);
+  ++totals_.ended;
 }
 
 void Scheduler::publish() {

@@ -61,6 +61,8 @@ class Scheduler {
   // From any thread. Returns the number by which the request can be cancelled. Throws usage for a
   // prompt that is empty, has foreign tokens or does not fit, limit if too many wait.
   uint64_t add(TextRequest request, std::shared_ptr<RequestSink> sink);
+  // The same for several, of which either all are taken or none: no sink of theirs is called then.
+  std::vector<uint64_t> add(std::vector<NewText> texts);
   // From any thread: it ends before the next step, if it has not ended.
   void cancel(uint64_t request);
   SchedulerCounts counts() const;
@@ -74,6 +76,7 @@ class Scheduler {
 
   int64_t positions() const { return session_.capacity(); }
   int64_t slots() const { return options_.running; }  // texts that are continued together
+  int64_t most() const { return options_.running + options_.waiting; }  // with those that wait
   const Model& model() const { return session_.model(); }
 
  private:
@@ -115,12 +118,17 @@ class Scheduler {
   };
 
   // scheduler.cpp: requests come, get a sequence, and end.
+  std::unique_ptr<Active> checked(NewText text) const;
   void take_requests();
   void admit();
   void start_choosing(Active& active);
+  bool shares_prefixes(const Active& active) const;
   Known known_prefix(const Active& active) const;
-  void give_sequence(Active& active);
+  bool is_being_read(const Active& active, const Known& known) const;
+  bool make_room(const Active& active, const Known& known);
+  void give_sequence(Active& active, const Known& known);
   void remove_ended();
+  void count_finished();
   void release(Active& active);
   bool drop_kept();
   void tell_end(const Active& active);

@@ -1,7 +1,7 @@
 // What a step of the scheduler evaluates, and what comes of it.
 #include <algorithm>
-#include <new>
 
+#include "schedule/failure.h"
 #include "schedule/logprobs.h"
 #include "schedule/scheduler.h"
 
@@ -116,15 +116,10 @@ void Scheduler::evaluate(std::vector<Piece>& pieces) {
   const auto on_host = std::span<const Piece>(host, pieces.end());
   const auto run = [](std::span<const Piece> part, const auto& body) {
     if (part.empty()) return;
-    try {
-      body();
-    } catch (const Error& e) {
-      for (const Piece& piece : part)
-        piece.active->error = e;
-    } catch (const std::bad_alloc&) {
-      for (const Piece& piece : part)
-        piece.active->error = Error(ErrorCode::limit, "memory", "there is none left for this text");
-    }
+    const auto failure = failure_of(body);
+    if (!failure) return;
+    for (const Piece& piece : part)
+      piece.active->error = failure;
   };
   for (const Piece& piece : pieces)
     if (piece.active->generated == 0) totals_.prompt_tokens += piece.tokens.tokens.size();
@@ -202,7 +197,8 @@ void Scheduler::judge_draft(Active& active) {
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
-  try {
+  // What fails here fails for this text alone, as where its logits are no numbers.
+  const auto failure = failure_of([&] {
     std::span<const float> allowed = logits;
     if (active.constraint) allowed = active.constraint->allowed(logits);
     if (allowed.empty()) {
@@ -215,9 +211,8 @@ void Scheduler::choose(Active& active, std::span<const float> logits) {
     accept(active, active.request.logprobs < 0
                        ? ScoredToken{token, 0, {}}
                        : score_token(logits, token, active.request.logprobs));
-  } catch (const Error& e) {  // of this text alone, whose logits are no numbers
-    active.error = e;
-  }
+  });
+  if (failure) active.error = failure;
 }
 
 void Scheduler::accept(Active& active, const ScoredToken& token) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "grammar/tagged_object.h"
 #include "serve/answer_reader.h"
 #include "walsh/error.h"
 
@@ -108,7 +109,9 @@ bool AnswerReader::read_named_call(bool last) {
   const size_t brace = held_.find('{');
   if (brace == held_.npos) return last ? give_up("[TOOL_CALLS]") : false;
   const size_t end = std::min(held_.find('['), brace);
-  begin_call(trimmed(std::string_view(held_).substr(0, end)));
+  const std::string name = trimmed(std::string_view(held_).substr(0, end));
+  if (!is_tool(name)) return give_up("[TOOL_CALLS]");
+  begin_call(name);
   held_.erase(0, brace);
   in_list_ = false;
   value_ = object_ = {};
@@ -157,6 +160,7 @@ bool AnswerReader::read_object(bool last) {
   const CallBegin begin = match_begin(held_);
   object_ = value_ = {};
   if (begin.match == CallBegin::Match::yes) {
+    if (!is_tool(begin.name)) return give_up(mark);
     begin_call(begin.name);
     object_.scan(std::string_view(held_).substr(0, begin.size));
     held_.erase(0, begin.size);
@@ -208,8 +212,12 @@ bool AnswerReader::read_tail(bool last) {
     place_ = Place::list;
     return true;
   }
-  std::string text;
-  if (take_until({"</tool_call>"}, last, text) < 0) return false;
+  // Anything but the mark is content.
+  skip_space();
+  if (held_.empty()) return false;
+  const Begins found = begins("</tool_call>", last);
+  if (found == Begins::maybe) return false;
+  if (found == Begins::yes) held_.erase(0, std::string_view("</tool_call>").size());
   place_ = Place::content;
   return true;
 }
@@ -218,8 +226,11 @@ bool AnswerReader::read_tail(bool last) {
 bool AnswerReader::read_function(bool last) {
   if (function_.empty()) {
     const size_t end = held_.find('>');
-    if (end == held_.npos) return last ? give_up("<function=") : false;
-    begin_call(trimmed(std::string_view(held_).substr(0, end)));
+    const char* mark = wrapped_ ? "<tool_call>\n<function=" : "<function=";
+    if (end == held_.npos) return last ? give_up(mark) : false;
+    const std::string name = trimmed(std::string_view(held_).substr(0, end));
+    if (!is_tool(name)) return give_up(mark);
+    begin_call(name);
     held_.erase(0, end + 1);
     add_arguments("{");
     any_parameter_ = false;
@@ -250,23 +261,27 @@ bool AnswerReader::read_function(bool last) {
   return true;
 }
 
-// A value as its schema says: texts as they are, anything else as JSON.
+// A value as its schema says: texts as they are, anything else as JSON where it is some.
 std::string AnswerReader::parameter(const std::string& name, const std::string& text) const {
   std::string_view value = text;
   if (value.starts_with('\n')) value.remove_prefix(1);
   if (value.ends_with('\n')) value.remove_suffix(1);
-  bool is_text = false;
-  for (const OrderedJson& tool : options_.tools) {
-    const OrderedJson& function = tool.contains("function") ? tool["function"] : tool;
-    if (function.value("name", "") != function_ || !function.contains("parameters")) continue;
-    const OrderedJson& schema = function["parameters"];
-    if (!schema.is_object() || !schema.contains("properties")) continue;
-    const auto found = schema["properties"].find(name);
-    if (found != schema["properties"].end() && found->is_object() && found->contains("type"))
-      is_text = (*found)["type"] == "string";
-  }
+  const auto tool = options_.texts.find(function_);
+  const bool is_text = tool != options_.texts.end() && tool->second.contains(name);
   const auto json = is_text ? std::nullopt : parsed(trimmed(value));
   return json ? json->dump() : OrderedJson(std::string(value)).dump();
+}
+
+std::map<std::string, std::set<std::string>> text_parameters(const OrderedJson& tools) {
+  std::map<std::string, std::set<std::string>> texts;
+  const grammar::GraphBuilder builder("tools");
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson& function = tool["function"];
+    const auto parameters = function.find("parameters");
+    if (parameters != function.end() && parameters->is_object())
+      texts[function["name"].get<std::string>()] = grammar::text_members(builder, *parameters);
+  }
+  return texts;
 }
 
 bool AnswerReader::is_tool(const std::string& name) const {

@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bitset>
+#include <map>
 
+#include "grammar/free_text.h"
 #include "grammar/json_rules.h"
 #include "grammar/json_schema.h"
+#include "grammar/tagged_object.h"
 #include "serve/api_error.h"
 
 namespace walsh {
 namespace {
 
+using grammar::FreeText;
 using grammar::GraphBuilder;
 using grammar::NodeId;
 using grammar::RuleId;
@@ -22,6 +27,7 @@ class AnswerBuilder {
                 const ToolRequest& tools)
       : builder_(builder), tokenizer_(tokenizer), syntax_(syntax), tools_(tools) {}
 
+  // An answer of the required form, or calls of tools.
   RuleId build(const std::optional<AnswerText>& text) {
     const RuleId root = builder_.rule("answer");
     const NodeId from = reasoning(builder_.start(root));
@@ -31,6 +37,34 @@ class AnswerBuilder {
       const NodeId at = harmony ? marks(from, {"<|channel|>", "final", "<|message|>"}) : from;
       builder_.set_where(text->field);
       builder_.call(at, text->add_to(builder_), builder_.end(root));
+    }
+    return root;
+  }
+
+  // An answer of any form in which calls, once one begins, are what their tools want.
+  RuleId watch() {
+    strict_only_ = true;
+    const RuleId root = builder_.rule("answer");
+    const NodeId from = builder_.start(root), end = builder_.end(root), text = builder_.node();
+    // Reasoning has no calls, whatever stands in it.
+    const auto think = [&](NodeId at) {
+      const FreeText thoughts(builder_, {{syntax_.think_end, text}}, end);
+      builder_.empty(at, thoughts.start());
+    };
+    if (!syntax_.thinking) builder_.empty(from, text);
+    if (syntax_.thinking) think(from);
+    if (!syntax_.think_begin.empty() && !syntax_.thinking && !syntax_.thought)
+      think(mark(from, syntax_.think_begin));
+    switch (syntax_.tools) {
+      case ToolSyntax::harmony:
+        watch_channels(text, end);
+        break;
+      case ToolSyntax::llama:
+        watch_objects(text, end);
+        break;
+      default:
+        watch_marks(text, end);
+        break;
     }
     return root;
   }
@@ -77,13 +111,19 @@ class AnswerBuilder {
     return to;
   }
 
-  // The rule of a tool's arguments as JSON.
-  RuleId arguments(size_t index) {
+  bool enforced(size_t index) const { return !strict_only_ || tools_.strict(index); }
+  // The schema of a tool's arguments, which are an object.
+  OrderedJson parameters(size_t index) const {
     const OrderedJson& function = tools_.tools[index]["function"];
     OrderedJson schema = OrderedJson::object();
-    if (function.contains("parameters") && function["parameters"].is_object())
+    if (enforced(index) && function.contains("parameters") && function["parameters"].is_object())
       schema = function["parameters"];
     if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
+    return schema;
+  }
+  // The rule of a tool's arguments as JSON.
+  RuleId arguments(size_t index) {
+    const OrderedJson schema = parameters(index);
     builder_.set_where(fmt::format("tools[{}].function.parameters", index));
     return add_json_schema(builder_, schema);
   }
@@ -108,96 +148,176 @@ class AnswerBuilder {
     return to;
   }
 
-  NodeId calls(NodeId from) {
-    const RuleId call = builder_.rule("call");
-    const NodeId start = builder_.start(call), end = builder_.end(call);
-    switch (syntax_.tools) {
-      case ToolSyntax::hermes: {
-        const NodeId object = builder_.text(mark(start, "<tool_call>"), "\n");
-        const NodeId behind = builder_.text(json_call(object, "arguments"), "\n");
-        builder_.empty(mark(behind, "</tool_call>"), end);
-        return repeated(from, call, "\n");
+  // The mark in front of a call, and what stands between two calls.
+  const char* opening() const {
+    const bool mistral =
+        syntax_.tools == ToolSyntax::mistral || syntax_.tools == ToolSyntax::mistral_named;
+    return mistral ? "[TOOL_CALLS]" : "<tool_call>";
+  }
+  const char* between() const { return syntax_.tools == ToolSyntax::mistral_named ? "" : "\n"; }
+
+  // The rest of a call, or of a list of them, behind the mark in front of it.
+  NodeId opened(NodeId from) {
+    const NodeId to = builder_.node();
+    if (syntax_.tools == ToolSyntax::hermes) {
+      const NodeId behind = builder_.text(json_call(builder_.text(from, "\n"), "arguments"), "\n");
+      builder_.empty(mark(behind, "</tool_call>"), to);
+    } else if (syntax_.tools == ToolSyntax::qwen) {
+      const NodeId begin = builder_.text(from, "\n");
+      for (size_t i = 0; i < tools_.tools.size(); ++i) {
+        const NodeId call = qwen_call(begin, "<function=", i);
+        builder_.empty(mark(builder_.text(call, "\n"), "</tool_call>"), to);
       }
-      case ToolSyntax::qwen: {
-        const NodeId begin = builder_.text(mark(start, "<tool_call>"), "\n");
-        for (size_t i = 0; i < tools_.tools.size(); ++i)
-          builder_.empty(mark(builder_.text(qwen_call(begin, i), "\n"), "</tool_call>"), end);
-        return repeated(from, call, "\n");
-      }
-      case ToolSyntax::llama:
-        builder_.empty(json_call(start, "parameters"), end);
-        return builder_.call(from, call);
-      case ToolSyntax::mistral:
-        builder_.empty(json_call(start, "arguments"), end);
-        return builder_.text(repeated(builder_.text(mark(from, "[TOOL_CALLS]"), "["), call, ", "),
-                             "]");
-      case ToolSyntax::mistral_named:
-        for (size_t i = 0; i < tools_.tools.size(); ++i) {
-          const NodeId at = builder_.text(mark(start, "[TOOL_CALLS]"), name(i));
-          builder_.call(mark(at, "[ARGS]"), arguments(i), end);
-        }
-        return repeated(from, call, "");
-      case ToolSyntax::harmony:
-        break;
+    } else if (syntax_.tools == ToolSyntax::mistral) {
+      const RuleId call = builder_.rule("call");
+      builder_.empty(json_call(builder_.start(call), "arguments"), builder_.end(call));
+      builder_.empty(builder_.text(repeated(builder_.text(from, "["), call, ", "), "]"), to);
+    } else {
+      for (size_t i = 0; i < tools_.tools.size(); ++i)
+        builder_.call(mark(builder_.text(from, name(i)), "[ARGS]"), arguments(i), to);
     }
+    return to;
+  }
+  // A call with its mark, of which several may follow each other.
+  RuleId marked_call() {
+    const RuleId call = builder_.rule("call");
+    builder_.empty(opened(mark(builder_.start(call), opening())), builder_.end(call));
+    return call;
+  }
+
+  NodeId calls(NodeId from) {
+    if (syntax_.tools == ToolSyntax::llama) return json_call(from, "parameters");
+    if (syntax_.tools == ToolSyntax::mistral) return opened(mark(from, opening()));
+    if (syntax_.tools != ToolSyntax::harmony) return repeated(from, marked_call(), between());
+    const NodeId to = builder_.node();
     for (size_t i = 0; i < tools_.tools.size(); ++i) {
-      const NodeId at = builder_.text(marks(start, {"<|channel|>", "commentary"}),
+      const NodeId at = builder_.text(marks(from, {"<|channel|>", "commentary"}),
                                       fmt::format(" to=functions.{} ", name(i)));
       const NodeId value = marks(builder_.text(mark(at, "<|constrain|>"), "json"), {"<|message|>"});
-      builder_.call(value, arguments(i), end);
+      builder_.call(value, arguments(i), to);
     }
-    return builder_.call(from, call);
+    return to;
+  }
+
+  void watch_marks(NodeId from, NodeId end) {
+    std::vector<FreeText::Mark> begins = {{opening(), builder_.node()}};
+    const NodeId called = opened(begins[0].behind);
+    builder_.empty(called, end);
+    if (tools_.parallel && syntax_.tools != ToolSyntax::mistral)
+      builder_.call(builder_.text(called, between()), marked_call(), called);
+    if (syntax_.tools == ToolSyntax::qwen) {  // as some of these models begin
+      begins.push_back({"<function=", builder_.node()});
+      for (size_t i = 0; i < tools_.tools.size(); ++i)
+        builder_.empty(qwen_call(begins[1].behind, "", i), end);
+    }
+    builder_.empty(from, FreeText(builder_, begins, end).start());
+  }
+
+  // A call is a message whose header names a function.
+  void watch_channels(NodeId from, NodeId end) {
+    const NodeId message = builder_.node(), function = builder_.node(), called = builder_.node();
+    const FreeText header(builder_, {{"to=functions.", function}, {"<|message|>", message}}, end);
+    builder_.empty(from, header.start());
+    std::vector<FreeText::Mark> ends;
+    for (const char* text : {"<|end|>", "<|start|>", "<|call|>", "<|return|>"})
+      ends.push_back({text, header.start()});
+    builder_.empty(message, FreeText(builder_, ends, end).start());
+    for (size_t i = 0; i < tools_.tools.size(); ++i) {
+      const NodeId value = builder_.node();
+      FreeText rest(builder_, {{"<|message|>", value}}, std::nullopt);
+      rest.join(builder_.text(function, name(i)), name_bytes());
+      builder_.call(value, arguments(i), called);
+    }
+    builder_.empty(called, end);
+    builder_.empty(mark(called, "<|call|>"), end);
+  }
+
+  // A call is an object in front of all text, or behind a tag, that begins with a tool's name.
+  void watch_objects(NodeId from, NodeId end) {
+    FreeText text(builder_, {{"<|python_tag|>", from}}, end);
+    std::bitset<256> spaces;
+    for (const char c : {' ', '\n', '\r', '\t'})
+      spaces.set(static_cast<uint8_t>(c));
+    std::map<NodeId, std::bitset<256>> known;  // bytes with which a call may go on
+    std::map<std::pair<NodeId, char>, NodeId> tree;
+    const auto step = [&](NodeId at, char c) {
+      const auto [place, added] = tree.try_emplace({at, c}, 0);
+      if (!added) return place->second;
+      known[at].set(static_cast<uint8_t>(c));
+      builder_.byte(at, static_cast<uint8_t>(c), static_cast<uint8_t>(c),
+                    place->second = builder_.node());
+      return place->second;
+    };
+    const auto steps = [&](NodeId at, std::string_view read) {
+      for (const char c : read)
+        at = step(at, c);
+      return at;
+    };
+    const auto space = [&](NodeId at) {
+      known[at] |= spaces;
+      for (const char c : {' ', '\n', '\r', '\t'})
+        builder_.byte(at, static_cast<uint8_t>(c), static_cast<uint8_t>(c), at);
+      return at;
+    };
+    NodeId at = space(steps(space(from), "{"));
+    at = space(steps(space(steps(at, "\"name\"")), ":"));
+    const NodeId names = steps(at, "\"");
+    std::map<NodeId, std::vector<size_t>> called;
+    for (size_t i = 0; i < tools_.tools.size(); ++i)
+      called[steps(names, name(i) + "\"")].push_back(i);
+    for (const auto& [node, except] : known) {
+      text.join(node, except);
+      builder_.empty(node, end);
+    }
+    for (const auto& [node, tools] : called)
+      for (const size_t i : tools)
+        builder_.empty(
+            builder_.text(builder_.call(builder_.text(node, ", \"parameters\": "), arguments(i)),
+                          "}"),
+            end);
+  }
+
+  static std::bitset<256> name_bytes() {
+    std::bitset<256> bytes;
+    for (const char c : kNameLetters)
+      bytes.set(static_cast<uint8_t>(c));
+    return bytes;
   }
 
   // Parameters in the order of the schema; texts as they are, other values as JSON.
-  NodeId qwen_call(NodeId from, size_t index) {
-    const OrderedJson none = OrderedJson::object();
-    const OrderedJson& function = tools_.tools[index]["function"];
-    const OrderedJson& schema =
-        function.contains("parameters") && function["parameters"].is_object()
-            ? function["parameters"]
-            : none;
-    const std::string where = fmt::format("tools[{}].function.parameters", index);
-    NodeId at = builder_.text(from, fmt::format("<function={}>\n", name(index)));
-    if (schema.contains("properties") && !schema["properties"].is_object())
-      throw ApiError(400, fmt::format("'{}.properties' must be an object", where), where);
-    const OrderedJson& properties = schema.contains("properties") ? schema["properties"] : none;
-    for (const auto& [key, property] : properties.items()) {
-      const NodeId next = builder_.node();
-      const bool required = schema.contains("required") &&
-                            std::find(schema["required"].begin(), schema["required"].end(), key) !=
-                                schema["required"].end();
-      if (!required) builder_.empty(at, next);
-      const NodeId value = builder_.text(at, fmt::format("<parameter={}>\n", key));
-      builder_.set_where(where + "/properties/" + key);
-      builder_.empty(builder_.text(qwen_value(value, property, schema), "\n"), next);
-      at = next;
+  NodeId qwen_call(NodeId from, const char* begin, size_t index) {
+    if (!enforced(index)) return any_qwen_call(from, fmt::format("{}{}>", begin, name(index)));
+    const OrderedJson schema = parameters(index);
+    builder_.set_where(fmt::format("tools[{}].function.parameters", index));
+    const NodeId first = builder_.text(from, fmt::format("{}{}>\n", begin, name(index)));
+    const NodeId last = builder_.node();
+    for (const auto& members : grammar::add_tagged_object(builder_, schema, "</parameter>")) {
+      NodeId at = first;
+      for (const grammar::TaggedMember& member : members) {
+        const NodeId next = builder_.node();
+        if (!member.required) builder_.empty(at, next);
+        const NodeId value = builder_.text(at, fmt::format("<parameter={}>\n", member.name));
+        builder_.empty(builder_.text(builder_.call(value, member.value), "\n"), next);
+        at = next;
+      }
+      builder_.empty(at, last);
     }
-    return builder_.text(at, "</function>");
+    return builder_.text(last, "</function>");
   }
 
-  // A value with the end of its parameter behind it.
-  NodeId qwen_value(NodeId from, const OrderedJson& property, const OrderedJson& schema) {
-    constexpr const char* kEnd = "\n</parameter>";
-    const bool text =
-        property.is_object() && property.contains("type") && property["type"] == "string";
-    if (text && property.contains("enum") && property["enum"].is_array()) {
-      std::vector<std::string> texts;
-      for (const OrderedJson& one : property["enum"])
-        if (one.is_string()) texts.push_back(one.get<std::string>());
-      return builder_.text(builder_.any_text(from, texts), kEnd);
-    }
-    if (text) return builder_.until(from, kEnd);
-    OrderedJson whole = property;
-    for (const char* key : {"$defs", "definitions"})
-      if (whole.is_object() && schema.contains(key)) whole[key] = schema[key];
-    return builder_.text(builder_.call(from, add_json_schema(builder_, whole)), kEnd);
+  // A call with any parameters.
+  NodeId any_qwen_call(NodeId from, const std::string& begin) {
+    const NodeId to = builder_.node();
+    const FreeText text(builder_, {{"</function>", to}}, std::nullopt);
+    builder_.empty(builder_.text(from, begin), text.start());
+    return to;
   }
 
   GraphBuilder& builder_;
   const Tokenizer& tokenizer_;
   const ChatSyntax& syntax_;
   const ToolRequest& tools_;
+  bool strict_only_ = false;  // the arguments of other tools may be any object
 };
 
 template <typename Make>
@@ -208,6 +328,7 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model
   try {
     return model.grammars->get(model.tokenizer, model.model.config.vocab, key, field, make);
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::interrupted) throw;
     throw ApiError(400, e.what(), param);
   }
 }
@@ -218,7 +339,8 @@ std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& mod
                                                           const ChatSyntax& syntax,
                                                           const ToolRequest& tools,
                                                           const std::optional<AnswerText>& text) {
-  if (!text && !tools.required) return nullptr;
+  const bool watch = !text && !tools.required && tools.any_strict();
+  if (!text && !tools.required && !watch) return nullptr;
   const std::string key =
       fmt::format("chat {} {} {} {} {} {} {} {}", static_cast<int>(syntax.tools),
                   syntax.think_begin, syntax.thinking, syntax.thought, tools.required,
@@ -226,7 +348,7 @@ std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& mod
   return grammar_of(model, key, text && !tools.required ? text->field : "tools", [&] {
     GraphBuilder builder("answer");
     AnswerBuilder answer(builder, model.tokenizer, syntax, tools);
-    const RuleId root = answer.build(text);
+    const RuleId root = watch ? answer.watch() : answer.build(text);
     return builder.finish(root);
   });
 }

@@ -12,8 +12,10 @@
 namespace walsh {
 
 // Null if nothing has to be enforced. A model that reasons may do so first; a text of a required
-// form may be calls of tools instead where there are tools. Throws ApiError 400 for what cannot be
-// enforced.
+// form may be calls of tools instead where there are tools. Where no call is required and a tool is
+// strict, the answer is any text in which calls, once one begins, are of tools that there are, with
+// arguments as the strict ones want them; behind the calls it ends. Throws ApiError 400 for what
+// cannot be enforced.
 std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& model,
                                                           const ChatSyntax& syntax,
                                                           const ToolRequest& tools,

@@ -87,11 +87,13 @@ AnswerReader::Begins AnswerReader::begins(std::string_view mark, bool last) cons
   return !last && mark.starts_with(held_) ? Begins::maybe : Begins::no;
 }
 
-// What was read since the mark of a call is none.
+// What was read since the mark of a call is none: the mark is content, and so is what follows up to
+// another one.
 bool AnswerReader::give_up(const std::string& mark) {
   place_ = Place::content;
-  add_content(mark + std::exchange(held_, {}));
-  return false;
+  in_list_ = false;
+  add_content(mark);
+  return true;
 }
 
 void AnswerReader::skip_space() {
@@ -193,8 +195,7 @@ bool AnswerReader::read_content(bool last) {
   }
   std::string text;
   const int mark = take_until(marks, last, text);
-  // Between calls there is nothing but white space.
-  if (begun_calls_ == 0 || text.find_first_not_of(kSpace) != text.npos) add_content(text);
+  add_content(text);  // white space in front of another call, or of the end, is none
   if (mark < 0) return false;
   python_ = options_.syntax.tools == ToolSyntax::llama;
   wrapped_ = false;

@@ -1,6 +1,8 @@
 // What a model's text means: content, reasoning, calls of tools.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +35,13 @@ struct AnswerReaderOptions {
   ChatSyntax syntax;
   bool read_tools = false;     // calls are read
   bool read_reasoning = true;  // otherwise it is content, with its marks
-  OrderedJson tools;           // of the request: types of parameters, names
+  OrderedJson tools;           // of the request: names
+  // By the name of a tool its parameters that are texts, where calls do not tell by quotes.
+  std::map<std::string, std::set<std::string>> texts;
 };
+
+// `texts` of the tools of a request.
+std::map<std::string, std::set<std::string>> text_parameters(const OrderedJson& tools);
 
 // Reads one answer piece by piece. Text that begins like a mark is held back until it is one or is
 // none; what is no call in the end is content.
@@ -44,6 +51,11 @@ class AnswerReader {
 
   AnswerDelta push(std::string_view text);
   AnswerDelta finish();
+  // Whether what comes next is reasoning, as far as is known.
+  bool reasoning() const {
+    return place_ == Place::reasoning ||
+           (place_ == Place::message && channel_ == "analysis" && !to_tool_);
+  }
   // Calls that are complete.
   size_t calls() const { return complete_calls_; }
 

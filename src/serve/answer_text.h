@@ -12,9 +12,9 @@
 namespace walsh {
 
 struct AnswerText {
-  enum class Kind : uint8_t { gbnf, schema, object, choice };
+  enum class Kind : uint8_t { gbnf, regex, schema, object, choice };
   Kind kind = Kind::object;
-  std::string gbnf;
+  std::string source;  // a grammar in GBNF or a regular expression
   OrderedJson schema;
   std::vector<std::string> choice;  // one of these texts
   std::string field;                // of the request, for messages

@@ -48,9 +48,8 @@ HttpResponse error_response(int status, const std::string& message, const std::s
 ApiError api_error(const Error& error) {
   switch (error.code()) {
     case ErrorCode::usage:
-      return {400, error.what()};
     case ErrorCode::limit:
-      return {429, error.what()};
+      return {400, error.what()};
     case ErrorCode::interrupted:
       return {503, error.what()};
     default:

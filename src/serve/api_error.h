@@ -17,6 +17,7 @@ class ApiError : public std::exception {
 
   const char* what() const noexcept override { return message_.c_str(); }
   int status() const { return status_; }
+  const std::string& param() const { return param_; }
   HttpResponse response() const;
 
  private:
@@ -27,7 +28,8 @@ class ApiError : public std::exception {
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status.
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "");
 
-// What the library threw: usage 400, limit 429, interrupted 503, anything else 500.
+// What the library threw while it read a request: usage and limit 400, interrupted 503, anything
+// else 500.
 ApiError api_error(const Error& error);
 
 }  // namespace walsh

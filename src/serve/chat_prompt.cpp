@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include "serve/api_error.h"
+#include "serve/ordered_fields.h"
 
 namespace walsh {
 namespace {
-
-[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
-  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
-}
 
 // A list of parts of a text becomes the text.
 void join_parts(OrderedJson& message, const std::string& path) {
@@ -19,10 +16,9 @@ void join_parts(OrderedJson& message, const std::string& path) {
   for (size_t i = 0; i < content->size(); ++i) {
     const OrderedJson& part = (*content)[i];
     const std::string at = fmt::format("{}.content[{}]", path, i);
-    if (!part.is_object() || part.value("type", "") != "text" || !part.contains("text") ||
-        !part["text"].is_string())
-      refuse(at, "a part of type \"text\"");
-    text += part["text"].get<std::string>();
+    if (!part.is_object() || !is_text(part, "type", "text"))
+      refuse_value(at, "a part of type \"text\"");
+    text += text_value(part, "text", at);
   }
   *content = text;
 }
@@ -43,16 +39,19 @@ void open_arguments(OrderedJson& message) {
   }
 }
 
-OrderedJson messages_of(const OrderedJson& request) {
+// `developer`: whether the template knows that role. Others would refuse it or leave its messages
+// out; OpenAI's newer models call so what older ones call the system.
+OrderedJson messages_of(const OrderedJson& request, bool developer) {
   const auto messages = request.find("messages");
   if (messages == request.end() || !messages->is_array() || messages->empty())
-    refuse("messages", "a list of messages");
+    refuse_value("messages", "a list of messages");
   OrderedJson result = *messages;
   for (size_t i = 0; i < result.size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
     OrderedJson& message = result[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      refuse(path, "an object with a \"role\"");
+      refuse_value(path, "an object with a \"role\"");
+    if (!developer && message["role"] == "developer") message["role"] = "system";
     join_parts(message, path);
     open_arguments(message);
     // Clients leave out the text of a message that calls tools; many templates read it.
@@ -66,27 +65,27 @@ OrderedJson messages_of(const OrderedJson& request) {
 bool flag(const OrderedJson& request, const char* key, bool otherwise) {
   const auto found = request.find(key);
   if (found == request.end() || found->is_null()) return otherwise;
-  if (!found->is_boolean()) refuse(key, "a boolean");
+  if (!found->is_boolean()) refuse_value(key, "a boolean");
   return found->get<bool>();
 }
 
 const OrderedJson* list(const OrderedJson& request, const char* key) {
   const auto found = request.find(key);
   if (found == request.end() || found->is_null()) return nullptr;
-  if (!found->is_array()) refuse(key, "a list");
+  if (!found->is_array()) refuse_value(key, "a list");
   return found->empty() ? nullptr : &*found;
 }
 
 std::string apply(const ChatTemplate& chat_template, const OrderedJson& request) {
   ChatOptions options;
-  if (request.value("tool_choice", OrderedJson()) != "none") options.tools = list(request, "tools");
+  if (!is_text(request, "tool_choice", "none")) options.tools = list(request, "tools");
   options.documents = list(request, "documents");
   if (flag(request, "continue_final_message", false)) options.continue_field = "content";
   options.add_generation_prompt =
       flag(request, "add_generation_prompt", options.continue_field.empty());
   if (const auto more = request.find("chat_template_kwargs");
       more != request.end() && !more->is_null()) {
-    if (!more->is_object()) refuse("chat_template_kwargs", "an object");
+    if (!more->is_object()) refuse_value("chat_template_kwargs", "an object");
     options.variables = *more;
   }
   // OpenAI's name of what templates of several models read.
@@ -94,8 +93,10 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& request)
       effort != request.end() && !effort->is_null() &&
       !options.variables.contains("reasoning_effort"))
     options.variables["reasoning_effort"] = *effort;
+  const std::string& source = chat_template.source(options.tools != nullptr);
+  const bool developer = source.find("developer") != source.npos;
   try {
-    return chat_template.apply(messages_of(request), options);
+    return chat_template.apply(messages_of(request, developer), options);
   } catch (const Error& e) {
     throw ApiError(400, e.what(), "messages");
   }

@@ -24,8 +24,12 @@ std::string new_call_id(ToolSyntax syntax) {
   return mistral ? random.substr(0, 9) : "call_" + random.substr(0, 24);
 }
 
+std::string text_of(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string event(const Json& object) {
-  return "data: " + object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
+  return "data: " + text_of(object) + "\n\n";
 }
 
 const char* reason_text(StopReason reason) {
@@ -46,9 +50,10 @@ class Completion::Choice : public RequestSink {
       : index(index),
         owner_(std::move(owner)),
         stopped_(owner_->tokenizer_, prompt, owner_->request_.stop),
+        prompt_(prompt),
         last_time_(std::chrono::steady_clock::now()) {
     if (owner_->request_.echo) text = owner_->tokenizer_.decode(prompt, true);
-    if (owner_->request_.echo) first_prompt_token_ = prompt.front();
+    echoed_ = count_characters(text);
     if (const auto& options = owner_->request_.reader) {
       reader_.emplace(*options);
       stopped_.show(options->syntax.marks());
@@ -57,9 +62,15 @@ class Completion::Choice : public RequestSink {
 
   void prompt_scored(std::span<const ScoredToken> tokens) override {
     ScoredToken first;
-    first.token = first_prompt_token_;
+    first.token = prompt_.front();
     scored.push_back(first);
     scored.insert(scored.end(), tokens.begin(), tokens.end());
+    StreamDecoder decoder(owner_->tokenizer_, true);
+    size_t offset = 0;
+    for (const int32_t token : prompt_) {
+      offsets.push_back(offset);
+      offset += count_characters(decoder.push(token));
+    }
   }
 
   bool chosen(const ScoredToken& token) override {
@@ -67,8 +78,14 @@ class Completion::Choice : public RequestSink {
     owner_->metrics_.token(std::chrono::duration<double>(now - last_time_).count(), first_);
     first_ = false;
     last_time_ = now;
-    if (owner_->request_.text.logprobs >= 0) scored.push_back(token);
+    offset = echoed_ + stopped_.characters();
+    if (owner_->request_.text.logprobs >= 0 && !owner_->request_.stream) {
+      scored.push_back(token);
+      offsets.push_back(offset);
+    }
+    const bool reasons = reader_ && reader_->reasoning();
     const AnswerDelta delta = read(stopped_.push(token.token), false);
+    if (reasons || (reader_ && reader_->reasoning())) ++reasoning_tokens;
     owner_->send(*this, delta, &token, false);
     const bool enough =
         reader_ && static_cast<int64_t>(reader_->calls()) >= owner_->request_.most_calls;
@@ -82,6 +99,8 @@ class Completion::Choice : public RequestSink {
     if (!calls.empty() && std::string_view(reason) == "stop") reason = "tool_calls";
     owner_->metrics_.ended(what);
     owner_->send(*this, rest, nullptr, true);
+    if (!owner_->request_.stream) whole = owner_->whole_choice(*this);
+    drop_scores();
     leave();
   }
 
@@ -92,14 +111,24 @@ class Completion::Choice : public RequestSink {
 
   // The stop string that ended it.
   const std::optional<std::string>& stop() const { return stopped_.stop(); }
+  // They take far more memory than the text that is made of them.
+  void drop_scores() {
+    scored = {};
+    offsets = {};
+  }
   // It was never given to the scheduler.
   void drop() { owner_.reset(); }
 
   const size_t index;
   std::string text, reasoning;
   std::vector<Call> calls;
-  bool begun = false;               // something of it was sent
-  std::vector<ScoredToken> scored;  // with those of the prompt, if they are wanted
+  bool begun = false;  // something of it was sent
+  // If they are wanted: those of the prompt and, where they are not sent as they come, of the text.
+  std::vector<ScoredToken> scored;
+  std::vector<size_t> offsets;  // of these in the text, in characters
+  size_t offset = 0;            // of the latest token
+  int64_t reasoning_tokens = 0;
+  std::string whole;  // what the answer says of it, once it has ended
   RequestEnd end;
   const char* reason = nullptr;
   std::optional<Error> error;
@@ -128,21 +157,24 @@ class Completion::Choice : public RequestSink {
   // The owner lives as long as somebody may call.
   void leave() {
     const std::shared_ptr<Completion> owner = std::move(owner_);
-    owner->choice_ended();
+    if (owner) owner->choice_ended();  // otherwise telling the end itself has failed
   }
 
   std::shared_ptr<Completion> owner_;
   StoppedText stopped_;
+  const std::span<const int32_t> prompt_;
+  size_t echoed_ = 0;  // characters
   std::optional<AnswerReader> reader_;
   std::chrono::steady_clock::time_point last_time_;
   bool first_ = true;
-  int32_t first_prompt_token_ = -1;
 };
 
-Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer, Metrics& metrics,
-                       std::shared_ptr<HttpReply> reply, std::string model_name)
+Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer,
+                       const TokenTexts& tokens, Metrics& metrics, std::shared_ptr<HttpReply> reply,
+                       std::string model_name)
     : request_(std::move(request)),
       tokenizer_(tokenizer),
+      tokens_(tokens),
       metrics_(metrics),
       reply_(std::move(reply)),
       model_name_(std::move(model_name)),
@@ -151,26 +183,31 @@ Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer, Me
 
 Completion::~Completion() = default;
 
+// Once the scheduler has the choices they are its thread's, and may have ended.
 void Completion::start(Scheduler& scheduler) {
-  for (const auto& prompt : request_.prompts)
-    for (int64_t i = 0; i < request_.n; ++i)
+  const auto count = static_cast<int64_t>(request_.prompts.size()) * request_.n;
+  if (count > scheduler.most())
+    throw ApiError(400,
+                   fmt::format("{} texts are asked for, at most {} can be taken at once", count,
+                               scheduler.most()),
+                   request_.prompts.size() > 1 ? "prompt" : "n");
+  std::vector<NewText> texts;
+  for (const auto& prompt : request_.prompts) {
+    for (int64_t i = 0; i < request_.n; ++i) {
       choices_.push_back(std::make_shared<Choice>(shared_from_this(), choices_.size(), prompt));
-  const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const auto n = static_cast<size_t>(request_.n);
-    TextRequest text = request_.text;
-    text.prompt = request_.prompts[i / n];
-    text.sampler.seed += i % n;
-    try {
-      ids_.push_back(scheduler.add(std::move(text), choices_[i]));
-    } catch (const Error& e) {
-      for (const uint64_t id : ids_)
-        scheduler.cancel(id);
-      refused_ = true;  // nothing is answered by those that were taken
-      for (; i < choices_.size(); ++i)
-        choices_[i]->drop();
-      throw api_error(e);
+      texts.push_back({request_.text, choices_.back()});
+      texts.back().request.prompt = prompt;
+      texts.back().request.sampler.seed += static_cast<uint64_t>(i);
     }
+  }
+  const std::lock_guard lock(mutex_);
+  try {
+    ids_ = scheduler.add(std::move(texts));
+  } catch (const Error& e) {
+    for (const auto& choice : choices_)
+      choice->drop();
+    choices_.clear();
+    throw e.code() == ErrorCode::limit ? ApiError(429, e.what()) : api_error(e);
   }
   reply_->on_gone([weak = weak_from_this(), &scheduler] {
     const auto self = weak.lock();
@@ -190,30 +227,28 @@ Json Completion::header(const char* object) const {
 }
 
 Json Completion::usage() const {
-  int64_t prompt = 0, cached = 0, tokens = 0;
+  int64_t prompt = 0, cached = 0, tokens = 0, reasoning = 0;
   for (const auto& choice : choices_) {
     if (choice->index % static_cast<size_t>(request_.n) == 0) {
       prompt += choice->end.prompt_tokens;
       cached += choice->end.cached_tokens;
     }
     tokens += choice->end.tokens;
+    reasoning += choice->reasoning_tokens;
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", tokens},
           {"total_tokens", prompt + tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
-}
-
-std::string Completion::token_text(int32_t token) const {
-  return tokenizer_.decode({&token, 1}, false);
+          {"prompt_tokens_details", {{"cached_tokens", cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning}}}};
 }
 
 Json Completion::chat_logprob(const ScoredToken& token) const {
   const auto entry = [&](int32_t id, float logprob) -> Json {
-    const std::string text = token_text(id);
-    return {{"token", text},
+    const std::string_view bytes = tokens_.bytes(id);
+    return {{"token", tokens_.text(id)},
             {"logprob", logprob},
-            {"bytes", std::vector<uint8_t>(text.begin(), text.end())}};
+            {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
   };
   Json result = entry(token.token, token.logprob);
   result["top_logprobs"] = Json::array();
@@ -223,25 +258,32 @@ Json Completion::chat_logprob(const ScoredToken& token) const {
 }
 
 // OpenAI's older form: lists side by side.
-size_t Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
+void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
   if (lists.is_null()) {
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
       lists[key] = Json::array();
   }
-  const std::string text = token_text(token.token);
-  const bool first = lists["tokens"].empty() && request_.echo && offset == 0;
-  lists["tokens"].push_back(text);
+  lists["tokens"].push_back(tokens_.text(token.token));
   lists["text_offset"].push_back(offset);
-  lists["token_logprobs"].push_back(first ? Json() : Json(token.logprob));
-  if (first) {
-    lists["top_logprobs"].push_back(Json());
-    return text.size();
-  }
+  lists["token_logprobs"].push_back(token.logprob);
   Json best = Json::object();
-  for (const TokenLogprob& one : token.best)
-    best.emplace(token_text(one.token), one.logprob);
+  for (const TokenLogprob& one : token.best) {
+    // Two tokens may have the same text; the second one is told by its number.
+    if (!best.emplace(tokens_.text(one.token), one.logprob).second)
+      best[fmt::format("token_id:{}", one.token)] = one.logprob;
+  }
   lists["top_logprobs"].push_back(std::move(best));
-  return text.size();
+}
+
+// Of the tokens that are kept. The first token of a prompt has no probability.
+Json Completion::all_logprobs(const Choice& choice) const {
+  Json lists;
+  for (size_t i = 0; i < choice.scored.size(); ++i)
+    add_logprob(lists, choice.scored[i], choice.offsets[i]);
+  if (!request_.text.prompt_logprobs || lists.is_null()) return lists;
+  lists["token_logprobs"][0] = nullptr;
+  lists["top_logprobs"][0] = nullptr;
+  return lists;
 }
 
 // With the id and the name of a call in its first piece.
@@ -286,17 +328,18 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
     if (scored) one["logprobs"] = {{"content", Json::array({chat_logprob(*token)})}};
   } else {
     one["text"] = delta.content;
-    if (scored) add_logprob(one["logprobs"], *token, choice.text.size() - delta.content.size());
+    if (scored) add_logprob(one["logprobs"], *token, choice.offset);
   }
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
+  if (request_.include_usage) result["usage"] = nullptr;  // comes in a chunk of its own
   return result;
 }
 
 // A piece of a text, or its end.
 void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
                       bool last) {
-  if (!request_.stream || refused_) return;
+  if (!request_.stream) return;
   start_events();
   if (!std::exchange(choice.begun, true)) {
     if (request_.chat) {
@@ -306,7 +349,10 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
     } else if (request_.echo) {
       AnswerDelta prompt;
       prompt.content = choice.text.substr(0, choice.text.size() - delta.content.size());
-      reply_->event(event(chunk(choice, prompt, nullptr, false)));
+      Json first = chunk(choice, prompt, nullptr, false);
+      first["choices"][0]["logprobs"] = all_logprobs(choice);
+      reply_->event(event(first));
+      choice.drop_scores();
     }
   }
   const bool scored = token != nullptr && request_.text.logprobs >= 0;
@@ -314,41 +360,52 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
   reply_->event(event(chunk(choice, delta, token, last)));
 }
 
+// Of a text that was taken: what the client wants of it cannot be followed, or there is no room.
+ApiError Completion::text_error(const Error& error) const {
+  if (error.code() != ErrorCode::limit) return api_error(error);
+  const auto& grammar = request_.text.grammar;
+  return {grammar && error.where() == grammar->where() ? 400 : 503, error.what()};
+}
+
 void Completion::choice_ended() {
-  if (++ended_ == choices_.size() && !refused_) finish();
+  if (++ended_ == choices_.size()) finish();
 }
 
 void Completion::start_events() {
   if (!std::exchange(streaming_, true)) reply_->start_events({});
 }
 
-Json Completion::answer() const {
-  Json result = header(request_.chat ? "chat.completion" : "text_completion");
-  result["choices"] = Json::array();
-  for (const auto& choice : choices_) {
-    Json one = {{"index", choice->index}, {"finish_reason", choice->reason}, {"logprobs", nullptr}};
-    if (choice->stop()) one["stop_reason"] = *choice->stop();
-    if (request_.chat) {
-      one["message"] = chat_message(*choice);
-      if (request_.text.logprobs >= 0) one["logprobs"]["content"] = Json::array();
-      for (const ScoredToken& token : choice->scored)
-        one["logprobs"]["content"].push_back(chat_logprob(token));
-    } else {
-      one["text"] = choice->text;
-      size_t offset = 0;
-      for (const ScoredToken& token : choice->scored)
-        offset += add_logprob(one["logprobs"], token, offset);
-    }
-    result["choices"].push_back(std::move(one));
+// What an answer says of one choice, as text: a list of these takes less room than their objects.
+std::string Completion::whole_choice(const Choice& choice) const {
+  Json one = {{"index", choice.index}, {"finish_reason", choice.reason}, {"logprobs", nullptr}};
+  if (choice.stop()) one["stop_reason"] = *choice.stop();
+  if (request_.chat) {
+    one["message"] = chat_message(choice);
+    if (request_.text.logprobs >= 0) one["logprobs"]["content"] = Json::array();
+    for (const ScoredToken& token : choice.scored)
+      one["logprobs"]["content"].push_back(chat_logprob(token));
+  } else {
+    one["text"] = choice.text;
+    one["logprobs"] = all_logprobs(choice);
   }
-  result["usage"] = usage();
+  return text_of(one);
+}
+
+std::string Completion::answer() const {
+  Json rest = header(request_.chat ? "chat.completion" : "text_completion");
+  rest["usage"] = usage();
   const RequestEnd& end = choices_.front()->end;
-  result["timings"] = {{"queue_ms", end.queue_seconds * 1e3},
-                       {"prompt_n", end.prompt_tokens - end.cached_tokens},
-                       {"prompt_ms", end.prompt_seconds * 1e3},
-                       {"predicted_n", end.tokens},
-                       {"predicted_ms", end.decode_seconds * 1e3}};
-  return result;
+  rest["timings"] = {{"queue_ms", end.queue_seconds * 1e3},
+                     {"prompt_n", end.prompt_tokens - end.cached_tokens},
+                     {"prompt_ms", end.prompt_seconds * 1e3},
+                     {"predicted_n", end.tokens},
+                     {"predicted_ms", end.decode_seconds * 1e3}};
+  std::string text = "{\"choices\":[";
+  for (const auto& choice : choices_) {
+    if (choice->index > 0) text += ',';
+    text += std::exchange(choice->whole, {});
+  }
+  return text + "]," + text_of(rest).substr(1);
 }
 
 void Completion::finish() {
@@ -357,7 +414,7 @@ void Completion::finish() {
   if (request_.stream && (streaming_ || failed == choices_.end())) {
     start_events();
     if (failed != choices_.end()) {
-      reply_->event("data: " + api_error(*(*failed)->error).response().body + "\n\n");
+      reply_->event("data: " + text_error(*(*failed)->error).response().body + "\n\n");
     } else if (request_.include_usage) {
       Json last = header(request_.chat ? "chat.completion.chunk" : "text_completion");
       last["choices"] = Json::array();
@@ -367,10 +424,10 @@ void Completion::finish() {
     reply_->event("data: [DONE]\n\n");
     reply_->end_events();
   } else if (failed != choices_.end()) {
-    reply_->send(api_error(*(*failed)->error).response());
+    reply_->send(text_error(*(*failed)->error).response());
   } else {
     HttpResponse response;
-    response.body = answer().dump(-1, ' ', false, Json::error_handler_t::replace);
+    response.body = answer();
     reply_->send(std::move(response));
   }
   choices_.clear();

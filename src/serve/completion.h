@@ -2,7 +2,6 @@
 // object or a stream of events, as OpenAI's endpoints give it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -11,28 +10,31 @@
 
 #include "io/json.h"
 #include "schedule/scheduler.h"
+#include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/stopped_text.h"
+#include "serve/token_texts.h"
 
 namespace walsh {
 
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   // Everything given by reference outlives the completion.
-  Completion(CompletionRequest request, const Tokenizer& tokenizer, Metrics& metrics,
-             std::shared_ptr<HttpReply> reply, std::string model_name);
+  Completion(CompletionRequest request, const Tokenizer& tokenizer, const TokenTexts& tokens,
+             Metrics& metrics, std::shared_ptr<HttpReply> reply, std::string model_name);
   ~Completion();
 
   // Hands the choices to the scheduler, which answers; cancels them when the client goes away.
-  // Throws ApiError if the scheduler refuses one; nothing was sent then.
+  // Throws ApiError if the scheduler does not take all of them; nothing was sent then.
   void start(Scheduler& scheduler);
 
  private:
   class Choice;
 
   void send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token, bool last);
+  ApiError text_error(const Error& error) const;
   void choice_ended();
   void start_events();
   void finish();
@@ -42,14 +44,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
              bool last) const;
   Json chat_delta(const Choice& choice, const AnswerDelta& delta) const;
   Json chat_message(const Choice& choice) const;
-  Json answer() const;
-  std::string token_text(int32_t token) const;
+  std::string whole_choice(const Choice& choice) const;
+  std::string answer() const;
   Json chat_logprob(const ScoredToken& token) const;
-  // Returns the bytes of the token's text, which begins at `offset`.
-  size_t add_logprob(Json& lists, const ScoredToken& token, size_t offset) const;
+  void add_logprob(Json& lists, const ScoredToken& token, size_t offset) const;
+  Json all_logprobs(const Choice& choice) const;
 
   const CompletionRequest request_;
   const Tokenizer& tokenizer_;
+  const TokenTexts& tokens_;
   Metrics& metrics_;
   const std::shared_ptr<HttpReply> reply_;
   const std::string model_name_, id_;
@@ -58,9 +61,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::vector<std::shared_ptr<Choice>> choices_;
   size_t ended_ = 0;
   bool streaming_ = false;
-  std::atomic<bool> refused_ = false;  // by the scheduler, so that somebody else answers
-  std::mutex mutex_;                   // of ids_
-  std::vector<uint64_t> ids_;          // of the scheduler
+  std::mutex mutex_;           // of ids_
+  std::vector<uint64_t> ids_;  // of the scheduler
 };
 
 }  // namespace walsh

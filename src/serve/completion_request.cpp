@@ -11,6 +11,8 @@ constexpr size_t kMostStops = 16;
 constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
 constexpr size_t kMostPrompts = 256;  // of a batch of completions
 constexpr double kMostPenalty = 100;
+// Log-probabilities of an answer, if one text does not have more: some 140 MB.
+constexpr int64_t kMostScores = int64_t{1} << 20;
 
 template <typename T>
 std::optional<T> either(std::optional<T> first, std::optional<T> second) {
@@ -112,14 +114,26 @@ std::vector<int32_t> token_ids(const Json& list, const Fields& fields, int64_t v
   return ids;
 }
 
+void check_bytes(const std::string& text, const PromptLimits& limits, const char* field) {
+  if (text.size() <= limits.bytes) return;
+  throw ApiError(400,
+                 fmt::format("the prompt has {} bytes, more than the {} positions of the context "
+                             "can hold",
+                             text.size(), limits.positions),
+                 field);
+}
+
 // A string, a list of them, a list of ids, or a list of these.
-std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model) {
+std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model,
+                                             const PromptLimits& limits) {
   const char* expected = "a string, a list of token ids, or a list of these";
   const Json* prompt = fields.find("prompt");
   if (prompt == nullptr) fields.refuse("prompt", expected);
   const int64_t vocab = model.model.config.vocab;
   const auto encode = [&](const Json& text) {
-    return encode_prompt(model.tokenizer, text.get_ref<const std::string&>());
+    const std::string& prompt = text.get_ref<const std::string&>();
+    check_bytes(prompt, limits, "prompt");
+    return encode_prompt(model.tokenizer, prompt);
   };
   if (prompt->is_string()) return {encode(*prompt)};
   if (!prompt->is_array() || prompt->empty()) fields.refuse("prompt", expected);
@@ -145,6 +159,27 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
   }
 }
 
+// What is kept until the answer is whole must not grow without bounds: of one text everything may
+// be asked for.
+void check_scores(const CompletionRequest& request, int64_t positions) {
+  if (request.text.logprobs < 0) return;
+  int64_t tokens = 0;
+  for (const auto& prompt : request.prompts) {
+    const auto count = static_cast<int64_t>(prompt.size());
+    const int64_t most = request.text.max_tokens;
+    const int64_t generated = most < 0 ? positions - count : std::min(most, positions - count);
+    tokens += request.n * (generated + (request.text.prompt_logprobs ? count : 0));
+  }
+  const int64_t scores = tokens * (request.text.logprobs + 1);
+  const int64_t most = std::max(kMostScores, positions * (kMostLogprobs + 1));
+  if (scores <= most) return;
+  throw ApiError(400,
+                 fmt::format("{} log-probabilities in one answer, at most {} are given: ask for "
+                             "fewer prompts, choices or tokens at once",
+                             scores, most),
+                 "logprobs");
+}
+
 // Tools, reasoning, and what the answer has to match.
 void read_answer_fields(const OrderedJson& body, const Fields& fields, const LoadedModel& model,
                         const std::string& prompt, CompletionRequest& request) {
@@ -166,17 +201,18 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   reader.read_tools = tools.any();
   reader.read_reasoning = format != "none";
   reader.tools = tools.tools;
+  if (reader.syntax.tools == ToolSyntax::qwen) reader.texts = text_parameters(tools.tools);
   request.reader = std::move(reader);
 }
 
 }  // namespace
 
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   int64_t positions) {
+                                   const PromptLimits& limits) {
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
-  request.prompts = prompts_of(fields, model);
+  request.prompts = prompts_of(fields, model, limits);
   // Sixteen tokens are OpenAI's default.
   request.text.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(16);
   request.echo = fields.flag("echo").value_or(false);
@@ -184,17 +220,19 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
     request.text.logprobs = static_cast<int>(*logprobs);
     request.text.prompt_logprobs = request.echo;
   }
-  check_lengths(request, positions);
+  check_lengths(request, limits.positions);
+  check_scores(request, limits.positions);
   request.text.grammar = text_grammar(model, answer_text(body));
   return request;
 }
 
-CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model, int64_t positions,
-                             const std::string& prompt) {
+CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
+                             const PromptLimits& limits, const std::string& prompt) {
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
   request.chat = true;
+  check_bytes(prompt, limits, "messages");
   request.prompts = {model.tokenizer.encode(prompt, false)};
   request.text.max_tokens = either(fields.integer("max_completion_tokens", 0, INT32_MAX),
                                    fields.integer("max_tokens", 0, INT32_MAX))
@@ -202,7 +240,8 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model, 
   const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (fields.flag("logprobs").value_or(false))
     request.text.logprobs = static_cast<int>(best.value_or(0));
-  check_lengths(request, positions);
+  check_lengths(request, limits.positions);
+  check_scores(request, limits.positions);
   read_answer_fields(body, fields, model, prompt, request);
   return request;
 }

@@ -28,11 +28,18 @@ struct CompletionRequest {
   int64_t most_calls = INT64_MAX;  // of tools; the text ends behind them
 };
 
-// Throws ApiError. `positions` are those of a text.
+// Of a prompt: positions of a text, and bytes that can stand in them. Longer texts are refused
+// before anybody makes tokens of them.
+struct PromptLimits {
+  int64_t positions = 0;
+  uint64_t bytes = 0;
+};
+
+// Throws ApiError.
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   int64_t positions);
+                                   const PromptLimits& limits);
 // `prompt` is what the chat template makes of the messages.
-CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model, int64_t positions,
-                             const std::string& prompt);
+CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
+                             const PromptLimits& limits, const std::string& prompt);
 
 }  // namespace walsh

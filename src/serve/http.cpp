@@ -82,8 +82,9 @@ struct HttpServer::Impl {
   using Clock = HttpConnection::Clock;
   using Connections = std::set<std::shared_ptr<HttpConnection>>;
 
-  Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body)
-      : context(options, std::move(handler), std::move(error_body)),
+  Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
+       HttpAtOnce at_once)
+      : context(options, std::move(handler), std::move(error_body), std::move(at_once)),
         acceptor(listen(context.io, options)),
         port(acceptor.local_endpoint().port()),
         pause(context.io),
@@ -206,9 +207,11 @@ void HttpServer::Impl::run() {
   context.io.poll();
 }
 
-HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body) {
+HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
+                       HttpAtOnce at_once) {
   check(options);
-  impl_ = std::make_unique<Impl>(options, std::move(handler), std::move(error_body));
+  impl_ = std::make_unique<Impl>(options, std::move(handler), std::move(error_body),
+                                 std::move(at_once));
 }
 
 HttpServer::~HttpServer() {

@@ -73,14 +73,21 @@ class HttpReply {
 using HttpHandler =
     std::function<void(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
 // The answer to what never reaches the handler or does not come from it (400, 408, 413, 414, 417,
-// 431, 500, 501, 503), from the thread that serves all connections.
-using HttpErrorBody = std::function<HttpResponse(int status, const std::string& message)>;
+// 431, 500, 501, 503), from the thread that serves all connections. Of the request what was read of
+// it, without its body.
+using HttpErrorBody =
+    std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>;
+
+// Whether the handler answers a request at once, without waiting for anything: it is called from
+// the thread that serves all connections then, however busy the threads for handlers are.
+using HttpAtOnce = std::function<bool(const HttpRequest& request)>;
 
 class HttpServer {
  public:
   // Listens; throws usage for options that make no sense, io with the address for one that cannot
   // be had, limit when no threads can be started.
-  HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body);
+  HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
+             HttpAtOnce at_once = nullptr);
   // Closes everything, waits for run() to return and for handlers that still run.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

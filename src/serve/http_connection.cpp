@@ -40,9 +40,10 @@ Peer look_at(int socket) {
 
 }  // namespace
 
-HttpResponse HttpContext::error(int status, const std::string& message) const {
+HttpResponse HttpContext::error(int status, const std::string& message,
+                                const HttpRequest& request) const {
   try {
-    HttpResponse response = error_body(status, message);
+    HttpResponse response = error_body(status, message, request);
     response.status = status;
     return response;
   } catch (...) {
@@ -162,8 +163,8 @@ HttpConnection::Awaitable<bool> HttpConnection::write(std::string text) {
   co_return true;
 }
 
-HttpConnection::Awaitable<> HttpConnection::refuse(const HttpParser& parser, bool head) {
-  HttpResponse response = context_.error(parser.refused(), parser.reason());
+HttpConnection::Awaitable<> HttpConnection::refuse(HttpParser& parser, bool head) {
+  HttpResponse response = context_.error(parser.refused(), parser.reason(), parser.request());
   std::string text = response_head(response, {});
   if (!head) text += response.body;
   co_await write(std::move(text));
@@ -186,6 +187,9 @@ HttpConnection::Awaitable<> HttpConnection::linger() {
 void HttpConnection::start_handler(HttpParser& parser) {
   auto request = std::make_shared<HttpRequest>(std::move(parser.request()));
   request->peer = peer_;
+  HttpRequest about;
+  about.method = request->method;
+  about.path = request->path;
   exchange_ = std::make_shared<Exchange>();
   exchange_->queue_bytes = context_.options.queue_bytes;
   exchange_->gone = left_;
@@ -195,17 +199,23 @@ void HttpConnection::start_handler(HttpParser& parser) {
   };
   auto reply = std::make_shared<Reply>(
       context_.mailbox, exchange_,
-      [&context = context_](const std::string& message) { return context.error(500, message); });
-  net::post(*context_.handlers,
-            [&handler = context_.handler, request = std::move(request), reply = std::move(reply)] {
-              try {
-                handler(*request, reply);
-              } catch (const walsh::Error& error) {
-                reply->fail(error.what());
-              } catch (...) {
-                reply->fail("internal error");
-              }
-            });
+      [&context = context_, about = std::move(about)](const std::string& message) {
+        return context.error(500, message, about);
+      });
+  auto handle = [&handler = context_.handler, request, reply = std::move(reply)] {
+    try {
+      handler(*request, reply);
+    } catch (const walsh::Error& error) {
+      reply->fail(error.what());
+    } catch (...) {
+      reply->fail("internal error");
+    }
+  };
+  if (context_.at_once && context_.at_once(*request)) {
+    handle();
+  } else {
+    net::post(*context_.handlers, std::move(handle));
+  }
 }
 
 bool HttpConnection::answerable() const {

@@ -20,18 +20,21 @@ namespace walsh {
 // What the connections of a server share. All but the handlers runs in one thread, the one that
 // runs `io`, and needs no locks therefore.
 struct HttpContext {
-  HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_)
+  HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
+              HttpAtOnce at_once_)
       : options(options_),
         handler(std::move(handler_)),
         error_body(std::move(error_body_)),
+        at_once(std::move(at_once_)),
         mailbox(std::make_shared<Mailbox>(io)) {}
 
   // The answer that the server gives by itself.
-  HttpResponse error(int status, const std::string& message) const;
+  HttpResponse error(int status, const std::string& message, const HttpRequest& request) const;
 
   const HttpOptions options;
   const HttpHandler handler;
   const HttpErrorBody error_body;
+  const HttpAtOnce at_once;
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
   boost::asio::thread_pool* handlers = nullptr;
@@ -63,7 +66,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Awaitable<> read_request(HttpParser& parser);
   Awaitable<bool> read_more(Clock::time_point deadline);
   Awaitable<bool> write(std::string text);
-  Awaitable<> refuse(const HttpParser& parser, bool head);
+  Awaitable<> refuse(HttpParser& parser, bool head);
   Awaitable<> linger();
 
   void start_handler(HttpParser& parser);

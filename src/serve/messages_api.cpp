@@ -100,6 +100,7 @@ OrderedJson tools_of(const OrderedJson& list) {
     OrderedJson function = {{"name", text_value(list[i], "name", path)}};
     if (list[i].contains("description")) function["description"] = list[i]["description"];
     if (list[i].contains("input_schema")) function["parameters"] = list[i]["input_schema"];
+    if (list[i].contains("strict")) function["strict"] = list[i]["strict"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return tools;
@@ -120,6 +121,13 @@ void set_tool_choice(const OrderedJson& choice, OrderedJson& chat) {
   if (choice.contains("disable_parallel_tool_use") &&
       choice["disable_parallel_tool_use"].is_boolean())
     chat["parallel_tool_calls"] = !choice["disable_parallel_tool_use"].get<bool>();
+}
+
+// Whether the answer goes on where a last message of the assistant ends.
+bool continues(const OrderedJson& messages) {
+  if (messages.empty()) return false;
+  const OrderedJson& last = messages.back();
+  return last["role"] == "assistant" && last["content"] != "" && !last.contains("tool_calls");
 }
 
 Json usage_of(const Json& usage) {
@@ -260,8 +268,10 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
     return found != request.end() && !found->is_null();
   };
   if (has("tools")) chat["tools"] = tools_of(request["tools"]);
+  if (continues(chat["messages"])) chat["continue_final_message"] = true;
   if (only_count) return chat;
-  if (!has("max_tokens")) refuse_value("max_tokens", "an integer");
+  if (!has("max_tokens") || !request["max_tokens"].is_number_integer() || request["max_tokens"] < 1)
+    refuse_value("max_tokens", "an integer of at least 1");
   if (has("tool_choice")) set_tool_choice(request["tool_choice"], chat);
   for (const char* key : {"model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
                           "stream", "chat_template_kwargs"})
@@ -269,6 +279,14 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
   if (has("stop_sequences")) chat["stop"] = request["stop_sequences"];
   chat["stream_options"] = {{"include_usage", true}};
   return chat;
+}
+
+const FieldNames& messages_names() {
+  static const FieldNames names = {{"stop", "stop_sequences"},
+                                   {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
+                                   {".function.parameters", ".input_schema"},
+                                   {".function", ""}};
+  return names;
 }
 
 std::shared_ptr<HttpReply> messages_reply(std::shared_ptr<HttpReply> reply) {

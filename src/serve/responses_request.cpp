@@ -54,9 +54,8 @@ void add_item(const OrderedJson& item, const std::string& path, OrderedJson& mes
                         {"tool_call_id", text_value(item, "call_id", path)},
                         {"content", plain_text(*output, path + ".output")}});
   } else if (type == "message") {
-    std::string role = text_value(item, "role", path);
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant")
+    const std::string& role = text_value(item, "role", path);
+    if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(path + ".role", "user, assistant, system or developer");
     if (content == item.end()) refuse_value(path + ".content", "a string or a list of parts");
     messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
@@ -114,6 +113,16 @@ OrderedJson format_of(const OrderedJson& text) {
 }
 
 }  // namespace
+
+const FieldNames& responses_names() {
+  static const FieldNames names = {{"messages", "input"},
+                                   {"max_completion_tokens", "max_output_tokens"},
+                                   {"response_format.json_schema", "text.format"},
+                                   {"response_format", "text.format"},
+                                   {"reasoning_effort", "reasoning.effort"},
+                                   {".function", ""}};
+  return names;
+}
 
 OrderedJson chat_of_responses(const OrderedJson& request) {
   if (!request.is_object()) throw ApiError(400, "the request must be an object");

@@ -10,6 +10,7 @@
 #include "serve/api_error.h"
 #include "serve/completion.h"
 #include "serve/messages_api.h"
+#include "text/utf8.h"
 
 namespace walsh {
 namespace {
@@ -63,11 +64,15 @@ class CountedReply : public HttpReply {
 };
 
 // Anthropic's clients look for another form.
-HttpResponse error_for(const HttpRequest& request, const ApiError& error) {
-  HttpResponse response = error.response();
+HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
   if (request.path.starts_with("/v1/messages"))
-    response.body = format_json(messages_error(parse_json(response.body, "error")), -1);
-  return response;
+    error.body = format_json(messages_error(parse_json(error.body, "error")), -1);
+  return error;
+}
+
+bool fits(std::string_view route, std::string_view path) {
+  if (!route.ends_with('*')) return route == path;
+  return path.starts_with(route.substr(0, route.size() - 1)) && path.size() >= route.size();
 }
 
 }  // namespace
@@ -78,13 +83,14 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
       scheduler_(scheduler),
       options_(std::move(options)),
       chat_(std::move(chat)),
+      tokens_(model.tokenizer),
       started_(std::time(nullptr)) {}
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> all = {
       {"GET", "/", &Service::page, true},
-      {"GET", "/health", &Service::health, true},
-      {"GET", "/v1/health", &Service::health, true},
+      {"GET", "/health", &Service::health, true, true},
+      {"GET", "/v1/health", &Service::health, true, true},
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
       {"GET", "/props", &Service::props, false},
@@ -97,25 +103,42 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/tokenize", &Service::tokenize, false},
       {"POST", "/detokenize", &Service::detokenize, false},
       {"POST", "/apply-template", &Service::apply_template, false},
-      {"GET", "/metrics", &Service::metrics, false},
+      {"GET", "/metrics", &Service::metrics, false, true},
   };
   return all;
 }
 
-HttpResponse Service::error_body(int status, const std::string& message) {
+HttpResponse Service::error_for(const HttpRequest& request, const ApiError& error) {
+  HttpResponse response = error.response();
+  if (error.status() == 405) {
+    std::string& methods = response.headers["Allow"];
+    for (const Route& route : routes())
+      if (fits(route.path, request.path))
+        methods +=
+            (methods.empty() ? "" : ", ") +
+            std::string(std::string_view(route.method) == "GET" ? "GET, HEAD" : route.method);
+  }
+  return in_form_of(request, std::move(response));
+}
+
+bool Service::answers_at_once(const HttpRequest& request) {
+  const auto& all = routes();
+  return std::any_of(all.begin(), all.end(), [&](const Route& route) {
+    return route.at_once && request.path == route.path;
+  });
+}
+
+HttpResponse Service::error_body(int status, const std::string& message,
+                                 const HttpRequest& request) {
   metrics_.response(status);
-  return error_response(status, message);
+  return in_form_of(request, error_response(status, message));
 }
 
 const Service::Route& Service::route_of(const HttpRequest& request) const {
   bool other_method = false;
   for (const Route& route : routes()) {
     const std::string_view path = route.path;
-    const bool fits = path.ends_with('*')
-                          ? request.path.starts_with(path.substr(0, path.size() - 1)) &&
-                                request.path.size() >= path.size()
-                          : request.path == path;
-    if (!fits) continue;
+    if (!fits(path, request.path)) continue;
     if (request.method == route.method || (request.method == "HEAD" && route.method[0] == 'G'))
       return route;
     other_method = true;
@@ -157,8 +180,8 @@ void Service::check_origin(const HttpRequest& request) const {
 
 bool Service::allows_origin(std::string_view origin) const {
   const auto& all = options_.origins;
-  return !all.empty() &&
-         (all.front() == "*" || std::find(all.begin(), all.end(), origin) != all.end());
+  return std::any_of(all.begin(), all.end(),
+                     [&](const std::string& one) { return one == "*" || one == origin; });
 }
 
 void Service::add_origin(const HttpRequest& request, HttpResponse& response) const {
@@ -175,15 +198,25 @@ std::shared_ptr<HttpReply> Service::counted(const HttpRequest& request,
   return std::make_shared<CountedReply>(reply, metrics_, std::move(origin));
 }
 
+// What a browser asks before a page's request. Clients in JavaScript send fields of their own,
+// which say nothing to us: an allowed page may send any.
+HttpResponse Service::preflight(const HttpRequest& request) const {
+  HttpResponse allowed{204, "", "", {}};
+  allowed.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
+  const std::string_view asked = request.header("access-control-request-headers");
+  const bool any = !asked.empty() && allows_origin(request.header("origin"));
+  allowed.headers["Access-Control-Allow-Headers"] =
+      any ? asked : "authorization, content-type, x-api-key";
+  allowed.headers["Vary"] = "Origin, Access-Control-Request-Headers";
+  return allowed;
+}
+
 void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
   const std::shared_ptr<HttpReply> reply = counted(request, plain);
   try {
     check_host(request);
     if (request.method == "OPTIONS" && !options_.origins.empty()) {
-      HttpResponse allowed{204, "", "", {}};
-      allowed.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
-      allowed.headers["Access-Control-Allow-Headers"] = "authorization, content-type, x-api-key";
-      return reply->send(std::move(allowed));
+      return reply->send(preflight(request));
     }
     check_origin(request);
     const Route& route = route_of(request);
@@ -203,13 +236,20 @@ void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply
 
 void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply) {
   if (draining_) throw ApiError(503, "it is shutting down");
-  const auto completion = std::make_shared<Completion>(std::move(request), model_.tokenizer,
-                                                       metrics_, reply, options_.model_name);
+  const auto completion = std::make_shared<Completion>(
+      std::move(request), model_.tokenizer, tokens_, metrics_, reply, options_.model_name);
   completion->start(scheduler_);
 }
 
+// With room for what a normalizer may take away of short texts.
+PromptLimits Service::prompt_limits() const {
+  constexpr uint64_t kLeastBytes = uint64_t{64} << 10;
+  const auto positions = static_cast<uint64_t>(scheduler_.positions());
+  return {scheduler_.positions(), std::max(kLeastBytes, positions * tokens_.longest())};
+}
+
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(parse_ordered_body(request.body), model_, scheduler_.positions()), reply);
+  start(parse_completion(parse_ordered_body(request.body), model_, prompt_limits()), reply);
 }
 
 std::string Service::chat_prompt(const OrderedJson& body) const {
@@ -220,7 +260,7 @@ std::string Service::chat_prompt(const OrderedJson& body) const {
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = parse_ordered_body(request.body);
-  start(parse_chat(body, model_, scheduler_.positions(), chat_prompt(body)), reply);
+  start(parse_chat(body, model_, prompt_limits(), chat_prompt(body)), reply);
 }
 
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -236,8 +276,14 @@ void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpRep
   Json answer = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_.positions()}};
   if (fields.flag("with_pieces").value_or(false)) {
     answer["tokens"] = Json::array();
-    for (const int32_t id : ids)
-      answer["tokens"].push_back({{"id", id}, {"piece", model_.tokenizer.decode({&id, 1}, false)}});
+    for (const int32_t id : ids) {
+      // As llama.cpp: a text, or a list of bytes where they are none.
+      const std::string_view bytes = tokens_.bytes(id);
+      const Json piece = is_valid_utf8(bytes)
+                             ? Json(bytes)
+                             : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));
+      answer["tokens"].push_back({{"id", id}, {"piece", piece}});
+    }
   }
   reply->send(json_response(answer));
 }

@@ -10,10 +10,12 @@
 
 #include "api/load.h"
 #include "schedule/scheduler.h"
+#include "serve/api_error.h"
 #include "serve/chat_prompt.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/token_texts.h"
 
 namespace walsh {
 
@@ -33,7 +35,9 @@ class Service {
 
   // For HttpServer. From any thread.
   void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  HttpResponse error_body(int status, const std::string& message);
+  // Whether that is done at once (HttpAtOnce).
+  static bool answers_at_once(const HttpRequest& request);
+  HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
   // From now on /health answers 503, and nothing new is begun.
   void drain() { draining_ = true; }
 
@@ -42,14 +46,17 @@ class Service {
   struct Route {
     const char *method, *path;
     Handler handler;
-    bool open;  // without a key
+    bool open;             // without a key
+    bool at_once = false;  // waits for nothing
   };
   static const std::vector<Route>& routes();
+  static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
 
   void check_host(const HttpRequest& request) const;
   void check_origin(const HttpRequest& request) const;
   bool allows_origin(std::string_view origin) const;
   void check_key(const HttpRequest& request) const;
+  HttpResponse preflight(const HttpRequest& request) const;
   void add_origin(const HttpRequest& request, HttpResponse& response) const;
   std::shared_ptr<HttpReply> counted(const HttpRequest& request,
                                      const std::shared_ptr<HttpReply>& reply);
@@ -73,11 +80,13 @@ class Service {
   void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
   std::string chat_prompt(const OrderedJson& body) const;
+  PromptLimits prompt_limits() const;
 
   const LoadedModel& model_;
   Scheduler& scheduler_;
   const ServiceOptions options_;
   const ChatPrompt chat_;
+  const TokenTexts tokens_;
   Metrics metrics_;
   const int64_t started_;
   std::atomic<bool> draining_ = false;

@@ -4,6 +4,7 @@
 #include "serve/messages_api.h"
 #include "serve/responses_api.h"
 #include "serve/service.h"
+#include "serve/translated_reply.h"
 
 namespace walsh {
 namespace {
@@ -24,11 +25,21 @@ HttpRequest chat_request(const HttpRequest& request, const OrderedJson& chat) {
 
 void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = ordered_body(request);
-  chat(chat_request(request, chat_of_responses(body)), responses_reply(reply, body));
+  const HttpRequest inner = chat_request(request, chat_of_responses(body));
+  try {
+    chat(inner, responses_reply(reply, body));
+  } catch (const ApiError& e) {
+    throw renamed(e, responses_names());
+  }
 }
 
 void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  chat(chat_request(request, chat_of_messages(ordered_body(request))), messages_reply(reply));
+  const HttpRequest inner = chat_request(request, chat_of_messages(ordered_body(request)));
+  try {
+    chat(inner, messages_reply(reply));
+  } catch (const ApiError& e) {
+    throw renamed(e, messages_names());
+  }
 }
 
 void Service::count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {

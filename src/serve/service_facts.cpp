@@ -14,6 +14,23 @@ std::string cache_name(const CacheTypes& types) {
                                     : fmt::format("{}/{}", types.keys->name, types.values->name);
 }
 
+// %XX as the byte that it stands for; anything else stays as it is.
+std::string percent_decoded(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view code = text.substr(i, 3);
+    if (code.size() == 3 && code[0] == '%' &&
+        code.substr(1).find_first_not_of(kDigits) == code.npos) {
+      result += static_cast<char>(std::stoi(std::string(code.substr(1)), nullptr, 16));
+      i += 2;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 HttpResponse json_response(const Json& body) {
@@ -43,7 +60,8 @@ void Service::models(const HttpRequest&, const std::shared_ptr<HttpReply>& reply
 }
 
 void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  const std::string name =
+      percent_decoded(request.path.substr(std::string_view("/v1/models/").size()));
   if (name != options_.model_name) throw ApiError(404, "there is no model '" + name + "'", "model");
   reply->send(json_response(describe_model()));
 }
@@ -82,10 +100,13 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
 }
 
 void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
-  constexpr std::string_view kPlace = "@VERSION@";
   HttpResponse response;
   response.body = kOpenApiText;
-  response.body.replace(response.body.find(kPlace), kPlace.size(), kVersion);
+  const auto put = [&](std::string_view place, const std::string& text) {
+    response.body.replace(response.body.find(place), place.size(), text);
+  };
+  put("@VERSION@", kVersion);
+  put("\"@LAST_TOKEN@\"", std::to_string(model_.model.config.vocab - 1));
   reply->send(std::move(response));
 }
 

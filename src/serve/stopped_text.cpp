@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "serve/token_texts.h"
+
 namespace walsh {
 namespace {
 
@@ -39,6 +41,7 @@ std::string StoppedText::finish() {
 }
 
 std::string StoppedText::release(std::string more, bool all) {
+  characters_ += count_characters(more);
   if (stop_) return {};
   held_ += more;
   size_t end = std::string::npos;

@@ -25,6 +25,8 @@ class StoppedText {
   std::string finish();
   // Whether a stop string was found; nothing comes after it.
   bool stopped() const { return stop_.has_value(); }
+  // Of the text of all tokens so far, with what is held back or behind a stop string.
+  size_t characters() const { return characters_; }
   const std::optional<std::string>& stop() const { return stop_; }  // the one that was found
 
  private:
@@ -34,6 +36,7 @@ class StoppedText {
   StreamDecoder decoder_;  // with special tokens
   std::vector<int32_t> shown_;
   std::vector<std::string> stops_;
+  size_t characters_ = 0;
   std::string held_;  // may be the beginning of a stop string
   std::optional<std::string> stop_;
 };

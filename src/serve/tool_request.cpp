@@ -3,76 +3,80 @@
 #include <fmt/format.h>
 
 #include "serve/api_error.h"
+#include "serve/ordered_fields.h"
 
 namespace walsh {
 namespace {
 
 constexpr size_t kMostTools = 128, kLongestName = 64;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& expected) {
-  throw ApiError(400, fmt::format("'{}' must be {}", path, expected), path);
-}
-
-const OrderedJson* find(const OrderedJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
 void check_tool(const OrderedJson& tool, const std::string& path) {
-  if (!tool.is_object() || tool.value("type", "function") != "function" ||
+  if (!tool.is_object() || (tool.contains("type") && tool["type"] != "function") ||
       !tool.contains("function") || !tool["function"].is_object())
-    refuse(path, "a tool of type \"function\" with a \"function\"");
+    refuse_value(path, "a tool of type \"function\" with a \"function\"");
   const OrderedJson& function = tool["function"];
-  const OrderedJson* name = find(function, "name");
+  const OrderedJson* name = find_value(function, "name");
   const std::string text = name != nullptr && name->is_string() ? name->get<std::string>() : "";
   const bool valid = !text.empty() && text.size() <= kLongestName &&
-                     text.find_first_not_of(
-                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                         "0123456789_-.:") == text.npos;
+                     text.find_first_not_of(kNameLetters) == text.npos;
   if (!valid)
-    refuse(path + ".function.name",
-           fmt::format("1 to {} letters, digits, or one of _-.:", kLongestName));
-  const OrderedJson* parameters = find(function, "parameters");
+    refuse_value(path + ".function.name",
+                 fmt::format("1 to {} letters, digits, or one of _-.:", kLongestName));
+  const OrderedJson* strict = find_value(function, "strict");
+  if (strict != nullptr && !strict->is_boolean())
+    refuse_value(path + ".function.strict", "a boolean");
+  const OrderedJson* parameters = find_value(function, "parameters");
   if (parameters != nullptr && !parameters->is_object())
-    refuse(path + ".function.parameters", "a JSON schema");
+    refuse_value(path + ".function.parameters", "a JSON schema");
 }
 
 }  // namespace
 
+bool ToolRequest::strict(size_t index) const {
+  const OrderedJson* strict = find_value(tools[index]["function"], "strict");
+  return strict != nullptr && *strict == true;
+}
+
+bool ToolRequest::any_strict() const {
+  for (size_t i = 0; i < tools.size(); ++i)
+    if (strict(i)) return true;
+  return false;
+}
+
 ToolRequest tool_request(const OrderedJson& request) {
   ToolRequest result;
-  if (const OrderedJson* tools = find(request, "tools")) {
+  if (const OrderedJson* tools = find_value(request, "tools")) {
     if (!tools->is_array() || tools->size() > kMostTools)
-      refuse("tools", fmt::format("a list of at most {} tools", kMostTools));
+      refuse_value("tools", fmt::format("a list of at most {} tools", kMostTools));
     result.tools = *tools;
     for (size_t i = 0; i < tools->size(); ++i)
       check_tool((*tools)[i], fmt::format("tools[{}]", i));
   }
-  if (const OrderedJson* parallel = find(request, "parallel_tool_calls")) {
-    if (!parallel->is_boolean()) refuse("parallel_tool_calls", "a boolean");
+  if (const OrderedJson* parallel = find_value(request, "parallel_tool_calls")) {
+    if (!parallel->is_boolean()) refuse_value("parallel_tool_calls", "a boolean");
     result.parallel = parallel->get<bool>();
   }
-  const OrderedJson* choice = find(request, "tool_choice");
+  const OrderedJson* choice = find_value(request, "tool_choice");
   if (choice == nullptr || *choice == "auto") return result;
   if (*choice == "none") {
     result.tools = OrderedJson::array();
     return result;
   }
-  if (!result.any()) refuse("tool_choice", "absent without tools");
+  if (!result.any()) refuse_value("tool_choice", "absent without tools");
   result.required = true;
   if (*choice == "required") return result;
-  const OrderedJson* function = choice->is_object() ? find(*choice, "function") : nullptr;
+  const OrderedJson* function = choice->is_object() ? find_value(*choice, "function") : nullptr;
   const OrderedJson* name =
-      function != nullptr && function->is_object() ? find(*function, "name") : nullptr;
+      function != nullptr && function->is_object() ? find_value(*function, "name") : nullptr;
   if (name == nullptr || !name->is_string())
-    refuse("tool_choice", "auto, none, required, or a function by its name");
+    refuse_value("tool_choice", "auto, none, required, or a function by its name");
   for (const OrderedJson& tool : result.tools) {
     if (tool["function"]["name"] != *name) continue;
     const OrderedJson only = tool;
     result.tools = OrderedJson::array({only});
     return result;
   }
-  refuse("tool_choice", "one of the tools");
+  refuse_value("tool_choice", "one of the tools");
 }
 
 }  // namespace walsh

@@ -2,10 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "io/json.h"
 
 namespace walsh {
+
+// Of which names of tools are made.
+inline constexpr std::string_view kNameLetters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
 struct ToolRequest {
   OrderedJson tools = OrderedJson::array();  // that may be called: {"type": "function", ...}
@@ -13,6 +18,9 @@ struct ToolRequest {
   bool parallel = true;                      // several calls in one answer
 
   bool any() const { return !tools.empty(); }
+  // Whether the client wants the arguments of a tool to match its schema wherever it is called.
+  bool strict(size_t index) const;
+  bool any_strict() const;
 };
 
 // tools, tool_choice (auto, none, required or a function; only that one is left then) and

@@ -13,7 +13,26 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Paths begin a text or stand behind a quote; the same word elsewhere is none.
+std::string rename_fields(std::string text, const FieldNames& names) {
+  for (const auto& [from, to] : names) {
+    for (size_t at = 0; (at = text.find(from, at)) != text.npos;) {
+      const bool begins = from.front() == '.' || at == 0 || text[at - 1] == '\'';
+      const size_t behind = at + from.size();
+      const bool ends = behind == text.size() ||
+                        std::string_view("'.[/:").find(text[behind]) != std::string_view::npos;
+      if (begins && ends) text.replace(at, from.size(), to);
+      at += begins && ends ? to.size() : from.size();
+    }
+  }
+  return text;
+}
+
 }  // namespace
+
+ApiError renamed(const ApiError& error, const FieldNames& names) {
+  return {error.status(), rename_fields(error.what(), names), rename_fields(error.param(), names)};
+}
 
 void TranslatedReply::send(HttpResponse response) {
   const Json body = Json::parse(response.body, nullptr, false);

@@ -4,8 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "io/json.h"
+#include "serve/api_error.h"
 #include "serve/http.h"
 
 namespace walsh {
@@ -38,6 +41,12 @@ class TranslatedReply : public HttpReply {
   std::shared_ptr<HttpReply> reply_;
   bool broken_ = false;
 };
+
+// What fields of a chat are called in another interface. Names with a dot in front are parts of a
+// path, wherever they stand in it.
+using FieldNames = std::vector<std::pair<std::string, std::string>>;
+// The error of a chat with the names that the client has used.
+ApiError renamed(const ApiError& error, const FieldNames& names);
 
 // A new name for an answer or a part of it.
 std::string new_name(const char* prefix);

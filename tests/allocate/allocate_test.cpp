@@ -118,6 +118,8 @@ TEST_F(AllocateTest, IsDeterministic) {
   AllocateOptions options = bits(3.3);
   options.text.clear();
   options.bos = 1;
+  options.windows = 1;
+  options.evaluations = 2;
   const Allocation a = run(options);
   EXPECT_TRUE(a.self_text);
   ThreadPool three(3);

@@ -152,6 +152,69 @@ TEST(Config, YarnParameters) {
   expect_refused(json, "short_factor");
 }
 
+TEST(Config, PositionsOfTheTrainingOutsideOfTheParametersCount) {
+  for (const char* kind : {"yarn", "llama3", "longrope"}) {
+    Json json = llama();
+    json["rope_parameters"] = {{"rope_type", kind}, {"original_max_position_embeddings", 64}};
+    Json& rope = json["rope_parameters"];
+    if (kind == std::string("longrope")) {
+      rope["short_factor"] = rope["long_factor"] = std::vector<double>(8, 2.0);
+    } else {
+      rope["factor"] = 4.0;
+    }
+    if (kind == std::string("llama3")) rope["low_freq_factor"] = rope["high_freq_factor"] = 1.0;
+    EXPECT_EQ(parse(json).ropes.front().original_max_positions, 64) << kind;
+    json["original_max_position_embeddings"] = 16;
+    EXPECT_EQ(parse(json).ropes.front().original_max_positions, 16) << kind << ": as transformers";
+  }
+}
+
+TEST(Config, ARopeThatNoLayerUsesIsCheckedAsWell) {
+  Json json = of_family("smollm3", "SmolLM3ForCausalLM");
+  json["no_rope_layers"] = {0, 0, 0, 0};
+  json["rope_parameters"] = {{"rope_type", "longrope"},
+                             {"short_factor", {2.0}},
+                             {"long_factor", {2.0}},
+                             {"original_max_position_embeddings", 64}};
+  expect_refused(json, "rope has 1 factors");
+  json["rope_parameters"]["short_factor"] = json["rope_parameters"]["long_factor"] =
+      std::vector<double>(8, 2.0);
+  EXPECT_THAT(ropes(parse(json)), ElementsAre(-1, -1, -1, -1));
+}
+
+TEST(Config, AbsentParametersMeanWhatTheFamilyHas) {
+  Json json = of_family("mixtral", "MixtralForCausalLM");
+  json.erase("rope_parameters");
+  json["num_local_experts"] = 4;
+  json["num_experts_per_tok"] = 2;
+  EXPECT_EQ(parse(json).ropes.front().theta, 1e6);
+  json["model_type"] = "gpt_oss";
+  json["architectures"] = {"GptOssForCausalLM"};
+  json["head_dim"] = 16;
+  for (const bool null : {false, true}) {
+    if (null) json["rope_parameters"] = nullptr;
+    const RopeConfig rope = parse(json).ropes.front();
+    EXPECT_EQ(rope.kind, RopeKind::yarn);
+    EXPECT_EQ(rope.theta, 150000);
+    EXPECT_EQ(rope.factor, 32);
+    EXPECT_EQ(rope.original_max_positions, 4096);
+    EXPECT_FALSE(rope.truncate);
+  }
+  json = of_family("ministral3", "Ministral3ForCausalLM");
+  json["rope_parameters"] = nullptr;
+  expect_refused(json, "rope_parameters");
+}
+
+TEST(Rope, AShareThatIsAQuotientLosesNoValue) {
+  for (int64_t dim = 2; dim <= 256; dim += 2) {
+    for (int64_t rotated = 2; rotated <= dim; rotated += 2) {
+      RopeConfig rope;
+      rope.share = static_cast<double>(rotated) / static_cast<double>(dim);
+      EXPECT_EQ(rotated_values(rope, dim), rotated) << dim;
+    }
+  }
+}
+
 TEST(Config, DynamicRopeHasPositionsBehindThoseOfTheTraining) {
   Json json = llama();
   json["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};

@@ -30,6 +30,22 @@ TEST_F(BenchCommand, JsonHasOneRowPerTest) {
   }
 }
 
+TEST_F(BenchCommand, RoutingIsTimedWhereThereAreExperts) {
+  const auto bench = [&](const char* shape) {
+    return walsh({"bench", "--synthetic", shape, "-p", "0", "-n", "2", "-r", "1"});
+  };
+  for (const char* shape : {"tiny-moe", "tiny-latent", "tiny-chunks"}) {
+    const CommandResult r = bench(shape);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("choosing the experts of a token takes"), std::string::npos) << r.out;
+  }
+  for (const char* shape : {"tiny", "tiny-delta"}) {
+    const CommandResult r = bench(shape);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out.find("choosing the experts"), std::string::npos) << r.out;
+  }
+}
+
 TEST_F(BenchCommand, AModelGivesATableOrCsv) {
   const CommandResult md = walsh({"bench", model(), "-p", "8", "-n", "2", "-r", "1", "-t", "1"});
   ASSERT_EQ(md.status, 0) << md.err;
@@ -84,6 +100,7 @@ TEST_F(BenchCommand, FormatsEndWithTheStatusOfAnInterruption) {
       "until grep -q 'SigCgt:.*[4-7c-f]...$' /proc/$p/status; do :; done; kill -TERM $p; wait $p",
       quoted(WALSH_COMMAND), quoted(file("stdout")), quoted(file("stderr"))));
   EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_EQ(r.err, "walsh: error: stopped by the user\n");
   EXPECT_EQ(r.out, "");
 }
 

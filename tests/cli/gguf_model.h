@@ -1,5 +1,5 @@
 // Writes a Llama checkpoint as llama.cpp's converter does: its names, its order of the rows of q
-// and k, its metadata. (tests/data/gguf has files of the converter itself, without tokenizers.)
+// and k, its metadata, with its tokenizer. (gguf_recipe.h writes those of other families.)
 #pragma once
 
 #include <cmath>
@@ -108,7 +108,8 @@ inline void set_tokenizer(const Checkpoint& checkpoint, GgufWriter& writer, int6
 }
 
 // `type` is that of the matrices of the layers: bf16, q8_0 or q4_0.
-inline void write_gguf_model(const std::string& folder, const std::string& path, GgmlType type) {
+inline void write_gguf_model(const std::string& folder, const std::string& path, GgmlType type,
+                             const std::string& chat_template = "") {
   const Checkpoint checkpoint = Checkpoint::open(folder);
   const GgufJson c = GgufJson::parse(checkpoint.config_json());
   GgufWriter writer(32);
@@ -127,6 +128,7 @@ inline void write_gguf_model(const std::string& folder, const std::string& path,
   writer.set("llama.attention.layer_norm_rms_epsilon", GgufValue::number<float>(c["rms_norm_eps"]));
   writer.set("llama.rope.freq_base", GgufValue::number<float>(c["rope_parameters"]["rope_theta"]));
   set_tokenizer(checkpoint, writer, c["vocab_size"]);
+  if (!chat_template.empty()) writer.set("tokenizer.chat_template", GgufValue::text(chat_template));
   std::map<std::string, std::vector<std::byte>> stored;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const auto data = checkpoint.data(info);

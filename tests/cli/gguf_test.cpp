@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/gguf_model.h"
+#include "gguf_typed.h"
 
 namespace walsh {
 namespace {
@@ -99,6 +100,48 @@ TEST_F(GgufModel, ATruncatedFileIsOneLineOfEveryCommand) {
     }
   }
   EXPECT_FALSE(std::filesystem::exists(file("out.gguf")));
+}
+
+TEST_F(GgufModel, ATruncatedFileOfAnyTypeIsOneLine) {
+  const std::string path = file("model.gguf");
+  for (const uint32_t type : test::weight_types()) {
+    test::write_typed_gguf(path, type);
+    const std::string bytes = slurp(path);
+    spill(path, bytes.substr(0, bytes.size() - ggml_type_info(type)->block_bytes));
+    expect_error(walsh({"run", path, "-p", "x"}), 3, "model.gguf");
+    expect_error(walsh({"quantize", path, file("out.gguf"), "--type", "tq4"}), 3, "model.gguf");
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("out.gguf")));
+}
+
+TEST_F(GgufModel, AFileOfAFewBytesIsBadInputOfEveryCommand) {
+  const std::string path = file("model.gguf");
+  for (const std::string bytes : {"", "G", "GGU"}) {
+    spill(path, bytes);
+    expect_error(walsh({"quantize", path, file("out.gguf"), "--type", "tq4"}), 3, "model.gguf");
+    expect_error(walsh({"run", path, "-p", "x"}), 3, "model.gguf");
+  }
+}
+
+TEST_F(GgufModel, WithoutTokensItIsSaidWhatTheFileLacks) {
+  const std::string path = file("model.gguf");
+  test::write_typed_gguf(path, static_cast<uint32_t>(GgmlType::bf16));
+  expect_error(walsh({"run", path, "-p", "x"}), 3, "model.gguf: the file holds no tokenizer");
+}
+
+TEST_F(GgufModel, AWrongTemplateIsOneLineWhereAConversationIsAskedFor) {
+  const std::string path = file("model.gguf");
+  const std::vector<std::pair<const char*, int>> cases = {
+      {"{% for x in y %}{{ x", 3},
+      {"{{ raise_exception('no') }}", 3},
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 4}};
+  for (const auto& [text, status] : cases) {
+    test::write_gguf_model(model(), path, GgmlType::bf16, text);
+    expect_error(walsh({"run", path, "-cnv", "-st", "-p", "x", "-n", "2"}), status,
+                 "chat_template");
+  }
+  const CommandResult r = walsh({"run", path, "-p", "x", "-n", "2"});
+  EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST_F(GgufModel, AnOutputThatIsTheInputIsRefused) {

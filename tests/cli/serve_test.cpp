@@ -22,7 +22,7 @@ class ServeCommand : public CommandTest {
         "port=$(sed -n 's/.*127.0.0.1:\\([0-9]*\\).*/\\1/p' " + file("log") + ")\n" +
         "ask() { exec 3<>/dev/tcp/127.0.0.1/$port; printf '%s' \"$1\" >&3; cat <&3; exec 3>&-; "
         "}\n" +
-        script + "\nkill -TERM $pid; wait $pid; echo; echo ended with $?\n";
+        script + "\nkill -TERM $pid; wait $pid; ended=$?; echo; echo ended with $ended\n";
     spill(file("script"), text);
     const CommandResult result =
         shell(fmt::format("bash {} > {} 2> {}", file("script"), file("stdout"), file("stderr")));
@@ -57,6 +57,20 @@ TEST_F(ServeCommand, EndsWhatItAnswersWithinTheTimeThatItIsGiven) {
                   R"({"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true})") +
           " > /dev/null & asking=$!; sleep 0.3");
   EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+TEST_F(ServeCommand, SignalsInQuickSuccessionEndItToo) {
+  const std::string out = with_server(
+      "--drain 60 --ctx 4096",
+      "ask " +
+          request("POST /v1/completions",
+                  R"({"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true})") +
+          " > " + file("answer") + " & until [ -s " + file("answer") +
+          " ]; do sleep 0.05; done; "
+          "for i in 1 2 3 4 5 6; do kill -TERM $pid; sleep 0.1; done; "
+          "kill -0 $pid && echo still there");
+  EXPECT_THAT(out, testing::Not(HasSubstr("still there")));
+  EXPECT_THAT(out, HasSubstr("ended with 130"));
 }
 
 TEST_F(ServeCommand, WantsAKeyWhereOthersCanReachIt) {

@@ -11,7 +11,7 @@ namespace {
 
 TEST(FormatCheck, everyFormatReachesItsBound) {
   ThreadPool pool;
-  const std::vector<FormatReport> reports = check_formats(pool, {});
+  const std::vector<FormatReport> reports = check_formats(pool, {}, Measure::normal);
   ASSERT_EQ(reports.size(), all_formats().size());
   for (const FormatReport& r : reports) {
     EXPECT_TRUE(r.passes()) << r.name << ": " << r.nmse_normal << " > " << r.bound;

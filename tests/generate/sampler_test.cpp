@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 
+#include "base/random.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -52,6 +55,55 @@ TEST(Sampler, DrawsFollowTheProbabilities) {
   EXPECT_NEAR(shares.at(0), 0.5, 0.015);
   EXPECT_NEAR(shares.at(1), 0.3, 0.015);
   EXPECT_NEAR(shares.at(2), 0.2, 0.015);
+}
+
+// What is sorted bit by bit gives the tokens that sorting everything would.
+TEST(Sampler, DrawsAreThoseOfAllCandidatesInTheirOrder) {
+  Random logits_random(5);
+  for (const auto& [temperature, top_p, min_p] : {std::tuple(1.0f, 1.0f, 0.0f),
+                                                  {3.0f, 1.0f, 0.0f},
+                                                  {8.0f, 0.97f, 0.0f},
+                                                  {0.7f, 0.9f, 0.0f},
+                                                  {5.0f, 1.0f, 0.3f},
+                                                  {2.0f, 0.8f, 0.1f}}) {
+    SamplerOptions o = plain();
+    o.temperature = temperature;
+    o.top_p = top_p;
+    o.min_p = min_p;
+    o.seed = 3;
+    set_sampler_order(o, "top_p;min_p;temperature");
+    Sampler sampler(o);
+    Random draws(o.seed);
+    for (int round = 0; round < 60; ++round) {
+      std::vector<float> logits(700);
+      for (float& logit : logits)
+        logit = std::round(40 * static_cast<float>(logits_random.uniform())) / 4;
+      logits[round] = -std::numeric_limits<float>::infinity();
+      std::vector<std::pair<double, int32_t>> all;  // minus the logit, id
+      for (size_t i = 0; i < logits.size(); ++i)
+        all.emplace_back(-logits[i], static_cast<int32_t>(i));
+      std::sort(all.begin(), all.end());
+      const double best = all[0].first;
+      const auto keep = [&](size_t count) { all.resize(count); };
+      double total = 0, sum = 0;
+      for (const auto& [logit, id] : all)
+        total += std::exp(best - logit);
+      size_t kept = 0;
+      while (top_p < 1 && sum < top_p * total)
+        sum += std::exp(best - all[kept++].first);
+      if (top_p < 1) keep(kept);
+      if (min_p > 0)
+        std::erase_if(all, [&](const auto& c) { return best - c.first < std::log(double{min_p}); });
+      total = 0;
+      for (const auto& [logit, id] : all)
+        total += std::exp((best - logit) / temperature);
+      double left = draws.uniform() * total;
+      size_t chosen = 0;
+      while ((left -= std::exp((best - all[chosen].first) / temperature)) >= 0)
+        ++chosen;
+      ASSERT_EQ(sampler.sample(logits), all[chosen].second) << temperature << " " << round;
+    }
+  }
 }
 
 TEST(Sampler, TemperatureScalesTheLogits) {
@@ -269,6 +321,13 @@ TEST(Sampler, BiasesAndOpenAisPenaltiesChangeLogits) {
   once.accept(2);
   once.accept(1);
   EXPECT_EQ(once.sample(logits), 2) << "how often does not matter";
+  SamplerOptions both = o;
+  both.presence_penalty = 1;
+  both.repeat_penalty = 2;
+  Sampler divided(both);
+  divided.accept(2);
+  EXPECT_EQ(divided.sample(std::vector<float>{0.8f, 0.0f, 3.0f}), 0)
+      << "3 / 2 - 1, not (3 - 1) / 2";
   o.presence_penalty = 0;
   o.frequency_penalty = 0.8f;
   Sampler often(o);

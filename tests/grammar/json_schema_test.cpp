@@ -1,5 +1,6 @@
 #include "grammar/json_schema.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -281,6 +282,37 @@ TEST(JsonSchema, WhatCannotBeEnforcedIsNamedWithItsPath) {
   EXPECT_THAT(refusal(R"({"minLength": "2"})"), HasSubstr("schema/minLength"));
   EXPECT_THAT(refusal("[]"), HasSubstr("a schema is an object"));
   EXPECT_THAT(refusal(R"({"required": "a"})"), HasSubstr("/required"));
+}
+
+// A pattern is compiled once for all names of an object, and names are looked up, not searched.
+TEST(JsonSchema, ManyNamesAreTriedTogether) {
+  std::string properties, required, more;
+  for (int i = 0; i < 1500; ++i) {
+    properties += fmt::format(R"({}"p{}": {{"type": "integer"}})", i > 0 ? ", " : "", i);
+    required += fmt::format(R"({}"p{}")", i > 0 ? ", " : "", i);
+    more += fmt::format(R"({}"q{}")", i > 0 ? ", " : "", i);
+  }
+  compile(R"({"properties": {)" + properties + R"(}, "patternProperties": {"^p1": {"minimum": 5}},
+              "propertyNames": {"pattern": "^p"}})");
+  expect_matches(R"({"properties": {"a": {}, "b1": {}}, "propertyNames": {"maxLength": 1},
+                     "patternProperties": {"^a$": {"type": "integer"}}})",
+                 {R"({"a": 1})", "{}"}, {R"({"a": true})", R"({"b1": 1})"});
+  compile(R"({"allOf": [{"required": [)" + required + R"(]}, {"required": [)" + more + "]}]}");
+}
+
+// The work for a whole schema is bounded, not that for one of its parts.
+TEST(JsonSchema, ManyLargePatternsAreRefusedTogether) {
+  std::string properties;
+  for (int i = 0; i < 200; ++i)
+    properties += fmt::format(R"({}"o{}": {{"properties": {{"a": {{}}}},
+                                  "patternProperties": {{"^(a|[a-z]{{1,{}}}){{1,60}}$": {{}}}}}})",
+                              i > 0 ? ", " : "", i, 20 + i);
+  EXPECT_THAT(refusal("{\"properties\": {" + properties + "}}", ErrorCode::limit),
+              HasSubstr("steps"));
+  // What has to be tried to know which values are valid may need the same again.
+  EXPECT_THAT(
+      refusal(R"({"enum": [{}, {"a": {}}], "properties": {"a": {"$ref": "#"}}})", ErrorCode::limit),
+      HasSubstr("inside each other"));
 }
 
 TEST(JsonSchema, HostileSchemasAreRefusedAtOnce) {

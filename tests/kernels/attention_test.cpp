@@ -60,7 +60,9 @@ struct Problem {
   }
   // The textbook formula in double precision.
   std::vector<double> expected(int kv_head, int64_t i, int h) const {
-    const int64_t end = position + i + 1, begin = window ? std::max<int64_t>(0, end - window) : 0;
+    const int64_t end = position + i + 1;
+    int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    if (window < 0) begin = (end - 1) / -window * -window;
     const auto element = [&](const std::vector<uint16_t>& kv, int64_t j, int d) {
       return double{f16_to_f32(kv[static_cast<size_t>((kv_head * capacity + j) * head_dim + d)])};
     };
@@ -131,6 +133,12 @@ TEST(Attention, AgreesWithTheFormulaForEveryBatch) {
 TEST(Attention, BlocksOfRowsJoin) {
   expect_formula(Problem(16, 4, 75, 3, 0));
   expect_formula(Problem(64, 7, 45, 200, 90));
+}
+
+TEST(Attention, ChunksHideThePositionsBeforeThem) {
+  for (const int64_t chunk : {1, 7, 63, 64, 65, 500})
+    for (const int64_t position : {0, 40, 260})
+      expect_formula(Problem(16, 2, 40, position, -chunk));
 }
 
 TEST(Attention, WindowsHideOlderPositions) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "walsh/error.h"
 
@@ -108,6 +109,22 @@ TEST(KvPages, ABatchTakesAsManyPagesAsItNeeds) {
   EXPECT_EQ(pages.pages(c)[0], pages.pages(a)[0]) << "nothing has changed";
   pages.close(b);
   EXPECT_EQ(grow(pages, c, 1).size(), 1u);
+}
+
+TEST(KvShape, MorePagesThanCanBeAddressedAreRefusedAtOnce) {
+  ModelConfig config;
+  config.max_positions = int64_t{1} << 31;
+  config.layers.resize(1);
+  SessionOptions options;
+  options.max_positions = config.max_positions;
+  options.sequences = 512;
+  EXPECT_EQ(error_of([&] { kv_shape(config, {}, 128, options); }), ErrorCode::limit);
+  options.cache_positions = 4096;
+  EXPECT_EQ(kv_shape(config, {}, 128, options).pages, 32);
+  options.max_positions = 256;
+  options.sequences = 2;
+  options.cache_positions = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(kv_shape(config, {}, 128, options).pages, 4);
 }
 
 TEST(KvPages, RefusesWhatASequenceCannotHave) {

@@ -68,8 +68,10 @@ TEST(RaggedBatchOfRecurrentModel, GivesEverySequenceWhatItGetsAlone) {
 INSTANTIATE_TEST_SUITE_P(CacheTypes, RaggedBatch,
                          testing::Values(Kept{"f16", "f16", 32}, Kept{"tq3_0", "tq3_0", 32},
                                          Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 100},
-                                         Kept{"q4_0", "f16", 0},
-                                         Kept{"f16", "f16", 32, "tiny-moe"}));
+                                         Kept{"q4_0", "f16", 0}, Kept{"f16", "f16", 32, "tiny-moe"},
+                                         Kept{"f16", "f16", 32, "tiny-chunks"},
+                                         Kept{"kt4", "tq3_0", 20, "tiny-chunks"},
+                                         Kept{"tq3_0", "q8_0", 32, "tiny-latent"}));
 
 }  // namespace
 }  // namespace walsh

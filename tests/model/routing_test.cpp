@@ -48,6 +48,13 @@ TEST(Routing, NormalizedWeightsAreTheSoftmaxOfTheChosenOnes) {
   EXPECT_NEAR(chosen[1].weight, sigmoid(-0.5f), 1e-6);
 }
 
+TEST(Routing, WeightsOfVeryLowSigmoidsAreNumbers) {
+  ExpertsDesc experts = experts_of(6, 2);
+  experts.routing.sigmoid = true;
+  for (const ChosenExpert& c : choose(experts, std::vector<float>(6, -200.0f)))
+    EXPECT_EQ(c.weight, 0);
+}
+
 TEST(Routing, OtherWeightsAreSharesOfAllExperts) {
   ExpertsDesc experts = experts_of(6, 3);
   experts.routing.normalized = false;

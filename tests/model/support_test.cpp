@@ -293,5 +293,20 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
 }
 
+TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
+  const auto reason = [](const auto& change) {
+    ModelConfig config;
+    config.layers.resize(2);
+    change(config.layers[1].attention);
+    EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+    return why_not(config, kGpu);
+  };
+  EXPECT_THAT(reason([](AttentionDesc&) {}), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.latent.rank = 8; }), HasSubstr("latent attention"));
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.chunk = 8; }), HasSubstr("chunks"));
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.unit_eps = 1e-5F; }), HasSubstr("unit length"));
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.growth = 1; }), HasSubstr("grow without rope"));
+}
+
 }  // namespace
 }  // namespace walsh

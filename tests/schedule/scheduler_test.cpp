@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "base/random.h"
@@ -196,6 +198,70 @@ TEST_F(SchedulerTest, TextsThatWereMovedOutGoOnAsTheyWouldHave) {
   EXPECT_LE(scheduler.counts().preempted, 15u) << "three others may try whenever one has ended";
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, requests[i]))) << i;
+}
+
+TEST_F(SchedulerTest, PromptsComeInOnlyWhereThereArePagesForThem) {
+  SchedulerOptions options = small();
+  options.cache_positions = 5 * kCpuPagePositions;
+  Scheduler scheduler(model_, options);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 8; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(request(random_prompt(i, 230), 3), sinks.back());
+  }
+  finish(scheduler);
+  for (const auto& sink : sinks)
+    EXPECT_EQ(sink->tokens.size(), 3u);
+  EXPECT_EQ(scheduler.counts().preempted, 0u);
+  EXPECT_EQ(scheduler.counts().prompt_tokens, 8u * 230) << "none is read twice";
+}
+
+TEST_F(SchedulerTest, EqualPromptsThatComeTogetherAreReadOnce) {
+  Scheduler scheduler(model_, small());
+  const auto prompt = random_prompt(1, 300), other = random_prompt(2, 50);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (uint64_t i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    scheduler.add(request(i == 2 ? other : prompt, 5), sinks.back());
+  }
+  finish(scheduler);
+  // They come in as soon as hardly anything is left to read.
+  EXPECT_GE(scheduler.counts().prompt_tokens, 300u + 50 + 2);
+  EXPECT_LE(scheduler.counts().prompt_tokens, 300u + 50 + 2 * 8);
+  for (const size_t i : {0u, 1u, 3u})
+    EXPECT_THAT(sinks[i]->tokens, ElementsAreArray(alone(model_, request(prompt, 5))));
+  EXPECT_THAT(sinks[2]->tokens, ElementsAreArray(alone(model_, request(other, 5))));
+}
+
+// A sink that cannot take what it is told.
+class BrokenSink : public Recorder {
+ public:
+  explicit BrokenSink(int64_t breaks_at) : breaks_at_(breaks_at) {}
+  bool chosen(const ScoredToken& token) override {
+    const bool more = Recorder::chosen(token);
+    if (static_cast<int64_t>(tokens.size()) == breaks_at_) throw std::runtime_error("broken");
+    return more;
+  }
+  void ended(const RequestEnd&) override { throw std::bad_alloc(); }
+
+ private:
+  int64_t breaks_at_;
+};
+
+TEST_F(SchedulerTest, ASinkThatFailsLosesItsOwnTextAlone) {
+  Scheduler scheduler(model_, small());
+  const auto early = std::make_shared<BrokenSink>(2), late = std::make_shared<BrokenSink>(-1);
+  const auto whole = std::make_shared<Recorder>();
+  scheduler.add(request(random_prompt(1, 20), 5), early);
+  scheduler.add(request(random_prompt(2, 20), 5), late);
+  scheduler.add(request(random_prompt(3, 20), 5), whole);
+  finish(scheduler);
+  ASSERT_TRUE(early->error && late->error);
+  EXPECT_EQ(early->error->code(), ErrorCode::internal);
+  EXPECT_EQ(late->error->code(), ErrorCode::limit);
+  EXPECT_TRUE(whole->end);
+  EXPECT_EQ(scheduler.counts().failed, 2u);
+  EXPECT_EQ(scheduler.counts().ended, 1u);
 }
 
 TEST_F(SchedulerTest, BeginningsInCommonAreEvaluatedOnce) {

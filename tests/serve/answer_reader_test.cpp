@@ -53,6 +53,7 @@ AnswerReaderOptions options_for(ToolSyntax syntax, bool thinks = false) {
   if (thinks) options.syntax.think_begin = "<think>", options.syntax.think_end = "</think>";
   options.read_tools = true;
   options.tools = tools();
+  if (syntax == ToolSyntax::qwen) options.texts = text_parameters(options.tools);
   return options;
 }
 
@@ -74,6 +75,30 @@ TEST(AnswerReader, CallsOfHermesAndQwen) {
               {"", "", {{"add", R"({"a": 1})"}}});
   expect_read(options, "Use <tool_bar> and <tool_call>nothing</tool_call> \n",
               {"Use <tool_bar> and <tool_call>nothing</tool_call> \n", "", {}});
+}
+
+// Whatever the order of a call's keys and the form of its mark.
+TEST(AnswerReader, CallsOfNoToolAreContent) {
+  for (const char* call :
+       {R"({"name": "absent", "arguments": {}})", R"({"arguments": {}, "name": "absent"})"}) {
+    const std::string text = "<tool_call>" + std::string(call) + "</tool_call>";
+    const std::string good = R"(<tool_call>{"name": "add", "arguments": {}}</tool_call>)";
+    expect_read(options_for(ToolSyntax::hermes), text, {text, "", {}});
+    expect_read(options_for(ToolSyntax::hermes), text + good, {text, "", {{"add", "{}"}}});
+  }
+  const char* tagged = "<function=absent>\n<parameter=a>\n1\n</parameter>\n</function>";
+  expect_read(options_for(ToolSyntax::qwen), tagged, {tagged, "", {}});
+  const char* named = "[TOOL_CALLS]absent[ARGS]{\"a\": 1}";
+  expect_read(options_for(ToolSyntax::mistral_named), named, {named, "", {}});
+}
+
+TEST(AnswerReader, TextBehindACallIsContent) {
+  const std::string call = R"(<tool_call>{"name": "add", "arguments": {}})";
+  const auto options = options_for(ToolSyntax::hermes);
+  expect_read(options, call + "\nThat was it.", {"That was it.", "", {{"add", "{}"}}});
+  expect_read(options, call + "\n</tool_call> That was it.",
+              {" That was it.", "", {{"add", "{}"}}});
+  expect_read(options, call + "\n</tool_call>\n", {"", "", {{"add", "{}"}}});
 }
 
 TEST(AnswerReader, CallsAreStreamedBeforeTheyEnd) {
@@ -101,6 +126,22 @@ TEST(AnswerReader, FunctionsOfQwenCoder) {
       {"Let me see.", "", {{"get_weather", R"({"city": "12", "days": 3})"}, {"add", "{}"}}});
   expect_read(options, "<function=add>\n<parameter=x>\na\nb <c>\n</parameter>\n</function>",
               {"", "", {{"add", R"({"x": "a\nb <c>"})"}}});
+}
+
+// References and combinations are followed to know what is a text.
+TEST(AnswerReader, TextsBetweenTagsAreKnownByTheirSchema) {
+  auto options = options_for(ToolSyntax::qwen);
+  options.tools[1]["function"]["parameters"] = parse_ordered_json(R"({
+      "$ref": "#/$defs/p", "$defs": {"t": {"type": "string"}, "p": {"type": "object",
+      "properties": {"a": {"$ref": "#/$defs/t"}, "b": {"allOf": [{"$ref": "#/$defs/t"}, {}]},
+      "c": {"enum": ["1", "2"]}, "d": {"enum": ["1", 2]}, "e": {"type": ["string", "null"]}}}}})",
+                                                                  "schema");
+  options.texts = text_parameters(options.tools);
+  std::string call = "<function=add>\n";
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    call += std::string("<parameter=") + name + ">\n1\n</parameter>\n";
+  expect_read(options, call + "</function>",
+              {"", "", {{"add", R"({"a": "1", "b": "1", "c": "1", "d": 1, "e": 1})"}}});
 }
 
 TEST(AnswerReader, CallsOfLlama) {

@@ -65,9 +65,9 @@ void stream(HttpReply& reply, const std::vector<const char*>& deltas, const char
   reply.end_events();
 }
 
-std::string refusal(OrderedJson (*translate)(const OrderedJson&), const char* request) {
+std::string refusal(OrderedJson (*translate)(const OrderedJson&), const std::string& request) {
   try {
-    translate(ordered(request));
+    translate(ordered(request.c_str()));
   } catch (const ApiError& e) {
     EXPECT_EQ(e.status(), 400);
     return e.what();
@@ -107,8 +107,29 @@ TEST(MessagesApi, BecomesAChat) {
     "stream_options": {"include_usage": true}})"));
 }
 
+// A last message of the assistant is the beginning of the answer.
+TEST(MessagesApi, ContinuesTheAssistantsMessage) {
+  const auto continues = [](const char* last, bool count) {
+    OrderedJson request = {{"max_tokens", 1}, {"messages", {{{"role", "user"}, {"content", "a"}}}}};
+    request["messages"].push_back(ordered(last));
+    return chat_of_messages(request, count).value("continue_final_message", false);
+  };
+  const char* text = R"({"role": "assistant", "content": "{"})";
+  EXPECT_TRUE(continues(text, false));
+  EXPECT_TRUE(continues(text, true));
+  EXPECT_FALSE(continues(R"({"role": "user", "content": "b"})", false));
+  EXPECT_FALSE(continues(R"({"role": "assistant", "content": [{"type": "text", "text": "b"},
+      {"type": "tool_use", "id": "1", "name": "f", "input": {}}]})",
+                         false));
+}
+
 TEST(MessagesApi, RefusesByName) {
   using testing::HasSubstr;
+  for (const char* tokens : {"0", "-1", "1.5", "\"1\""})
+    EXPECT_THAT(refusal(message_chat, std::string(R"({"max_tokens": )") + tokens +
+                                          R"(, "messages": [{"role": "user", "content": "a"}]})"),
+                HasSubstr("'max_tokens'"))
+        << tokens;
   EXPECT_THAT(refusal(message_chat, R"({"messages": []})"), HasSubstr("'messages'"));
   EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "user", "content": "a"}]})"),
               HasSubstr("'max_tokens'"));
@@ -174,6 +195,32 @@ TEST(MessagesApi, ErrorsHaveItsForm) {
   EXPECT_EQ(recorded->names, std::vector<std::string>{"error"});
 }
 
+// Faults of the chat name what the client has sent.
+TEST(TranslatedNames, AreThoseOfTheClient) {
+  const auto message = [](const char* text, const char* param) {
+    const ApiError error = renamed(ApiError(400, text, param), messages_names());
+    EXPECT_EQ(error.status(), 400);
+    return std::string(error.what()) + " (" + error.param() + ")";
+  };
+  EXPECT_EQ(message("'stop' must be a string, found 3", "stop"),
+            "'stop_sequences' must be a string, found 3 (stop_sequences)");
+  EXPECT_EQ(message("tools[1].function.parameters/if: cannot be enforced", "tools"),
+            "tools[1].input_schema/if: cannot be enforced (tools)");
+  EXPECT_EQ(message("'tools[0].function.name' must be a name", "tools[0].function.name"),
+            "'tools[0].name' must be a name (tools[0].name)");
+  EXPECT_EQ(message("it must stop now, 'stopped' as well", "top_p"),
+            "it must stop now, 'stopped' as well (top_p)");
+  const ApiError error =
+      renamed(ApiError(400, "'max_completion_tokens' must be 1", "max_completion_tokens"),
+              responses_names());
+  EXPECT_STREQ(error.what(), "'max_output_tokens' must be 1");
+  EXPECT_EQ(error.param(), "max_output_tokens");
+  EXPECT_STREQ(
+      renamed(ApiError(400, "response_format.json_schema.schema/not: no"), responses_names())
+          .what(),
+      "text.format.schema/not: no");
+}
+
 TEST(ResponsesApi, BecomesAChat) {
   const OrderedJson chat = chat_of_responses(ordered(R"({
     "instructions": "s", "max_output_tokens": 5, "store": true, "temperature": 0,
@@ -188,7 +235,7 @@ TEST(ResponsesApi, BecomesAChat) {
   EXPECT_EQ(chat, ordered(R"({
     "messages": [
       {"role": "system", "content": "s"},
-      {"role": "system", "content": "d"},
+      {"role": "developer", "content": "d"},
       {"role": "user", "content": "a"},
       {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function",
         "function": {"name": "f", "arguments": "{}"}}]},

@@ -6,6 +6,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <future>
+
 #include "base/random.h"
 #include "serve/running_server.h"
 #include "walsh/error.h"
@@ -154,6 +157,14 @@ TEST(HttpServer, RefusesWithTheStatusOfTheReasonAndCloses) {
   EXPECT_EQ(desk.answered, 1);
 }
 
+TEST(HttpServer, RefusalsKnowWhatWasAskedFor) {
+  HttpOptions options = any_port();
+  options.body_bytes = 10;
+  RunningServer server(options, [](const HttpRequest&, auto) {});
+  EXPECT_EQ(Client(server.port()).ask(post("/a", "01234567890")).headers["X-Path"], "/a");
+  EXPECT_EQ(Client(server.port()).ask(get("/forgotten")).headers["X-Path"], "/forgotten");
+}
+
 TEST(HttpServer, LetsAClientThatStillSendsReadItsRefusal) {
   HttpOptions options = any_port();
   options.body_bytes = 1000;
@@ -193,6 +204,30 @@ TEST(HttpServer, Answers500ForAHandlerThatFailsOrForgets) {
   EXPECT_EQ(client.ask(get("/nothing")).body, "500 the request was not answered");
 }
 
+TEST(HttpServer, SomeAnswersDoNotWaitForHandlers) {
+  HttpOptions options = any_port();
+  options.threads = 1;
+  std::promise<void> end;
+  const auto ended = end.get_future().share();
+  std::atomic<bool> busy = false;
+  RunningServer server(
+      options,
+      [&](const HttpRequest& request, const auto& reply) {
+        if (request.path == "/slow") {
+          busy = true;
+          ended.wait();
+        }
+        reply->send({200, "text/plain", request.path, {}});
+      },
+      [](const HttpRequest& request) { return request.path == "/health"; });
+  Client slow(server.port());
+  ASSERT_TRUE(slow.send(get("/slow")));
+  ASSERT_TRUE(eventually([&] { return busy.load(); }));
+  EXPECT_EQ(Client(server.port()).ask(get("/health")).body, "/health");
+  end.set_value();
+  EXPECT_EQ(slow.response().body, "/slow");
+}
+
 TEST(HttpServer, TakesTheFirstAnswerOnly) {
   RunningServer server(any_port(), [](const HttpRequest&, const auto& reply) {
     reply->send({200, "text/plain", "first", {}});
@@ -211,7 +246,7 @@ TEST(HttpServer, SurvivesErrorBodiesThatThrow) {
   HttpOptions options = any_port();
   HttpServer server(
       options, [](const HttpRequest&, const auto&) {},
-      [](int, const std::string&) -> HttpResponse { throw 1; });
+      [](int, const std::string&, const HttpRequest&) -> HttpResponse { throw 1; });
   std::thread thread([&] { server.run(); });
   Client client(server.port());
   EXPECT_EQ(client.ask(get("/")).status, 500);

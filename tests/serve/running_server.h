@@ -14,8 +14,8 @@
 
 namespace walsh::test {
 
-inline HttpResponse error_text(int status, const std::string& message) {
-  return {status, "text/plain", std::to_string(status) + " " + message, {}};
+inline HttpResponse error_text(int status, const std::string& message, const HttpRequest& request) {
+  return {status, "text/plain", std::to_string(status) + " " + message, {{"X-Path", request.path}}};
 }
 
 inline HttpOptions any_port() {
@@ -26,8 +26,9 @@ inline HttpOptions any_port() {
 
 class RunningServer {
  public:
-  RunningServer(const HttpOptions& options, HttpHandler handler)
-      : server_(std::make_unique<HttpServer>(options, std::move(handler), error_text)),
+  RunningServer(const HttpOptions& options, HttpHandler handler, HttpAtOnce at_once = nullptr)
+      : server_(std::make_unique<HttpServer>(options, std::move(handler), error_text,
+                                             std::move(at_once))),
         port_(server_->port()),
         thread_([this] {
           server_->run();

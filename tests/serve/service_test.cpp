@@ -8,116 +8,16 @@
 
 #include "generate/generator.h"
 #include "io/json.h"
+#include "serve/service_fixture.h"
 #include "serve/stopped_text.h"
+#include "walsh/version.h"
 
 namespace walsh {
 namespace {
 
+using test::Recorded;
+using test::ServiceTest;
 using testing::HasSubstr;
-
-constexpr const char* kModel = WALSH_SOURCE_DIR "/models/walsh-tiny-13m";
-
-// An answer without a network.
-class Recorded : public HttpReply {
- public:
-  void send(HttpResponse what) override {
-    EXPECT_FALSE(done);
-    response = std::move(what);
-    done = true;
-  }
-  void start_events(HttpResponse what) override { response = std::move(what); }
-  void event(std::string text) override { events.push_back(std::move(text)); }
-  void end_events() override { done = true; }
-  void on_gone(std::function<void()> what) override { gone = std::move(what); }
-
-  Json json() const { return parse_json(response.body, "answer"); }
-  // Those of a stream but for the last one, which is [DONE].
-  std::vector<Json> chunks() const {
-    EXPECT_FALSE(events.empty());
-    EXPECT_EQ(events.back(), "data: [DONE]\n\n");
-    std::vector<Json> all;
-    for (size_t i = 0; i + 1 < events.size(); ++i) {
-      EXPECT_TRUE(events[i].starts_with("data: ") && events[i].ends_with("\n\n")) << events[i];
-      all.push_back(parse_json(std::string_view(events[i]).substr(6), "event"));
-    }
-    return all;
-  }
-
-  HttpResponse response;
-  std::vector<std::string> events;
-  std::function<void()> gone;
-  bool done = false;
-};
-
-class ServiceTest : public testing::Test {
- protected:
-  ServiceTest() : loaded_(load_model(kModel, nullptr, load_options())) {
-    SchedulerOptions options;
-    options.positions = 256;
-    options.running = 4;
-    options.waiting = 8;
-    options.step_tokens = 64;
-    scheduler_ = std::make_unique<Scheduler>(loaded_.model, options);
-    names_.model_name = "tiny";
-    service_ = make({});
-  }
-
-  LoadOptions load_options() {
-    LoadOptions options;
-    options.pool = &pool_;
-    return options;
-  }
-  std::unique_ptr<Service> make(ChatPrompt chat) {
-    return std::make_unique<Service>(loaded_, *scheduler_, names_, std::move(chat));
-  }
-
-  std::shared_ptr<Recorded> begin(const std::string& method, const std::string& path,
-                                  const std::string& body = "",
-                                  std::map<std::string, std::string> headers = {}) {
-    const auto reply = std::make_shared<Recorded>();
-    HttpRequest request;
-    request.method = method;
-    request.path = path;
-    request.body = body;
-    request.headers = std::move(headers);
-    request.headers.emplace("host", "127.0.0.1:8080");
-    service_->handle(request, reply);
-    return reply;
-  }
-  std::shared_ptr<Recorded> ask(const std::string& method, const std::string& path,
-                                const std::string& body = "",
-                                std::map<std::string, std::string> headers = {}) {
-    const auto reply = begin(method, path, body, std::move(headers));
-    while (!reply->done && scheduler_->step()) {
-    }
-    EXPECT_TRUE(reply->done);
-    return reply;
-  }
-  std::shared_ptr<Recorded> post(const std::string& path, const Json& body) {
-    return ask("POST", path, body.dump());
-  }
-
-  std::string greedy_text(const std::string& prompt, int64_t tokens) {
-    Session session(loaded_.model, {256});
-    GenerateOptions options;
-    options.sampler.temperature = 0;
-    options.max_tokens = tokens;
-    options.stop_ids = loaded_.generation.stop_ids();
-    const auto ids = loaded_.tokenizer.encode(prompt, true);
-    const auto result = generate(session, ids, options);
-    StoppedText text(loaded_.tokenizer, ids, {});
-    std::string all;
-    for (const int32_t token : result.tokens)
-      all += text.push(token);
-    return all + text.finish();
-  }
-
-  ThreadPool pool_{2};
-  LoadedModel loaded_;
-  ServiceOptions names_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<Service> service_;
-};
 
 TEST_F(ServiceTest, CompletesAText) {
   const std::string prompt = "The city of London is";
@@ -291,6 +191,14 @@ TEST_F(ServiceTest, TellsOfModelsHealthAndMetrics) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}})->response.status, 503);
 }
 
+TEST_F(ServiceTest, ItsDescriptionKnowsItsVersionAndItsLastToken) {
+  const auto reply = ask("GET", "/openapi.json");
+  EXPECT_EQ(reply->json()["info"]["version"], kVersion);
+  EXPECT_EQ(reply->json()["components"]["schemas"]["Tokens"]["items"]["maximum"],
+            loaded_.model.config.vocab - 1);
+  EXPECT_EQ(reply->response.body.find('@'), std::string::npos);
+}
+
 TEST_F(ServiceTest, WrongFieldsAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"prompt": "a", "temperature": "hot"})", "'temperature' must be a number"},
@@ -325,6 +233,54 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
   const auto long_one = post("/v1/completions", {{"prompt", std::vector<int32_t>(257, 1)}});
   EXPECT_EQ(long_one->response.status, 400);
   EXPECT_THAT(long_one->response.body, HasSubstr("257 tokens"));
+}
+
+TEST_F(ServiceTest, NamesInPathsMayBeEncoded) {
+  names_.model_name = "org/tiny";
+  service_ = make({});
+  for (const char* name : {"org%2Ftiny", "org%2ftiny", "org/tiny", "%6Frg/tiny"})
+    EXPECT_EQ(ask("GET", std::string("/v1/models/") + name)->json()["id"], "org/tiny") << name;
+  for (const char* name : {"org%2tiny", "org%", "org%252Ftiny"})
+    EXPECT_EQ(ask("GET", std::string("/v1/models/") + name)->response.status, 404) << name;
+}
+
+TEST_F(ServiceTest, OtherMethodsAreToldWhichThereAre) {
+  EXPECT_EQ(ask("GET", "/v1/completions")->response.headers["Allow"], "POST");
+  EXPECT_EQ(ask("POST", "/v1/models/tiny", "{}")->response.headers["Allow"], "GET, HEAD");
+  EXPECT_FALSE(ask("GET", "/nothing")->response.headers.contains("Allow"));
+}
+
+// Clients in JavaScript send fields of their own, for which a browser asks first.
+TEST_F(ServiceTest, AllowedPagesMaySendAnyField) {
+  const auto preflight = [&](const std::string& origin) {
+    return ask("OPTIONS", "/v1/chat/completions", "",
+               {{"origin", origin},
+                {"access-control-request-method", "POST"},
+                {"access-control-request-headers", "content-type,x-stainless-os"}})
+        ->response;
+  };
+  names_.origins = {"http://a", "*"};
+  service_ = make({});
+  HttpResponse response = preflight("http://b");
+  EXPECT_EQ(response.headers["Access-Control-Allow-Origin"], "http://b");
+  EXPECT_EQ(response.headers["Access-Control-Allow-Headers"], "content-type,x-stainless-os");
+  names_.origins = {"http://a"};
+  service_ = make({});
+  response = preflight("http://b");
+  EXPECT_FALSE(response.headers.contains("Access-Control-Allow-Origin"));
+  EXPECT_THAT(response.headers["Access-Control-Allow-Headers"],
+              testing::Not(HasSubstr("x-stainless-os")));
+}
+
+TEST_F(ServiceTest, ErrorsOfTheConnectionHaveTheFormOfTheirInterface) {
+  HttpRequest request;
+  request.path = "/v1/messages";
+  const Json messages = parse_json(service_->error_body(413, "too large", request).body, "error");
+  EXPECT_EQ(messages["type"], "error");
+  EXPECT_EQ(messages["error"]["message"], "too large");
+  request.path = "/v1/completions";
+  EXPECT_EQ(parse_json(service_->error_body(413, "too large", request).body, "e")["error"]["code"],
+            413);
 }
 
 TEST_F(ServiceTest, UnknownPathsAndMethodsAreRefused) {
@@ -431,7 +387,7 @@ TEST(StoppedText, HoldsBackWhatMayBecomeAStop) {
   ThreadPool pool(1);
   LoadOptions options;
   options.pool = &pool;
-  const LoadedModel model = load_model(kModel, nullptr, options);
+  const LoadedModel model = load_model(test::kServedModel, nullptr, options);
   const auto ids = model.tokenizer.encode("one two three four", false);
   StoppedText text(model.tokenizer, {}, {"", "two thr", "fourty"});
   std::string shown;

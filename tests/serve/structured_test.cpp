@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "grammar/random_schema.h"
 #include "io/json.h"
 #include "serve/service.h"
@@ -135,6 +137,99 @@ TEST_F(StructuredTest, AGrammarIsEnforcedAndEndsTheText) {
   EXPECT_EQ(another["text"], "7");
 }
 
+TEST_F(StructuredTest, ARegularExpressionIsEnforcedForTheWholeText) {
+  for (const OrderedJson& more :
+       {OrderedJson{{"guided_regex", " (yes|no)[.!]"}},
+        OrderedJson{{"structured_outputs", {{"regex", " (yes|no)[.!]"}}}}}) {
+    OrderedJson body = more;
+    body["prompt"] = "The answer is";
+    body["max_tokens"] = 20;
+    const auto one = choice(ask("/v1/completions", body));
+    EXPECT_THAT(one["text"].get<std::string>(), testing::AnyOf(" yes.", " yes!", " no.", " no!"));
+    EXPECT_EQ(one["finish_reason"], "stop");
+  }
+  EXPECT_THAT(refusal(chat({{"guided_regex", "(?=a)"}})), HasSubstr("guided_regex"));
+  EXPECT_THAT(refusal(chat({{"guided_regex", 7}})), HasSubstr("'guided_regex'"));
+}
+
+// A stream to the byte, but for what is new every time.
+TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
+  const auto stream = [&](const std::string& path, OrderedJson body) {
+    body.update({{"guided_choice", {"7"}},
+                 {"stream", true},
+                 {"stream_options", {{"include_usage", true}}}});
+    std::string all;
+    const auto reply = ask(path, body);
+    for (const std::string& event : reply->events)
+      all += event;
+    all = std::regex_replace(all, std::regex("\"created\":[0-9]+"), "\"created\":1");
+    return std::regex_replace(all, std::regex("cmpl-[0-9a-f]{32}"), "cmpl-0");
+  };
+  const std::string text_end =
+      R"(,"created":1,"id":"cmpl-0","model":"tiny","object":"text_completion",)"
+      R"("system_fingerprint":"walsh")";
+  EXPECT_EQ(
+      stream("/v1/completions", {{"prompt", "The answer is"}}),
+      R"(data: {"choices":[{"finish_reason":null,"index":0,"logprobs":null,"text":"7"}])" +
+          text_end + ",\"usage\":null}\n\n" +
+          R"(data: {"choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":""}])" +
+          text_end + ",\"usage\":null}\n\n" + R"(data: {"choices":[])" + text_end +
+          R"(,"usage":{"completion_tokens":1,"completion_tokens_details":{"reasoning_tokens":0},)"
+          R"("prompt_tokens":4,)"
+          R"("prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}})"
+          "\n\ndata: [DONE]\n\n");
+  const std::string chat_end =
+      R"(,"finish_reason":null,"index":0,"logprobs":null}],"created":1,"id":"chatcmpl-0",)"
+      R"("model":"tiny","object":"chat.completion.chunk","system_fingerprint":"walsh",)"
+      R"("usage":null})"
+      "\n\n";
+  const std::string chat_text =
+      stream("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}});
+  EXPECT_TRUE(
+      chat_text.starts_with(R"(data: {"choices":[{"delta":{"content":"","role":"assistant"})" +
+                            chat_end + R"(data: {"choices":[{"delta":{"content":"7"})" + chat_end +
+                            R"(data: {"choices":[{"delta":{},"finish_reason":"stop")"))
+      << chat_text;
+  EXPECT_TRUE(chat_text.ends_with("\n\ndata: [DONE]\n\n"));
+}
+
+TEST_F(StructuredTest, StrictToolsChangeNoTextWithoutCalls) {
+  OrderedJson strict = weather_tools();
+  for (auto& tool : strict)
+    tool["function"]["strict"] = true;
+  const OrderedJson more = {{"temperature", 0}, {"max_tokens", 40}};
+  OrderedJson loose_chat = more, strict_chat = more;
+  loose_chat["tools"] = weather_tools();
+  strict_chat["tools"] = strict;
+  const auto prompt_of = [](const std::shared_ptr<Recorded>& reply) {
+    return reply->json()["usage"]["prompt_tokens"];
+  };
+  // The template shows whether a tool is strict, so that the prompts have to be made alike.
+  use("<tool_call>{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | length }}");
+  const auto loose_reply = chat(loose_chat), strict_reply = chat(strict_chat);
+  EXPECT_EQ(prompt_of(loose_reply), prompt_of(strict_reply));
+  EXPECT_EQ(choice(loose_reply), choice(strict_reply));
+}
+
+TEST_F(StructuredTest, WrongTypesDeepInsideAreRefusedByName) {
+  const auto refused_tool = [&](const char* tool) {
+    return refusal(chat({{"tools", OrderedJson::array({parse_ordered_json(tool, "tool")})}}));
+  };
+  EXPECT_THAT(refused_tool(R"({"type": 5, "function": {"name": "f"}})"), HasSubstr("'tools[0]'"));
+  EXPECT_THAT(refused_tool(R"({"type": null, "function": {"name": "f"}})"),
+              HasSubstr("'tools[0]'"));
+  EXPECT_THAT(refused_tool(R"({"function": {"name": "f", "strict": "yes"}})"),
+              HasSubstr("'tools[0].function.strict'"));
+  for (const char* part : {R"({"type": 5, "text": "a"})", R"({"type": null})", R"({"type": []})",
+                           R"({"type": "text", "text": 5})", R"({"text": "a"})", "5"}) {
+    OrderedJson body;
+    body["messages"] = parse_ordered_json(
+        std::string(R"([{"role": "user", "content": [)") + part + "]}]", "messages");
+    EXPECT_THAT(refusal(ask("/v1/chat/completions", body)), HasSubstr("'messages[0].content[0]"))
+        << part;
+  }
+}
+
 TEST_F(StructuredTest, AnswersMatchTheSchemaInTheOrderOfItsProperties) {
   const OrderedJson schema = parse_ordered_json(R"({"type": "object", "properties": {
       "river": {"type": "string", "maxLength": 12}, "length": {"type": "integer"},
@@ -206,6 +301,8 @@ TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal(chat({{"tools", tools}, {"tool_choice", "required"}})),
               HasSubstr("tools[1].function.parameters/if"));
   EXPECT_EQ(choice(chat({{"tools", tools}, {"max_tokens", 1}}))["finish_reason"], "length");
+  tools[1]["function"]["strict"] = true;
+  EXPECT_THAT(refusal(chat({{"tools", tools}})), HasSubstr("tools[1].function.parameters/if"));
 }
 
 TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
@@ -253,10 +350,26 @@ TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {
   const auto one = choice(reply);
   EXPECT_TRUE(one["finish_reason"] == "length" || one["message"]["content"] == "42") << one;
   EXPECT_TRUE(one["message"].contains("reasoning_content")) << one;
+  const auto reasoning =
+      reply->json()["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>();
+  EXPECT_GT(reasoning, 0);
+  EXPECT_LE(reasoning, 40);
   EXPECT_EQ(choice(chat({{"grammar", "root ::= \"42\""}, {"temperature", 0}}))["message"]["content"]
                 .get<std::string>()
                 .find("</think>"),
             std::string::npos);
+}
+
+TEST_F(StructuredTest, DevelopersAreTheSystemWhereATemplateKnowsNone) {
+  const std::string source =
+      "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }} {% endfor %}";
+  const OrderedJson body = {
+      {"messages",
+       {{{"role", "developer"}, {"content", "d"}}, {{"role", "user"}, {"content", "u"}}}}};
+  use(source);
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "system:d user:u ");
+  use("{# developer #}" + source);
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "developer:d user:u ");
 }
 
 TEST_F(StructuredTest, ToolsAndTheirResultsGoThroughTheTemplate) {

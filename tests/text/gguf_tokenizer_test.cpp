@@ -162,6 +162,32 @@ TEST(GgufTokenizer, FlagsAndNamedTokensCount) {
   EXPECT_EQ(Json::parse(converted.config)["chat_template"], "{{ messages[0].content }}");
 }
 
+TEST(GgufTokenizer, TheNameOfThePatternsDecidesWhatAWordIs) {
+  const auto tokens = [](const char* pre, const char* text) {
+    Content content;
+    content.set("tokenizer.ggml.model", GgufValue::text("gpt2"));
+    content.set("tokenizer.ggml.pre", GgufValue::text(pre));
+    // "a", "1", "2", "12", "!", "a!", the letter between n and o of Spanish, that behind an "a"
+    content.set("tokenizer.ggml.tokens",
+                GgufValue::texts({"a", "1", "2", "12", "!", "a!", "\xC3\x83", "\xC2\xB1",
+                                  "\xC3\x83\xC2\xB1", "a\xC3\x83\xC2\xB1"}));
+    content.set("tokenizer.ggml.merges",
+                GgufValue::texts({"1 2", "a !", "\xC3\x83 \xC2\xB1", "a \xC3\x83\xC2\xB1"}));
+    const GgufTokenizer converted = content.convert();
+    return Tokenizer::from_json(converted.json, converted.config, "gguf").encode(text, false);
+  };
+  using Ids = std::vector<int32_t>;
+  // Its punctuation reaches from ":" to "~", which cuts words at letters behind ASCII.
+  EXPECT_EQ(tokens("deepseek-llm",
+                   "a\xC3\xB1"
+                   "12a!"),
+            (Ids{0, 8, 3, 0, 4}));
+  EXPECT_EQ(tokens("deepseek-coder",
+                   "a\xC3\xB1"
+                   "12a!"),
+            (Ids{9, 1, 2, 0, 4}));
+}
+
 TEST(GgufTokenizer, AFileWithoutTokenizerHasNone) {
   EXPECT_TRUE(Content().convert().json.empty());
 }
@@ -177,6 +203,12 @@ TEST(GgufTokenizer, WhatLiesIsRefusedByName) {
       {"tokenizer.ggml.model", set("tokenizer.ggml.model", GgufValue::number<uint32_t>(1))},
       {"tokenizer.ggml.pre", set("tokenizer.ggml.pre", GgufValue::text("unheard-of"))},
       {"tokenizer.ggml.token_type", set("tokenizer.ggml.token_type", GgufValue::numbers(three))},
+      {"token 1 has type 7, expected 1 to 6",
+       set("tokenizer.ggml.token_type", GgufValue::numbers(std::vector<int32_t>{1, 7, 1, 3}))},
+      {"token 0 has type 0, expected 1 to 6",
+       set("tokenizer.ggml.token_type", GgufValue::numbers(std::vector<int32_t>{0, 1, 1, 3}))},
+      {"token 3 has type -1, expected 1 to 6",
+       set("tokenizer.ggml.token_type", GgufValue::numbers(std::vector<int8_t>{1, 1, 1, -1}))},
       {"tokenizer.ggml.tokens", set("tokenizer.ggml.tokens", GgufValue::number<uint32_t>(4))},
       {"tokenizer.ggml.tokens",
        set("tokenizer.ggml.tokens", GgufValue::texts({"a", "a", "ab", "<end>"}))},

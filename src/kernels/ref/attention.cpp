@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/first_seen.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::ref {
@@ -51,7 +52,7 @@ void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t
                float* log_sums, float* scratch) {
   for (int64_t i = 0; i < m; ++i) {
     const int64_t end = position + i + 1;
-    const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    const int64_t begin = first_seen(window, end - 1);
     for (int h = 0; h < heads; ++h) {
       const float log_sum = attend(q + i * ldq + h * kv.head_dim, kv, kv_head, begin, end - begin,
                                    logits, out + i * ldo + h * kv.head_dim, scratch);

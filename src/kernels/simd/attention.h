@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/first_seen.h"
 #include "kernels/ops.h"
 #include "kernels/simd/attention_blocks.h"
 #include "kernels/simd/exponential.h"
@@ -33,9 +34,7 @@ struct AttentionCall {
   const float* query(int64_t row) const { return q + row / heads * ldq + row % heads * head_dim; }
   // Positions [first(row), end(row)) are seen by a row.
   int64_t end(int64_t row) const { return position + row / heads + 1; }
-  int64_t first(int64_t row) const {
-    return window > 0 ? std::max<int64_t>(0, end(row) - window) : 0;
-  }
+  int64_t first(int64_t row) const { return first_seen(window, end(row) - 1); }
 };
 
 // out[d * kKeys + i] = keys[i * head_dim + d] for a whole tile of vectors; or for the first `count`

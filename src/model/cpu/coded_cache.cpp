@@ -89,6 +89,7 @@ uint64_t CodedCache::planned_bytes() const {
   };
   uint64_t page = 0;  // of all layers
   for (const LayerCache& layer : layers_) {
+    if (layer.kv_heads == 0) continue;  // a delta net: heads without values have no layout
     page += times(CacheKeys(key_type_, layer.head_dim, kCacheBlock).bytes() +
                       CacheValues(value_type_, layer.head_dim, kCacheBlock).bytes(),
                   layer.kv_heads);

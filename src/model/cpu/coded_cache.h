@@ -67,9 +67,10 @@ class CodedCache : public KvCache {
 
     int64_t end() const { return run.position + run.rows; }
   };
-  // Queries [first, first + count) of a call, with one stored_end.
+  // Queries [first, first + count) of a call, with one stored_end; of what lies behind that they
+  // see the positions from `from` on, or the window.
   struct Alike {
-    int64_t first, count, end;
+    int64_t first, count, end, from;
   };
   // Of a thread; for heads of one size.
   struct Scratch {

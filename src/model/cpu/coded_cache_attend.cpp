@@ -2,27 +2,34 @@
 // together.
 #include <algorithm>
 
+#include "kernels/first_seen.h"
 #include "model/cpu/coded_cache.h"
 
 namespace walsh {
 
 void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
                         float* attention_scratch) {
-  const int64_t window = model_.config.layers[static_cast<size_t>(layer)].attention.window;
+  const int64_t reach = model_.config.layers[static_cast<size_t>(layer)].attention.reach();
   Scratch& scratch = scratch_of(layer_at(layer), thread);
   const RunPlan& plan = plans_[queries.run];
   const int64_t position = plan.run.position + queries.row, stored = sequence_of(plan).stored;
   bool any_stored = false;
   for (int64_t i = 0; i < queries.m;) {
-    const int64_t end = stored_end(position + i, stored);
-    const int64_t first = i;
-    for (; i < queries.m && stored_end(position + i, stored) == end; ++i) {
-      const int64_t begin = window > 0 ? std::max<int64_t>(0, position + i + 1 - window) : kSinks;
+    const auto alike_of = [&](int64_t query) -> Alike {
+      const int64_t end = stored_end(position + query, stored);
+      return {query, 0, end, reach < 0 ? std::max(end, first_seen(reach, position + query)) : end};
+    };
+    Alike alike = alike_of(i);
+    const int64_t end = alike.end;
+    for (; i < queries.m; ++i, ++alike.count) {
+      const Alike own = alike_of(i);
+      if (own.end != end || own.from != alike.from) break;
+      const int64_t begin = reach != 0 ? first_seen(reach, position + i) : kSinks;
       any_stored = any_stored || begin < end;
       scratch.begin[static_cast<size_t>(i)] = std::min(begin, end);
       scratch.end[static_cast<size_t>(i)] = end;
     }
-    attend_exact(layer, queries, {first, i - first, end}, scratch, attention_scratch);
+    attend_exact(layer, queries, alike, scratch, attention_scratch);
   }
   if (any_stored) add_stored(layer, queries, scratch);
   if (queries.log_sums == nullptr) return;
@@ -34,14 +41,14 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
                               Scratch& scratch, float* attention_scratch) {
   const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const LayerCache& from_layer = layer_at(layer);
-  const int64_t window = a.window, head_dim = a.head_dim, group = from_layer.group;
+  const int64_t head_dim = a.head_dim, group = from_layer.group;
   const RunPlan& plan = plans_[queries.run];
   const int64_t position = plan.run.position + queries.row + alike.first;
   const HalfRows rows = rows_of(plan, from_layer, queries.head);
-  const int64_t at = (alike.end - first_of(plan)) * head_dim;
+  const int64_t at = (alike.from - first_of(plan)) * head_dim;
   KvView view = {rows.keys + at, rows.values + at, 0, 1, static_cast<int>(head_dim), nullptr};
   int64_t sinks = 0;
-  if (alike.end > 0 && window == 0) {
+  if (alike.end > 0 && a.reach() == 0) {
     sinks = kSinks;
     const HalfRows from = sinks_of(plan.run.sequence, from_layer, queries.head);
     const int64_t count = (position + alike.count - alike.end) * head_dim;
@@ -54,7 +61,7 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
     view.values = join(from.values, view.values, scratch.values.data());
   }
   ops_.attention(view, 0, static_cast<int>(group), queries.q + alike.first * queries.ldq,
-                 queries.ldq, alike.count, position - alike.end + sinks, window,
+                 queries.ldq, alike.count, position - alike.from + sinks, a.window,
                  {a.scale, a.logit_cap}, queries.out + alike.first * queries.ldo, queries.ldo,
                  scratch.exact_sums.data() + alike.first * group, attention_scratch);
 }

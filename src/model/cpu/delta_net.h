@@ -66,7 +66,7 @@ class CpuDeltaNet {
   const Model& model_;
   const Ops& ops_;
   std::vector<LayerPlace> places_;
-  int64_t slot_floats_ = 0, heads_floats_ = 0;
+  int64_t slot_floats_ = 0;
   AlignedArray<float> memory_;                // [slots][slot_floats_]
   std::vector<AlignedArray<float>> scratch_;  // per thread
   std::vector<float> ones_;

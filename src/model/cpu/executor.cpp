@@ -68,6 +68,7 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
     rope.sin = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
     if (config.query_beta != 0) rope.query = AlignedArray<float>(static_cast<size_t>(max_rows_));
   }
+  ones_.assign(static_cast<size_t>(w.head_dim), 1.0f);
   int64_t scratch = std::max(model_.embedding_scratch(),
                              attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
   for (const BufferShape& shape : model_.buffers) {

@@ -81,6 +81,7 @@ class CpuExecutor : public Executor {
   void attend(int64_t layer, int64_t skip);
   void route(const ForwardOp& op, int64_t skip);
   void run_experts(const ForwardOp& op);
+  void weigh_slot(int64_t slot, int64_t width);
   void sum_experts(const ForwardOp& op, int64_t skip);
   void allocate_experts();
   static std::set<int> expert_buffers(const Model& model);
@@ -106,8 +107,12 @@ class CpuExecutor : public Executor {
   void gate_mixed(const ForwardOp& op, int64_t skip);
   void place_heads(int64_t layer);
   void take_gates(const AttentionDesc& a, int64_t row);
-  // Multiplies a row of queries by the factor of its position.
-  void raise_query(const Rope& rope, int64_t width, int64_t row);
+  void place_row(const Layer& layer, const AttentionDesc& a, int64_t row);
+  void turn_heads(const AttentionDesc& a, float* x, int64_t heads, int64_t dim, int64_t row);
+  void make_units(const AttentionDesc& a, float* x, int64_t heads) const;
+  void spread_latent(const AttentionDesc& a, int64_t row);
+  void close_values(const AttentionDesc& a, int64_t rows);
+  void raise_query(const AttentionDesc& a, int64_t row);
   void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
   void add_sinks(int64_t layer, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
@@ -132,11 +137,13 @@ class CpuExecutor : public Executor {
   CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
+  std::vector<float> ones_;  // gains of make_units(), [largest head_dim]
   // Of the layer with experts that is computed.
   struct Experts {
     std::vector<ChosenExpert> chosen;  // [rows][chosen]
     ExpertSlots slots;
-    RowBuffer gate, up, out;  // by slot
+    std::vector<float> weights;  // of each slot
+    RowBuffer gate, up, out;     // by slot
     // Of every expert, as workspaces_; those that no expert reads are empty.
     std::vector<std::vector<Workspace>> inputs;
     std::vector<float> scores;

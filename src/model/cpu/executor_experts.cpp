@@ -23,6 +23,7 @@ void CpuExecutor::allocate_experts() {
   experts_.up = RowBuffer(slots, w.expert);
   experts_.out = RowBuffer(slots, model_.config.hidden);
   experts_.chosen.resize(static_cast<size_t>(slots));
+  experts_.weights.resize(static_cast<size_t>(slots));
   experts_.inputs.resize(static_cast<size_t>(w.experts));
   for (std::vector<Workspace>& inputs : experts_.inputs) {
     inputs.resize(workspaces_.size());
@@ -70,6 +71,16 @@ void CpuExecutor::route(const ForwardOp& op, int64_t skip) {
                    chosen.subspan(static_cast<size_t>(row * e.chosen)), experts_.scores);
   }
   experts_.slots.group(chosen, e.chosen, e.count);
+  for (size_t i = 0; i < chosen.size(); ++i)
+    experts_.weights[static_cast<size_t>(experts_.slots.slot[i])] = chosen[i].weight;
+}
+
+// A factor of the input of an expert is one of its gate and up.
+void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
+  const float weight = experts_.weights[static_cast<size_t>(slot)];
+  for (float* x : {experts_.gate.row(slot), experts_.up.row(slot)})
+    for (int64_t i = 0; i < width; ++i)
+      x[i] *= weight;
 }
 
 // One product of every chosen expert over its rows, for the matrix that `matrix` names.
@@ -123,6 +134,7 @@ void CpuExecutor::run_experts(const ForwardOp& op) {
   const Input& gated = layer.input(desc.matrix(e.down(0)).input);
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
     float* gate = experts_.gate.row(slot);
+    if (e.routing.of_input) weigh_slot(slot, e.width);
     gate_row(desc.mlp, gate, experts_.up.row(slot), e.width);
     const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);
     prepare_row(gated, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
@@ -164,7 +176,7 @@ void CpuExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
     }
     for (int64_t k = 0; k < e.chosen; ++k) {
       const auto choice = static_cast<size_t>(row * e.chosen + k);
-      const float weight = experts_.chosen[choice].weight;
+      const float weight = e.routing.of_input ? 1 : experts_.chosen[choice].weight;
       const float* out = experts_.out.row(experts_.slots.slot[choice]);
       for (int64_t i = 0; i < hidden; ++i)
         sum[i] += weight * out[i];

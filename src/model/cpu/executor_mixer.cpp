@@ -1,6 +1,7 @@
 // What the CPU's executor does between the matrices of attention and of delta nets.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "model/cpu/executor.h"
 
@@ -16,6 +17,17 @@ void CpuExecutor::attend(int64_t layer, int64_t skip) {
     if (first + runs_[run].rows > skip) attend_run(layer, run, first, skip);
     first += runs_[run].rows;
   }
+  const AttentionDesc& a = attention_of(layer);
+  if (a.latent.present() && a.latent.value_dim < a.head_dim) close_values(a, m_ - skip);
+}
+
+// Of the rows of `mixed` the value_dim values of every head, which are the first of head_dim.
+void CpuExecutor::close_values(const AttentionDesc& a, int64_t count) {
+  for_rows(count, [&](int64_t row, float*) {
+    float* x = rows(Rows::mixed).row(row);
+    for (int64_t h = 1; h < a.heads; ++h)
+      std::copy_n(x + h * a.head_dim, a.latent.value_dim, x + h * a.latent.value_dim);
+  });
 }
 
 // From the rows of `mixed`, the first of which is row `skip` of the batch.
@@ -45,35 +57,81 @@ void CpuExecutor::take_gates(const AttentionDesc& a, int64_t row) {
   }
 }
 
-void CpuExecutor::raise_query(const Rope& rope, int64_t width, int64_t row) {
-  if (rope.query.empty()) return;
+// Multiplies the queries of a row by the factors of its position.
+void CpuExecutor::raise_query(const AttentionDesc& a, int64_t row) {
+  float factor = 1;
+  if (a.rope >= 0) {
+    const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
+    if (!rope.query.empty()) factor = rope.query[static_cast<size_t>(row)];
+  }
+  if (a.growth != 0) {
+    const int64_t steps = (positions_[static_cast<size_t>(row)] + 1) / a.growth_step;
+    factor *= 1 + a.growth * std::log1p(static_cast<float>(steps));
+  }
+  if (factor == 1) return;
   float* x = rows(Rows::query).row(row);
-  for (int64_t i = 0; i < width; ++i)
-    x[i] *= rope.query[static_cast<size_t>(row)];
+  for (int64_t i = 0; i < a.query_width(); ++i)
+    x[i] *= factor;
+}
+
+// The first values of every head, `dim` values apart, turn by the angles of the row's position.
+void CpuExecutor::turn_heads(const AttentionDesc& a, float* x, int64_t heads, int64_t dim,
+                             int64_t row) {
+  if (a.rope < 0) return;
+  const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
+  const int64_t at = row * rope.pairs();
+  ops_.rope(x, static_cast<int>(heads), static_cast<int>(dim), static_cast<int>(2 * rope.pairs()),
+            rope.cos.data() + at, rope.sin.data() + at);
+}
+
+void CpuExecutor::make_units(const AttentionDesc& a, float* x, int64_t heads) const {
+  if (a.unit_eps == 0) return;
+  for (int64_t h = 0; h < heads; ++h) {
+    float* head = x + h * a.head_dim;
+    ops_.rms_norm(head, ones_.data(), a.head_dim, a.unit_eps, head);
+  }
+}
+
+// Keys and values get head_dim values for each head: keys the rotated values that all heads share,
+// then their own, values zeros at their end. Heads move to higher places, so the last goes first.
+void CpuExecutor::spread_latent(const AttentionDesc& a, int64_t row) {
+  const int64_t turned = a.latent.rope_dim, own = a.head_dim - turned, dim = a.latent.value_dim;
+  float *shared = rows(Rows::shared_key).row(row), *key = rows(Rows::key).row(row),
+        *value = rows(Rows::value).row(row);
+  turn_heads(a, shared, 1, turned, row);
+  for (int64_t h = a.heads - 1; h >= 0; --h) {
+    float *to_key = key + h * a.head_dim, *to_value = value + h * a.head_dim;
+    std::memmove(to_key + turned, key + h * own, static_cast<size_t>(own) * sizeof(float));
+    std::copy_n(shared, turned, to_key);
+    std::memmove(to_value, value + h * dim, static_cast<size_t>(dim) * sizeof(float));
+    std::fill(to_value + dim, to_value + a.head_dim, 0.0f);
+  }
+}
+
+void CpuExecutor::place_row(const Layer& layer, const AttentionDesc& a, int64_t row) {
+  const auto normalize = [&](float* x, int64_t width, const NormDesc& norm,
+                             const std::vector<float>& gain) {
+    for (int64_t i = 0; i < width && norm.present(); i += norm.width)
+      ops_.rms_norm(x + i, gain.data(), norm.width, norm.eps, x + i);
+  };
+  float *q = rows(Rows::query).row(row), *k = rows(Rows::key).row(row);
+  if (a.gated) take_gates(a, row);
+  normalize(q, a.query_width(), a.q_norm, layer.q_norm);
+  turn_heads(a, q, a.heads, a.head_dim, row);
+  make_units(a, q, a.heads);
+  raise_query(a, row);
+  if (a.latent.present()) return spread_latent(a, row);
+  normalize(k, a.kv_width(), a.k_norm, layer.k_norm);
+  turn_heads(a, k, a.kv_heads, a.head_dim, row);
+  make_units(a, k, a.kv_heads);
 }
 
 // Norms and rotates queries and keys; keys and values go to the cache.
 void CpuExecutor::place_heads(int64_t index) {
   const Layer& layer = model_.layers[static_cast<size_t>(index)];
   const AttentionDesc& a = attention_of(index);
-  const int head_dim = static_cast<int>(a.head_dim);
-  const auto place = [&](float* x, int64_t heads, const NormDesc& norm,
-                         const std::vector<float>& gain, int64_t row) {
-    for (int64_t i = 0; i < heads * head_dim && norm.present(); i += norm.width)
-      ops_.rms_norm(x + i, gain.data(), norm.width, norm.eps, x + i);
-    if (a.rope < 0) return;
-    const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
-    const int64_t at = row * rope.pairs();
-    ops_.rope(x, static_cast<int>(heads), head_dim, static_cast<int>(2 * rope.pairs()),
-              rope.cos.data() + at, rope.sin.data() + at);
-  };
-  RowBuffer &q = rows(Rows::query), &k = rows(Rows::key);
-  for_rows(m_, [&](int64_t row, float*) {
-    if (a.gated) take_gates(a, row);
-    place(q.row(row), a.heads, a.q_norm, layer.q_norm, row);
-    if (a.rope >= 0) raise_query(ropes_[static_cast<size_t>(a.rope)], a.query_width(), row);
-    place(k.row(row), a.kv_heads, a.k_norm, layer.k_norm, row);
-  });
+  for_rows(m_, [&](int64_t row, float*) { place_row(layer, a, row); });
+  RowBuffer& k = rows(Rows::key);
   cache_->store(index, k.row(0), rows(Rows::value).row(0), k.stride);
 }
 

@@ -87,7 +87,7 @@ void HalfCache::attend(int64_t layer, const QueryRows& queries, int, float* scra
   const Run& run = runs_[queries.run];
   ops_.attention(view(layer, run.sequence), static_cast<int>(queries.head),
                  static_cast<int>(a.heads / a.kv_heads), queries.q, queries.ldq, queries.m,
-                 run.position + queries.row, a.window, {a.scale, a.logit_cap}, queries.out,
+                 run.position + queries.row, a.reach(), {a.scale, a.logit_cap}, queries.out,
                  queries.ldo, queries.log_sums, scratch);
 }
 

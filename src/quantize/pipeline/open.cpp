@@ -5,7 +5,10 @@
 
 #include "arch/plan.h"
 #include "import/gguf_checkpoint.h"
+#include "io/gguf.h"
+#include "io/mapped_file.h"
 #include "quantize/file/walsh_file.h"
+#include "quantize/file/walsh_folder.h"
 #include "quantize/source/checkpoint_source.h"
 #include "walsh/error.h"
 
@@ -15,9 +18,16 @@ std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recip
                                             ThreadPool& pool) {
   std::error_code unreadable;  // then opening it says why
   if (std::filesystem::is_regular_file(path, unreadable) && !is_foreign_gguf(path)) {
+    const MappedFile file(path);
+    parse_gguf(file.bytes(), path);  // says what is wrong with a file of another kind
     throw Error(ErrorCode::usage, path,
-                "a file, expected a Hugging Face checkpoint folder or a GGUF file of llama.cpp: "
-                "walsh quantizes from the original weights only");
+                "a file of walsh, expected a Hugging Face checkpoint folder or a GGUF file of "
+                "llama.cpp: walsh quantizes from the original weights only");
+  }
+  if (is_walsh_folder(path)) {
+    throw Error(ErrorCode::usage, path,
+                "its linear layers are coded already: walsh quantizes from the original weights "
+                "only");
   }
   Checkpoint checkpoint = open_checkpoint(path);
   ModelPlan plan = read_plan(checkpoint.config_json(), checkpoint.config_place());
@@ -31,6 +41,7 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
     compressor->settle_formats();
     return compressor;
   }
+  if (is_walsh_folder(path)) return WalshFolder::open(path);
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path)) {
     return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));

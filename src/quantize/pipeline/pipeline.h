@@ -8,6 +8,7 @@
 
 #include "base/note.h"
 #include "quantize/pipeline/compressor.h"
+#include "quantize/pipeline/model_output.h"
 
 namespace walsh {
 
@@ -28,7 +29,7 @@ struct MissedBound {
 };
 
 struct QuantizeSummary {
-  uint64_t file_bytes = 0;      // of the whole file
+  uint64_t file_bytes = 0;      // of the whole file, or of the folder's weights
   uint64_t linear_weights = 0;  // weights in linear layers
   uint64_t linear_bytes = 0;    // their storage
   uint64_t all_weights = 0;
@@ -42,17 +43,17 @@ struct QuantizeSummary {
 };
 
 // What quantize_to_file would write, without any work (--dry-run).
-QuantizeSummary predict(const Compressor& source);
+QuantizeSummary predict(Compressor& source, const OutputOptions& options = {});
 
-// Writes the compressed checkpoint as a walsh file at `path`, atomically: it appears whole or not
-// at all. Peak memory is that of the largest tensor in float rows of one work item per thread plus
-// its codes. `progress` is called after each tensor and may throw Error(interrupted) to stop. What
-// was encoded in a trellis format until then stays in a file beside `path`
-// (quantize/pipeline/resume.h), and the next call continues with it; the bytes are those of a run
-// without a stop. `note` is told if that cannot be; nothing fails for it, nor once the file is in
-// its place.
+// Writes the compressed checkpoint as a walsh file at `path`, or as the folder that the options
+// ask for, atomically: it appears whole or not at all. A folder must not exist (usage). Peak memory
+// is that of the largest tensor in float rows of one work item per thread plus its codes.
+// `progress` is called after each tensor and may throw Error(interrupted) to stop. What was encoded
+// in a trellis format until then stays in a file beside `path` (quantize/pipeline/resume.h), and
+// the next call continues with it; the bytes are those of a run without a stop. `note` is told if
+// that cannot be; nothing fails for it, nor once the file is in its place.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress,
-                                 const NoteFunction& note = {});
+                                 const NoteFunction& note = {}, const OutputOptions& options = {});
 
 }  // namespace walsh

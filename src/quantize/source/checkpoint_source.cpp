@@ -94,12 +94,19 @@ Tensor gather(Tensor tensor, std::span<const std::byte> values,
 }  // namespace
 
 Checkpoint open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint =
-      is_foreign_gguf(path) ? open_gguf_checkpoint(path) : Checkpoint::open(path);
+  return complete_checkpoint(is_foreign_gguf(path) ? open_gguf_checkpoint(path)
+                                                   : Checkpoint::open(path));
+}
+
+Checkpoint complete_checkpoint(Checkpoint checkpoint) {
+  const std::string path = checkpoint.folder();
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
-  if (!plan.stored_names.empty()) {
-    const size_t others = checkpoint.rename(plan.stored_names);
+  std::vector<NameRule> rules(plan.stored_names.begin(), plan.stored_names.end());
+  for (const std::string& prefix : plan.left_out)
+    rules.push_back({prefix, "", true});
+  if (!rules.empty()) {
+    const size_t others = checkpoint.rename(rules);
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }
@@ -193,6 +200,11 @@ std::string CheckpointSource::name_of(const TensorInfo& info) const {
   return info.name;
 }
 
+CheckpointSource::Place CheckpointSource::place_of(const std::string& name) const {
+  const Stored stored = get(name);
+  return {stored.part, stored.values->shape};
+}
+
 std::vector<std::string> CheckpointSource::names() const {
   std::vector<std::string> result;
   for (const TensorInfo& info : checkpoint_->tensors()) {
@@ -209,7 +221,9 @@ std::vector<std::string> CheckpointSource::names() const {
 }
 
 GgufCodes CheckpointSource::codes_of(const Stored& stored) const {
-  return stored.part != nullptr && stored.part->turned != 0 ? GgufCodes::drop : codes_;
+  const TensorPart* part = stored.part;
+  const bool moved = part != nullptr && (part->turned != 0 || !part->groups.empty());
+  return moved ? GgufCodes::drop : codes_;
 }
 
 const Format& CheckpointSource::format_of(const std::string& name) const {
@@ -274,11 +288,15 @@ Tensor CheckpointSource::describe(const std::string& name) const {
 Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t first,
                                    int64_t count) const {
   const TensorInfo& info = *stored.values;
-  if (info.gguf) {
-    const bool vector = info.shape.size() == 1;
-    return load_gguf_rows(checkpoint_, info, codes_of(stored), vector ? 0 : first,
-                          vector ? 1 : count);
+  if (info.gguf && info.shape.size() == 1) {
+    Tensor whole = load_gguf_rows(checkpoint_, info, codes_of(stored), 0, 1);
+    const size_t size = dtype_size(whole.format->dtype);
+    whole.data =
+        whole.data.subspan(static_cast<size_t>(first) * size, static_cast<size_t>(count) * size);
+    whole.cols = count;
+    return whole;
   }
+  if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_of(stored), first, count);
   if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
     return decode_mxfp4(array(info), array(*stored.scales), first, count);
   if (stored.scales != nullptr) {
@@ -302,7 +320,8 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
   std::vector<int64_t> expected = part.shape;
-  if (stored.scales != nullptr) {
+  const bool fp8_rows = stored_.kind == StoredQuantization::Kind::fp8 && !part.groups.empty();
+  if (stored.scales != nullptr && !fp8_rows) {
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
     if (!turned || expected[1] % kMxfp4Group != 0 || info.gguf ||
         stored_.kind != StoredQuantization::Kind::mxfp4) {
@@ -325,13 +344,18 @@ Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& s
 Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
+  if (!part.groups.empty()) {
+    Tensor whole = tensor;
+    whole.rows = part.shape[0];
+    whole = load_rows(stored, std::move(whole), 0, part.shape[0]);
+    return gather(std::move(tensor), whole.data, part.groups);
+  }
   const bool rows = part.col_step == 1 && (part.row_step == part.cols || part.rows == 1);
   if (info.gguf) {
     if (rows) return load_gguf_rows(checkpoint_, info, codes_, part.first / part.cols, part.rows);
     throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
   const size_t size = dtype_size(tensor.format->dtype);
-  if (!part.groups.empty()) return gather(std::move(tensor), checkpoint_->data(info), part.groups);
   if (stored.scales != nullptr) {
     const int64_t n = part.shape[1], k = part.shape[2];
     const Tensor expert =

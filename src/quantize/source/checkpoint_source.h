@@ -19,6 +19,8 @@ namespace walsh {
 // head is one of its own, as for transformers 5; a note says so. Of a model of several parts the
 // text part, with another note. Throws as Checkpoint::open and parse_config.
 Checkpoint open_checkpoint(const std::string& path);
+// The same of one that is open.
+Checkpoint complete_checkpoint(Checkpoint checkpoint);
 
 class CheckpointSource : public WeightSource {
  public:
@@ -50,6 +52,15 @@ class CheckpointSource : public WeightSource {
   // What load() gives, without its values.
   Tensor describe(const std::string& name) const;
 
+  // Where the checkpoint has a tensor: within another one, unless `part` is null, and the shape of
+  // what it is stored in.
+  struct Place {
+    const TensorPart* part = nullptr;
+    std::vector<int64_t> shape;
+  };
+  Place place_of(const std::string& name) const;
+  const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
+
  private:
   // Where a tensor is stored: its values, and scales if there are any.
   struct Stored {
@@ -71,7 +82,7 @@ class CheckpointSource : public WeightSource {
   // `count` rows (elements of a vector), described by `tensor`, in the order of the checkpoint.
   Tensor load_rows(const Stored& stored, Tensor tensor, int64_t first, int64_t count) const;
 
-  std::shared_ptr<Checkpoint> checkpoint_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
   StoredQuantization stored_;
   GgufCodes codes_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part

@@ -1,0 +1,19 @@
+# Writes OUTPUT, a source with the commit of SOURCE, unless it says so already: a build after which
+# nothing was committed compiles nothing. COMMIT, if it is set, goes before git.
+if(NOT COMMIT)
+  execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
+                  OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
+                  RESULT_VARIABLE failed)
+  if(failed OR NOT COMMIT)
+    set(COMMIT "unknown")
+  endif()
+endif()
+set(text "namespace walsh::cli::detail {\nextern const char* const kBuildCommit;\n")
+string(APPEND text "const char* const kBuildCommit = \"${COMMIT}\";\n")
+string(APPEND text "}  // namespace walsh::cli::detail\n")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} known)
+endif()
+if(NOT "${known}" STREQUAL "${text}")
+  file(WRITE ${OUTPUT} "${text}")
+endif()

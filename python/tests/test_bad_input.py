@@ -1,0 +1,214 @@
+"""What makes no sense is an exception, whatever it is: never a crash."""
+import json
+import random
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+import walsh
+
+
+def refused(call, *codes):
+    with pytest.raises(walsh.Error) as caught:
+        call()
+    assert caught.value.code in codes, caught.value
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("tokens", [
+    np.zeros((2, 2), np.int32), np.zeros(3, np.float32), np.zeros(2, bool), "text", None, [1.5],
+    [2**40], [-1], np.array([10**6], np.int64), [[1]], [None]])
+def test_tokens(model, tokens):
+    with pytest.raises((walsh.Error, TypeError, ValueError)):
+        model.logits(tokens)
+
+
+def test_arrays_of_any_layout_and_read_only_ones(model):
+    ids = np.array([11, 205, 77, 1024], np.int32)
+    expected = model.logits(ids)
+    wide = np.zeros((4, 3), np.int32)
+    wide[:, 1] = ids
+    frozen = ids.copy()
+    frozen.flags.writeable = False
+    for same in (wide[:, 1], ids[::-1][::-1], frozen, ids.astype(">i4"), ids.astype(np.int64)):
+        assert np.array_equal(model.logits(same), expected)
+
+
+def test_a_model_that_is_closed_while_others_use_it(tiny_model):
+    opened = walsh.Model(tiny_model, device="cpu")
+    started, wrong = threading.Event(), []
+
+    def work():
+        try:
+            for i in range(200):
+                opened.logits([1 + i % 7, 2, 3])
+                started.set()
+        except walsh.Error as error:
+            if error.code != "usage":
+                wrong.append(error)
+        except BaseException as error:  # noqa: B902 - what else comes is the fault
+            wrong.append(error)
+        finally:
+            started.set()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    opened.close()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_files_that_are_none(tiny_model, tmp_path):
+    random.seed(5)
+    walsh.quantize(tiny_model, tmp_path / "good.gguf", type="tq3", fast=True)
+    good = (tmp_path / "good.gguf").read_bytes()
+    path = tmp_path / "bad.gguf"
+    for _ in range(20):
+        content = bytearray(good[:random.randrange(1, 200_000)])
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        path.write_bytes(content)
+        refused(lambda: walsh.Model(path), "bad_input")
+        refused(lambda: walsh.inspect(path), "bad_input")
+    path.write_bytes(b"")
+    refused(lambda: walsh.Model(path), "bad_input")
+    refused(lambda: walsh.inspect(tmp_path), "bad_input", "io")
+
+
+def test_folders_whose_config_was_changed(tiny_model, tmp_path):
+    folder = tmp_path / "folder"
+    walsh.quantize(tiny_model, folder, type="tq3", fast=True, output_format="hf")
+    assert walsh.inspect(folder).recipe["type"] == "tq3"
+    config = json.loads((folder / "config.json").read_text())
+    own = config["quantization_config"]
+    name = "model.layers.0.mlp.up_proj"
+    good = own["modules"][name]
+    for bad in ({}, None, 3, {**good, "type": "tq4"}, {**good, "shape": [0, 0]},
+                {**good, "shape": [2**31, 2**31]}, {**good, "rotation": []},
+                {**good, "rotation": [["qr", 10**9, 0, True]]}, {**good, "type": 7}):
+        own["modules"][name] = bad
+        (folder / "config.json").write_text(json.dumps(config))
+        refused(lambda: walsh.Model(folder), "bad_input")
+    own["modules"][name] = good
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = folder / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    refused(lambda: walsh.Model(folder), "bad_input")
+
+
+def test_options_of_the_quantizer(tiny_model, tmp_path):
+    out = tmp_path / "out"
+    for options in ({"type": "tq9"}, {"output_format": "onnx"}, {"block": 7}, {"rotation": "spin"},
+                    {"overrides": ["x"]}, {"ignore": ["re:("]}, {"rotate": "residual",
+                                                                 "output_format": "hf"},
+                    {"embed_type": "q8_0", "output_format": "hf"}):
+        refused(lambda: walsh.quantize(tiny_model, out, **options), "usage")
+    for options in ({"seed": -1}, {"seed": "x"}, {"type": 3}, {"overrides": [3]}, {"block": 2**40}):
+        with pytest.raises((walsh.Error, TypeError)):
+            walsh.quantize(tiny_model, out, **options)
+    out.mkdir()
+    refused(lambda: walsh.quantize(tiny_model, out, output_format="hf"), "usage")
+    assert not any(out.iterdir())
+
+
+class TestTensors:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    @pytest.fixture
+    def layer(self):
+        import walsh.torch
+
+        return walsh.torch.Linear.from_linear(self.torch.nn.Linear(128, 64), type="tq4")
+
+    def test_inputs(self, layer):
+        torch = self.torch
+        for x in (torch.zeros(2, 127), torch.zeros(()), torch.zeros(2, 128, dtype=torch.int32),
+                  torch.zeros(2, 128, dtype=torch.complex64),
+                  torch.zeros(2, 128, dtype=torch.float64)):
+            refused(lambda: layer(x), "usage")
+        assert layer(torch.zeros(0, 128)).shape == (0, 64)
+        assert layer(torch.zeros(2, 0, 128)).shape == (2, 0, 64)
+        layer.bias = None
+        assert layer(torch.zeros(3, 128, device="meta")).is_meta
+        with pytest.raises((walsh.Error, AttributeError, TypeError)):
+            layer(np.zeros((1, 128), np.float32))
+
+    def test_views_are_read_as_they_are(self, layer):
+        torch = self.torch
+        x = torch.randn(6, 256)
+        for view in (x[::2, :128], x.T[:128].T, x[:, 1:129], x[:1, :128].expand(4, 128),
+                     x[:, ::2], x[:, :128].flip(1)):
+            assert torch.equal(layer(view), layer(view.contiguous()))
+
+    def test_weights(self):
+        import walsh.torch
+
+        torch = self.torch
+        layer = walsh.torch.Linear(128, 64, type="tq4")
+        for weight in (torch.zeros(64, 127), torch.zeros(64), torch.zeros(64, 128, 1),
+                       torch.zeros(64, 128, dtype=torch.int8)):
+            refused(lambda: layer.encode(weight), "usage")
+        refused(lambda: layer.encode(torch.full((64, 128), float("nan"))), "bad_input")
+        with pytest.raises((walsh.Error, RuntimeError, NotImplementedError)):
+            layer.encode(torch.zeros(64, 128, device="meta"))
+        refused(lambda: walsh.torch.Linear(128, 64, type="tq4", device="meta").pack(), "usage")
+
+    def test_state_dicts(self, layer):
+        import walsh.torch
+
+        torch = self.torch
+        state = layer.state_dict()
+        for name, bad in (("codes", torch.zeros(3, dtype=torch.uint8)),
+                          ("codes", torch.zeros(64, 64, dtype=torch.float32)),
+                          ("scales", torch.zeros(64, 1, dtype=torch.uint8))):
+            other = walsh.torch.Linear(128, 64, type="tq4")
+            with pytest.raises((walsh.Error, RuntimeError)):
+                other.load_state_dict({**state, name: bad})
+                other(torch.zeros(1, 128))
+
+    def test_forms(self):
+        import walsh.torch
+
+        for rotations in ([], [["hadamard", 100, 1, True]], [["spin", 128, 1, True]],
+                          [["hadamard", 128, 1, True]] * 2):
+            refused(lambda: walsh.torch.Linear(128, 64, type="tq4", rotations=rotations),
+                    "bad_input", "usage")
+        for sizes in ((0, 4), (4, 0), (-1, 4), (2**40, 4)):
+            with pytest.raises((walsh.Error, RuntimeError, TypeError)):
+                walsh.torch.Linear(*sizes, type="tq4")
+
+    def test_a_layer_is_freed_while_others_multiply(self):
+        import walsh.torch
+
+        torch = self.torch
+        plain, x, wrong = torch.nn.Linear(128, 64), torch.randn(4, 128), []
+
+        def work():
+            try:
+                for _ in range(30):
+                    walsh.torch.Linear.from_linear(plain, type="q8_0")(x)
+            except BaseException as error:  # noqa: B902 - what else comes is the fault
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_nothing_is_left_of_what_failed(tiny_model, tmp_path):
+    shutil.copytree(tiny_model, tmp_path / "model")
+    weights = next((tmp_path / "model").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-10])
+    before = sorted(p.name for p in tmp_path.iterdir())
+    for kind in ("gguf", "hf"):
+        refused(lambda: walsh.quantize(tmp_path / "model", tmp_path / "out", output_format=kind),
+                "bad_input")
+    assert sorted(p.name for p in tmp_path.iterdir()) == before

@@ -1,0 +1,242 @@
+"""The vLLM plugin in a real vLLM; skipped where it is not installed (tools/check_vllm.sh)."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process, with its errors
+vllm = pytest.importorskip("vllm", reason="vllm is not installed")
+torch = pytest.importorskip("torch")
+
+import walsh  # noqa: E402
+import walsh.torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from walsh.vllm import register  # noqa: E402
+
+PROMPT = "The river"
+GREEDY = vllm.SamplingParams(temperature=0, max_tokens=16)
+
+
+def load(folder, **options):
+    """A model in this process."""
+    return vllm.LLM(**{**dict(model=str(folder), dtype="float32", enforce_eager=True,
+                              max_model_len=256, max_logprobs=-1), **options})
+
+
+def overrides(method, **options):
+    return {"quantization_config": {"quant_method": method, **options}}
+
+
+def close(llm):
+    """Ends what a model in this process holds, so that the next one can begin."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    cleanup_dist_env_and_memory()
+
+
+def module(llm):
+    return llm.llm_engine.model_executor.driver_worker.worker.model_runner.model
+
+
+def greedy(llm):
+    return list(llm.generate([PROMPT], GREEDY, use_tqdm=False)[0].outputs[0].token_ids)
+
+
+def prompt_logprobs(llm, tokens):
+    """Logarithms of the probabilities behind each token but the last, [tokens - 1, vocabulary]."""
+    ask = vllm.SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1)
+    rows = llm.generate({"prompt_token_ids": tokens}, ask, use_tqdm=False)[0].prompt_logprobs[1:]
+    return np.array([[row[token].logprob for token in range(len(row))] for row in rows])
+
+
+def is_coded(name):
+    return name.endswith("_proj.weight")
+
+
+def decoded_folder(source, place, **options):
+    """The checkpoint with the values that its codes stand for, in float32."""
+    shutil.copytree(source, place, ignore=shutil.ignore_patterns("*.safetensors*"))
+    tensors = {}
+    for file in source.glob("*.safetensors"):
+        tensors.update(load_file(file))
+    for name, weight in tensors.items():
+        weight = weight.float()
+        if is_coded(name):
+            layer = walsh.torch.Linear(weight.shape[1], weight.shape[0], False, **options)
+            layer.encode(weight)
+            weight = layer.dequantize()
+        tensors[name] = weight.contiguous()
+    save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "dtype": "float32"}))
+    return place
+
+
+def check_against_walsh(llm, folder):
+    """Logits and greedy text are those of walsh's engine on a folder of the same weights."""
+    with walsh.Model(folder, device="cpu") as model:
+        tokens = [int(t) for t in model.tokenize(PROMPT + " flows through the city of")]
+        logits = np.array(model.logits(tokens, first=0), dtype=np.float64)[:-1]
+        prompt = [int(t) for t in model.tokenize(PROMPT)]
+        expected = []
+        for _ in range(GREEDY.max_tokens):
+            expected.append(int(np.argmax(model.logits(prompt + expected))))
+    expected_logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    found = prompt_logprobs(llm, tokens)
+    assert found.shape == expected_logprobs.shape
+    assert np.abs(found - expected_logprobs).max() < 1e-3 * np.abs(logits).max()
+    assert greedy(llm) == expected
+
+
+def test_turboquant_gives_the_logits_and_text_of_walsh(tiny_model, tmp_path):
+    llm = load(tiny_model, quantization="turboquant",
+               hf_overrides=overrides("turboquant", activations="f32"))
+    try:
+        layer = module(llm).model.layers[0].self_attn.qkv_proj
+        assert layer.walsh_layers.shape == (1, 3) and layer.weight.numel() == 0
+        assert layer.walsh_packed[0].format == "tq3"
+        check_against_walsh(llm, decoded_folder(tiny_model, tmp_path / "decoded", type="tq3"))
+    finally:
+        close(llm)
+
+
+def test_rules_choose_types_within_a_merged_layer(tiny_model):
+    rules = overrides("walsh", type="tq4", fast=True, ignore=[r"re:layers\.0\."],
+                      overrides=[r"re:layers\.1\..*v_proj=tc3"])
+    llm = load(tiny_model, quantization="walsh", hf_overrides=rules)
+    try:
+        layers = module(llm).model.layers
+        assert not hasattr(layers[0].self_attn.qkv_proj, "walsh_layers")
+        types = [one.format.split(":")[0] for one in layers[1].self_attn.qkv_proj.walsh_packed]
+        assert types == ["tq4", "tc3"]
+        assert len(greedy(llm)) == GREEDY.max_tokens
+    finally:
+        close(llm)
+
+
+def test_ignore_list_of_vllm_is_read(tiny_model):
+    ignore = ["re:.*lm_head.*", "model.layers.0.self_attn.o_proj"]
+    llm = load(tiny_model, quantization="turboquant", quantization_config={"ignore": ignore})
+    try:
+        attention = module(llm).model.layers[0].self_attn
+        assert not hasattr(attention.o_proj, "walsh_layers")
+        assert attention.qkv_proj.walsh_packed[0].format == "tq3"
+    finally:
+        close(llm)
+
+
+def random_model(tokenizer, place, experts=0):
+    """A small checkpoint of random weights that two processes can share: blocks of 128 columns."""
+    import transformers
+
+    torch.manual_seed(1)
+    sizes = dict(vocab_size=8192, hidden_size=256, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, head_dim=64, intermediate_size=512,
+                 max_position_embeddings=512, tie_word_embeddings=False, initializer_range=0.05)
+    config = transformers.LlamaConfig(**sizes)
+    if experts:
+        config = transformers.Qwen3MoeConfig(moe_intermediate_size=256, num_experts=experts,
+                                             num_experts_per_tok=2, decoder_sparse_step=1,
+                                             norm_topk_prob=True, **sizes)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer / name, place)
+    return place
+
+
+def test_experts_are_compressed_too(tiny_model, tmp_path):
+    folder = random_model(tiny_model, tmp_path / "plain", experts=4)
+    llm = load(folder, quantization="walsh",
+               hf_overrides=overrides("walsh", type="tq4", activations="f32"))
+    try:
+        block = module(llm).model.layers[0].mlp
+        assert not hasattr(block.gate, "walsh_layers")
+        experts = block.experts.routed_experts
+        assert experts.walsh_up.shape == (4, 3) and experts.w13_weight.numel() == 0
+        check_against_walsh(llm, decoded_folder(folder, tmp_path / "decoded", type="tq4"))
+    finally:
+        close(llm)
+
+
+def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
+    import transformers
+    from walsh.transformers import WalshConfig
+
+    config = WalshConfig(type="tq3", overrides=[r"re:layers\.1\..*(v|down)_proj=tq4+4"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tiny_model, dtype=torch.float32, quantization_config=config)
+    model.save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny_model / name, tmp_path)
+    for part in model.modules():
+        if isinstance(part, walsh.torch.Linear):
+            part.exact = True
+    tokens = [5, 100, 2000, 17, 300]
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokens])).logits[0, :-1].double()
+    register()  # vLLM's argument is read before it loads plugins
+    llm = load(tmp_path, quantization="walsh", quantization_config={"activations": "f32"})
+    try:
+        layer = module(llm).model.layers[1].self_attn.qkv_proj
+        assert [one.format for one in layer.walsh_packed] == ["tq3", "tq4+4"]
+        assert not list(layer.parameters())
+        found = prompt_logprobs(llm, tokens)
+    finally:
+        close(llm)
+    expected = torch.log_softmax(logits, dim=1).numpy()
+    assert np.abs(found - expected).max() < 1e-3 * logits.abs().max().item()
+
+
+def test_compressed_experts_of_a_folder_are_refused(tiny_model, tmp_path):
+    folder = random_model(tiny_model, tmp_path / "plain", experts=4)
+    form = {"type": "tq4", "rotation": [["hadamard", 128, 42, True]]}
+    names = [f"model.layers.0.mlp.experts.{i}.{part}_proj" for i in range(4)
+             for part in ("gate", "up", "down")]
+    with pytest.raises(walsh.Error, match="experts that are compressed already"):
+        load(folder, hf_overrides=overrides("walsh", modules={name: form for name in names}))
+
+
+def tokens_of(folder, processes, **options):
+    """Greedy tokens in processes of vLLM's own."""
+    options = dict(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=128,
+                   tensor_parallel_size=processes, **options)
+    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+           "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    script = pathlib.Path(__file__).parent / "vllm_tokens.py"
+    prompts = [[5, 100, 2000], [7, 8, 9, 10]]
+    command = [sys.executable, script, json.dumps(options), json.dumps(prompts)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    lines = [line for line in run.stdout.splitlines() if line.startswith("[[")]
+    assert run.returncode == 0 and lines, run.stderr[-3000:]
+    return json.loads(lines[-1])
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_two_processes_give_the_text_of_one(tiny_model, tmp_path, experts):
+    folder = random_model(tiny_model, tmp_path / "plain", experts)
+    one = tokens_of(folder, 1, quantization="turboquant")
+    assert one == tokens_of(folder, 2, quantization="turboquant")
+
+
+def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path):
+    import transformers
+    from walsh.transformers import WalshConfig
+
+    folder = random_model(tiny_model, tmp_path / "plain")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, quantization_config=WalshConfig(type="tq3"))
+    stored = tmp_path / "stored"
+    model.save_pretrained(stored)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, stored)
+    assert tokens_of(stored, 2) == tokens_of(folder, 1, quantization="turboquant")

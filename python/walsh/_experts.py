@@ -1,0 +1,183 @@
+"""Experts of transformers models, which have them in two tensors per layer, as quantized layers."""
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+from torch import nn
+
+from ._error import Error, usage
+from ._rules import Rules
+
+GATE_UP, DOWN = "gate_up_proj", "down_proj"
+PARTS = ("gate_proj", "up_proj", "down_proj")
+_OTHERS = ("w1", "w3", "w2")  # the same in files of Mixtral
+_NAME = re.compile(rf"(.+)\.(\d+)\.({'|'.join(PARTS + _OTHERS)})")
+
+
+def split_name(name: str) -> Optional[tuple[str, int, str]]:
+    """Module, number and part of a layer of an expert, if it may be one by its name.
+
+    >>> split_name("model.layers.0.mlp.experts.12.up_proj")
+    ('model.layers.0.mlp.experts', 12, 'up_proj')
+    """
+    match = _NAME.fullmatch(name)
+    return (match[1], int(match[2]), match[3]) if match else None
+
+
+def is_fused(module: nn.Module) -> bool:
+    """Whether a module has experts with gates in tensors [experts, ...]."""
+    weights = [module._parameters.get(name) for name in (GATE_UP, DOWN)]
+    return (all(w is not None and w.dim() == 3 for w in weights)
+            and hasattr(module, "_apply_gate") and getattr(module, "has_gate", True)
+            and not getattr(module, "has_post_expert_norm", False))
+
+
+class Shape:
+    """The experts of a module: how many, and how their weights lie in its tensors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.transposed = bool(getattr(module, "is_transposed", False))
+        self.interleaved = not getattr(module, "is_concatenated", True)
+        self.bias = bool(getattr(module, "has_bias", False))
+        down = getattr(module, DOWN)
+        self.count = down.shape[0]
+        self.hidden, self.width = down.shape[1:][::-1] if self.transposed else down.shape[1:]
+        self.dtype = down.dtype
+
+    def sizes(self, part: str) -> tuple[int, int]:
+        """Inputs and outputs of a layer."""
+        return (self.width, self.hidden) if part == DOWN else (self.hidden, self.width)
+
+    def split(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[int, str, torch.Tensor]]:
+        """The weights (or biases) in the tensor `name`, by expert and part."""
+        for number, own in enumerate(tensor):
+            if self.transposed and own.dim() == 2:
+                own = own.T
+            if name.startswith(DOWN):
+                yield number, DOWN, own
+                continue
+            gate, up = (own[::2], own[1::2]) if self.interleaved else own.chunk(2)
+            yield number, "gate_proj", gate
+            yield number, "up_proj", up
+
+
+class Experts(nn.Module):
+    """Takes the place of a module of experts; every expert has three quantized layers."""
+
+    def __init__(self, plain: nn.Module, make: Callable[[int, str], nn.Module],
+                 names: tuple[str, ...] = PARTS) -> None:
+        super().__init__()
+        shape = Shape(plain)
+        self.num_experts, self._interleaved = shape.count, shape.interleaved
+        self._names = names  # of the parts, as the folder has them
+        for number in range(shape.count):
+            layers = {name: make(number, part) for name, part in zip(names, PARTS)}
+            self.add_module(str(number), nn.ModuleDict(layers))
+        for name in [*plain._parameters]:  # what remains of it is its activation
+            setattr(plain, name, None)
+        self._plain = [plain]  # a list, so that it is not a module of this one
+
+    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
+                top_k_weights: torch.Tensor) -> torch.Tensor:
+        """[tokens, hidden], and of every token the experts and their weights [tokens, chosen]."""
+        result = torch.zeros_like(hidden_states)
+        for number in top_k_index.unique().tolist():
+            if number >= self.num_experts:  # tokens of other processes
+                continue
+            gate_proj, up_proj, down_proj = (self._modules[str(number)][n] for n in self._names)
+            token, place = torch.where(top_k_index == number)
+            x = hidden_states[token]
+            gate, up = gate_proj(x), up_proj(x)
+            both = (torch.stack((gate, up), -1).flatten(-2) if self._interleaved
+                    else torch.cat((gate, up), -1))
+            y = down_proj(self._plain[0]._apply_gate(both))
+            y = y * top_k_weights[token, place, None]
+            result.index_add_(0, token, y.to(result.dtype))
+        return result
+
+
+def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
+    """Gives the layers of experts the biases that the plain module has, if it has some."""
+    shape = Shape(plain)
+    for kind in (GATE_UP, DOWN) if shape.bias else ():
+        bias = getattr(plain, kind + "_bias").detach()
+        for number, part, values in shape.split(kind, bias):
+            layers[number, part].bias = nn.Parameter(values.clone(), requires_grad=False)
+
+
+def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], str]:
+    """The types of the layers of a module's experts, by the rules; empty if they stay plain."""
+    keys = [(number, part) for number in range(Shape(module).count) for part in PARTS]
+    types = {key: rules.type_of(f"{name}.{key[0]}.{key[1]}") for key in keys}
+    chosen = {key: kind for key, kind in types.items() if kind is not None}
+    if chosen and len(chosen) < len(types):
+        raise usage(name, "either all of its experts are quantized, or none")
+    return chosen
+
+
+def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], nn.Module]
+                     ) -> Experts:
+    """The quantized layers of a module of experts; `encode` makes one, without its bias."""
+    layers = {}
+    for kind in (GATE_UP, DOWN):
+        for number, part, weight in Shape(plain).split(kind, getattr(plain, kind).detach()):
+            layers[number, part] = encode((number, part), weight)
+    add_biases(plain, layers)
+    return Experts(plain, lambda *key: layers[key])
+
+
+def stored_experts(plain: nn.Module, stored: StoredExperts, layer: type) -> Experts:
+    """The empty layers, of class `layer`, of the experts that a folder has."""
+    shape = Shape(plain)
+
+    def make(number: int, part: str) -> nn.Module:
+        inputs, outputs = shape.sizes(part)
+        form = stored.forms[number, part]
+        return layer(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
+                     dtype=shape.dtype, device="meta")
+
+    return Experts(plain, make, stored.names)
+
+
+class StoredExperts:
+    """What a folder has of the experts of one module: their forms and what they are called."""
+
+    def __init__(self) -> None:
+        self.forms: dict[tuple[int, str], Any] = {}
+        self.names = PARTS
+
+    def add(self, number: int, name: str, form: Any) -> None:
+        """Another layer."""
+        if name in _OTHERS:
+            self.names = _OTHERS
+        self.forms[number, dict(zip(_OTHERS, PARTS)).get(name, name)] = form
+
+
+def group_stored(model: nn.Module, names: dict[str, Any]
+                 ) -> tuple[dict[str, StoredExperts], set[str]]:
+    """The stored layers of experts by the module of the model that they replace, and the names that
+    were taken."""
+    groups: dict[str, StoredExperts] = {}
+    taken = set()
+    for name, form in names.items():
+        found = split_name(name)
+        if found is None:
+            continue
+        # Files of Mixtral have another name of the module than transformers.
+        for parent in (found[0], found[0].replace(".block_sparse_moe.", ".mlp.")):
+            try:
+                fused = is_fused(model.get_submodule(parent))
+            except AttributeError:
+                continue
+            if fused:
+                groups.setdefault(parent, StoredExperts()).add(found[1], found[2], form)
+                taken.add(name)
+                break
+    for name, group in groups.items():
+        expected = Shape(model.get_submodule(name)).count * len(PARTS)
+        if len(group.forms) != expected:
+            raise Error("bad_input", f"quantization_config: {name}",
+                        f"{len(group.forms)} layers of experts, expected {expected}")
+    return groups, taken

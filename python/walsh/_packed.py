@@ -1,0 +1,88 @@
+"""Operators on several packed layers at once, for modules that merge layers into one.
+
+Layers come as a tensor of int64, an input of a compiled graph and no constant in it: graphs are
+kept between runs, the numbers of layers are not. Row i is (number, rows, whether exact).
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+import torch
+from torch.nn import functional
+
+from . import _walsh
+from ._error import usage
+from .torch import _LIBRARY, Linear, _matrix, _rows
+
+# What an expert does between its products: gate to activated gate.
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
+    """The tensor that names packed layers to the operators; the layers must outlive it.
+
+    >>> layer = Linear.from_linear(torch.nn.Linear(128, 64, bias=False), type="tq4")
+    >>> torch.ops.walsh.linear_merged(torch.zeros(2, 128), layer_table([layer, layer]), 128).shape
+    torch.Size([2, 128])
+    """
+    table = []
+    for layer in layers:
+        layer.pack()
+        table.append((layer.layer, layer.out_features, int(layer.exact)))
+    return torch.tensor(table, dtype=torch.int64).reshape(-1, 3)
+
+
+def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
+    table = layers.tolist()
+    if sum(entry[1] for entry in table) != rows:
+        raise usage("layers", f"they do not have {rows} rows together")
+    matrix = _rows(x)
+    view = _matrix(matrix, "input")
+    y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
+    address = y.data_ptr()
+    for layer, own_rows, exact in table:
+        _walsh.layer_multiply(layer, view, address, rows, bool(exact))
+        address += own_rows * y.element_size()
+    return y.view(*x.shape[:-1], rows)
+
+
+def _linear_merged_fake(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], rows))
+
+
+def _experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, up: torch.Tensor,
+             down: torch.Tensor, activation: str) -> torch.Tensor:
+    """Sum over the chosen experts of weight * down(act(gate(x)) * up(x)), for x [tokens, hidden],
+    weights and ids [tokens, chosen]. `up` names the layers of gate and up together, `down` those
+    of down, by expert; an id below 0 gives nothing."""
+    function = ACTIVATIONS[activation]
+    out = torch.zeros(x.shape, dtype=torch.float32)
+    ups, downs = up.tolist(), down.tolist()
+    for expert in torch.unique(ids).tolist():
+        if expert < 0:
+            continue
+        token, slot = torch.nonzero(ids == expert, as_tuple=True)
+        gate, rows, exact = ups[expert]
+        both = torch.ops.walsh.linear(x[token], gate, rows, bool(exact))
+        hidden = function(both[:, :rows // 2]) * both[:, rows // 2:]
+        back, rows, exact = downs[expert]
+        y = torch.ops.walsh.linear(hidden, back, rows, bool(exact))
+        out.index_add_(0, token, y.float() * weights[token, slot, None].float())
+    return out.to(x.dtype)
+
+
+def _experts_fake(x: torch.Tensor, *others: Any) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+_LIBRARY.define("linear_merged(Tensor x, Tensor layers, int rows) -> Tensor")
+_LIBRARY.define("experts(Tensor x, Tensor weights, Tensor ids, Tensor up, Tensor down, "
+                "str activation) -> Tensor")
+_LIBRARY.impl("linear_merged", _linear_merged, "CPU")
+_LIBRARY.impl("experts", _experts, "CPU")
+torch.library.register_fake("walsh::linear_merged", _linear_merged_fake, lib=_LIBRARY)
+torch.library.register_fake("walsh::experts", _experts_fake, lib=_LIBRARY)

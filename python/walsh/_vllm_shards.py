@@ -1,0 +1,158 @@
+"""Parts of layers: what vLLM merges into one layer, and what a process has of a layer."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+import torch
+
+from . import _walsh
+from ._error import Error, usage
+from .torch import Linear, Rotation
+
+# The sign of a column is a hash of column * step + seed (docs/formats): columns that begin at k
+# have the signs of the whole row with this step added k times to the seed.
+_SIGN_STEP = 0x9E3779B9
+
+
+def shift_rotations(rotations: Sequence[Rotation], first_col: int) -> list[Rotation]:
+    """The rotations of a row for the part of it that begins at a column. Where that is the
+    beginning of a block, the part is rotated as it is in the whole row."""
+    return [(kind, block, (seed + first_col * _SIGN_STEP) % 2**32 if kind == "hadamard" else seed,
+             signs) for kind, block, seed, signs in rotations]
+
+
+class Piece(NamedTuple):
+    """Neighbouring rows of one type."""
+
+    first_row: int
+    rows: int
+    kind: str
+
+
+def pieces_of(kinds: Sequence[str], widths: Sequence[int]) -> list[Piece]:
+    """Merges neighbours of one type.
+
+    >>> pieces_of(["tq4", "tq3", "tq3"], [8, 4, 4])
+    [Piece(first_row=0, rows=8, kind='tq4'), Piece(first_row=8, rows=8, kind='tq3')]
+    """
+    if len(kinds) == 1:
+        kinds = [kinds[0]] * len(widths)
+    if len(kinds) != len(widths):
+        raise usage("layer", f"{len(widths)} parts, expected {len(kinds)}")
+    result: list[Piece] = []
+    first = 0
+    for kind, rows in zip(kinds, widths):
+        if result and result[-1].kind == kind:
+            result[-1] = Piece(result[-1].first_row, result[-1].rows + rows, kind)
+        else:
+            result.append(Piece(first, rows, kind))
+        first += rows
+    return result
+
+
+class _Part:
+    """One layer of the folder: its form, what this process keeps of it, and the arrays."""
+
+    def __init__(self, form: dict[str, Any], rows: int, row_rank: int, ranks: int, cols: int,
+                 full_cols: int, col_rank: int) -> None:
+        self.kind = str(form["type"])
+        self.rotations: list[Rotation] = [(str(k), int(b), int(s), bool(f))
+                                          for k, b, s, f in form["rotation"]]
+        self.rows, self.cols = rows, cols
+        self.first_row, self.first_col = row_rank * rows, col_rank * cols
+        self.full = _walsh.layer_arrays(self.kind, rows * ranks, full_cols, self.rotations)
+        self.own = _walsh.layer_arrays(self.kind, rows, cols, self.rotations)
+        self.by_rows = all(array_rows == rows for _, array_rows, _ in self.own)
+        self.arrays: dict[str, torch.Tensor] = {}
+        if ranks > 1 and not self.by_rows:
+            raise usage("tensor_parallel_size", f"{self.kind} is not stored by rows: run on one "
+                                                "process, or compress the plain checkpoint")
+        if cols != full_cols:
+            self._check_columns(full_cols)
+
+    def _check_columns(self, full_cols: int) -> None:
+        block = max([b for kind, b, _, _ in self.rotations if kind != "none"], default=32)
+        parts = full_cols // self.cols
+        whole = all(own[2] * parts == full[2] for own, full in zip(self.own, self.full))
+        if not self.by_rows or self.cols % block != 0 or not whole:
+            raise usage("tensor_parallel_size", f"{self.cols} columns of {self.kind} per process "
+                        f"are no whole blocks of {block} with scales of their own: use fewer "
+                        "processes, or compress the plain checkpoint")
+
+    def take(self, name: str, array: torch.Tensor) -> None:
+        """Keeps this process's part of an array."""
+        for (full_name, rows, row_bytes), (_, own_rows, own_bytes) in zip(self.full, self.own):
+            if full_name != name:
+                continue
+            if array.dtype != torch.uint8 or tuple(array.shape) != (rows, row_bytes):
+                raise Error("bad_input", name, f"{array.dtype} {tuple(array.shape)}, expected "
+                                               f"torch.uint8 {(rows, row_bytes)}")
+            first_row = self.first_row if own_rows != rows else 0
+            first_byte = self.first_col // self.cols * own_bytes if own_bytes != row_bytes else 0
+            part = array[first_row:first_row + own_rows, first_byte:first_byte + own_bytes]
+            self.arrays[name] = part.clone()
+            return
+        raise Error("bad_input", name, f"is no array of {self.kind}")
+
+    def check(self) -> None:
+        """Refuses a folder that lacks an array."""
+        for name, _, _ in self.own:
+            if name not in self.arrays:
+                raise Error("bad_input", name, "is missing")
+
+
+class Stored:
+    """The arrays of a layer of vLLM while they are loaded."""
+
+    def __init__(self, layer: Any, forms: list[dict[str, Any]], rows: Sequence[int], cols: int,
+                 full_cols: int) -> None:
+        if len(forms) != len(rows):
+            raise usage("layer", f"{len(rows)} parts, the folder has {len(forms)}")
+        col_rank = layer.tp_rank if cols != full_cols else 0
+        self.parts: list[_Part] = []
+        for index, (form, own_rows) in enumerate(zip(forms, rows)):
+            row_rank, ranks = 0, 1
+            if cols == full_cols and layer.output_size != sum(rows):  # rows are divided
+                row_rank, ranks = layer.tp_rank, layer.tp_size
+                copies = getattr(layer, "num_kv_head_replicas", 1) if index > 0 else 1
+                row_rank, ranks = row_rank // copies, ranks // copies
+            self.parts.append(_Part(form, own_rows, row_rank, ranks, cols, full_cols, col_rank))
+        self.names = list(dict.fromkeys(name for part in self.parts for name, _, _ in part.own))
+
+    def take(self, name: str, array: torch.Tensor, shard: Any) -> None:
+        """An array of the part that vLLM calls `shard`: q, k, v, a number, or None for all."""
+        index = {"q": 0, "k": 1, "v": 2}.get(shard, shard) if isinstance(shard, str) else shard
+        if index is None and len(self.parts) == 1:
+            index = 0
+        if not isinstance(index, int) or not 0 <= index < len(self.parts):
+            raise Error("bad_input", name, f"part {shard!r}, the layer has {len(self.parts)}")
+        self.parts[index].take(name, array)
+
+    def pack(self) -> list[Linear]:
+        """The packed layers; neighbours that are stored alike become one."""
+        packed, start = [], 0
+        for part in self.parts:
+            part.check()
+        for end in range(1, len(self.parts) + 1):
+            first = self.parts[start]
+            if end < len(self.parts):
+                nearby = self.parts[end]
+                if (first.by_rows and nearby.by_rows and first.kind == nearby.kind
+                        and first.rotations == nearby.rotations):
+                    continue
+            packed.append(self._join(self.parts[start:end]))
+            start = end
+        return packed
+
+    @staticmethod
+    def _join(parts: Sequence[_Part]) -> Linear:
+        first = parts[0]
+        layer = Linear(first.cols, sum(part.rows for part in parts), False, type=first.kind,
+                       rotations=shift_rotations(first.rotations, first.first_col), device="meta")
+        arrays = {name: torch.cat([part.arrays[name] for part in parts])
+                  for name, _, _ in first.own}
+        layer.load_state_dict(arrays)
+        layer.pack()
+        for part in parts:
+            part.arrays.clear()
+        return layer

@@ -1,0 +1,54 @@
+#include "cli/build_info.h"
+
+#include <fmt/format.h>
+
+#include "base/cpu.h"
+#include "base/cuda/device.h"
+#include "base/thread_pool.h"
+#include "quantize/file/folder_config.h"
+#include "walsh/version.h"
+
+namespace walsh::cli {
+namespace {
+
+std::string cuda_text() {
+  if (!cuda::compiled()) return "not built in";
+#ifdef WALSH_CUDA_BUILD
+  std::string text = WALSH_CUDA_BUILD;
+#else
+  std::string text = "built in";
+#endif
+  const auto devices = cuda::devices();
+  if (devices.empty()) return text + "; " + cuda::unavailable_reason();
+  for (const cuda::DeviceInfo& d : devices)
+    text +=
+        fmt::format("; cuda:{} {} (compute capability {}.{})", d.index, d.name, d.major, d.minor);
+  return text;
+}
+
+}  // namespace
+
+std::string version_text() {
+  std::string isas;
+  for (const Isa isa : supported_isas())
+    isas += fmt::format(" {}", isa_name(isa));
+  return fmt::format("walsh {} (file format {}; instruction sets:{})", kVersion, kFileFormatVersion,
+                     isas);
+}
+
+std::string verbose_version_text() {
+  std::string text = version_text() + "\n";
+  const auto line = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<10} {}\n", name, value);
+  };
+  line("commit", detail::kBuildCommit);
+  line("compiler", fmt::format("{}, {}", __VERSION__, WALSH_BUILD_TYPE));
+  line("formats",
+       fmt::format("files up to version {}, folders up to {}", kFileFormatVersion, kFolderVersion));
+  line("processor", fmt::format("{} cores, {}", available_cores(), isa_name(current_isa())));
+  line("CUDA", cuda_text());
+  text.pop_back();
+  return text;
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,76 @@
+// `walsh man` and `walsh completions`: what a package installs beside the program.
+#include <filesystem>
+#include <memory>
+
+#include "cli/command_tree.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "io/atomic_file.h"
+#include "io/system_error.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Commands = std::vector<CommandDescription>;
+
+std::string completions(const Commands& commands, const std::string& shell) {
+  if (shell == "bash") return bash_completions(commands);
+  if (shell == "zsh") return zsh_completions(commands);
+  return fish_completions(commands);
+}
+
+void write_document(const fs::path& path, const std::string& text) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) throw_system_error(path.parent_path().string(), "create", error.value());
+  write_file(path.string(), text);
+}
+
+// Where programs look for them below share/.
+void write_all(const Commands& commands, const fs::path& share) {
+  for (const CommandDescription& command : commands) {
+    const std::string page = command.name.empty() ? "walsh" : "walsh-" + command.name;
+    write_document(share / "man" / "man1" / (page + ".1"), manual_page(commands, command.name));
+  }
+  write_document(share / "bash-completion" / "completions" / "walsh", bash_completions(commands));
+  write_document(share / "zsh" / "vendor-completions" / "_walsh", zsh_completions(commands));
+  write_document(share / "fish" / "vendor_completions.d" / "walsh.fish",
+                 fish_completions(commands));
+}
+
+}  // namespace
+
+Action add_man(CLI::App& command) {
+  const auto name = std::make_shared<std::string>(), share = std::make_shared<std::string>();
+  command.add_option("COMMAND", *name, "Of which the page is shown; without one the program's");
+  command
+      .add_option("--install", *share,
+                  "Write all pages and completions below this folder (PREFIX/share)")
+      ->type_name("DIR");
+  const CLI::App* root = command.get_parent();
+  return [=] {
+    const Commands commands = describe_commands(*root);
+    if (share->empty()) {
+      write_result(manual_page(commands, *name));
+    } else {
+      write_all(commands, *share);
+    }
+    return 0;
+  };
+}
+
+Action add_completions(CLI::App& command) {
+  const auto shell = std::make_shared<std::string>();
+  command.add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  const CLI::App* root = command.get_parent();
+  return [=] {
+    write_result(completions(describe_commands(*root), *shell));
+    return 0;
+  };
+}
+
+}  // namespace walsh::cli

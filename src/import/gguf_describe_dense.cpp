@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "import/gguf_describe.h"
+
+namespace walsh {
+namespace {
+
+// The file does not tell the scale of the attention of Gemma 2 and 3; llama.cpp knows that only the
+// 27B models, which have these numbers of layers, do not take the head's dimension.
+constexpr int64_t kGemma2LayersOf27B = 46, kGemma3LayersOf27B = 62;
+constexpr int64_t kGemma3Pattern = 6, kOlmo3Pattern = 4;
+
+void describe_biases(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["mlp_bias"] = in_gguf_layer(m, 0, "ffn_up.bias");
+}
+
+void describe_gelu(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  config.erase("hidden_act");
+}
+
+void describe_attention_scale(const GgufMetadata& m, int64_t layers_of_27b, Json& config) {
+  const int64_t heads = m.require(".attention.head_count");
+  const bool is_27b = m.layers() == layers_of_27b && heads > 0;
+  config["query_pre_attn_scalar"] =
+      is_27b ? m.require(".embedding_length") / heads : m.require(".attention.key_length");
+}
+
+// One set of parameters for layers that see all positions; those with a window have the base
+// frequency of their own, unscaled.
+void separate_ropes(const GgufMetadata& m, double fallback, Json& config) {
+  Json whole = config.at("rope_parameters");
+  const Json local = {{"rope_theta", m.number(".rope.freq_base_swa").value_or(fallback)},
+                      {"partial_rotary_factor", whole.at("partial_rotary_factor")},
+                      {"rope_type", "default"}};
+  config["rope_parameters"] = {{"full_attention", std::move(whole)}, {"sliding_attention", local}};
+}
+
+}  // namespace
+
+bool in_gguf_layer(const GgufMetadata& m, int64_t layer, std::string_view name) {
+  return m.has_tensor(fmt::format("blk.{}.{}", layer, name));
+}
+
+bool has_gguf_attention_bias(const GgufMetadata& m, int64_t layer) {
+  return in_gguf_layer(m, layer, "attn_q.bias") || in_gguf_layer(m, layer, "attn_qkv.bias");
+}
+
+void copy_gguf_number(const GgufMetadata& m, std::string_view key, const char* name, Json& config) {
+  if (const auto value = m.number(key)) config[name] = *value;
+}
+
+bool has_gguf_window(const GgufMetadata& m) {
+  return m.uniform_integer(".attention.sliding_window").value_or(0) > 0;
+}
+
+Json gguf_layer_types(const GgufMetadata& m, int64_t pattern) {
+  constexpr const char* kPattern = ".attention.sliding_window_pattern";
+  const int64_t layers = m.layers();
+  auto windows = m.booleans(kPattern, layers);
+  if (!windows) {
+    pattern = m.integer(kPattern).value_or(pattern);
+    if (pattern < 0) m.refuse(kPattern, "is negative");
+    windows.emplace();
+    for (int64_t i = 0; i < layers; ++i)
+      windows->push_back(pattern == 0 || i % pattern < pattern - 1);
+  }
+  Json types = Json::array();
+  for (const bool window : *windows)
+    types.push_back(window ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+void describe_gguf_llama(const GgufMetadata& m, Json& config) {
+  describe_biases(m, config);
+}
+
+void describe_gguf_qwen2(const GgufMetadata&, Json& config) {
+  config["use_sliding_window"] = false;
+}
+
+void describe_gguf_qwen3(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["use_sliding_window"] = false;
+}
+
+void describe_gguf_gemma(const GgufMetadata& m, Json& config) {
+  describe_gelu(m, config);
+}
+
+void describe_gguf_gemma2(const GgufMetadata& m, Json& config) {
+  describe_gelu(m, config);
+  describe_attention_scale(m, kGemma2LayersOf27B, config);
+  copy_gguf_number(m, ".attn_logit_softcapping", "attn_logit_softcapping", config);
+  copy_gguf_number(m, ".final_logit_softcapping", "final_logit_softcapping", config);
+  config["sliding_window"] = m.require(".attention.sliding_window");
+}
+
+void describe_gguf_gemma3(const GgufMetadata& m, Json& config) {
+  constexpr double kLocalTheta = 10000;
+  describe_gelu(m, config);
+  describe_attention_scale(m, kGemma3LayersOf27B, config);
+  copy_gguf_number(m, ".final_logit_softcapping", "final_logit_softcapping", config);
+  separate_ropes(m, kLocalTheta, config);
+  config["sliding_window"] = Json();
+  if (!has_gguf_window(m)) {
+    config["layer_types"] = Json(static_cast<size_t>(m.layers()), "full_attention");
+    return;
+  }
+  config["sliding_window"] = m.require(".attention.sliding_window");
+  config["layer_types"] = gguf_layer_types(m, kGemma3Pattern);
+}
+
+void describe_gguf_phi3(const GgufMetadata& m, Json& config) {
+  const int64_t window = m.uniform_integer(".attention.sliding_window").value_or(0);
+  config["sliding_window"] = window == 0 ? Json() : Json(window);
+}
+
+void describe_gguf_olmo2(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+}
+
+void describe_gguf_olmo3(const GgufMetadata& m, Json& config) {
+  describe_gguf_olmo2(m, config);
+  separate_ropes(m, config.at("rope_parameters").at("rope_theta").get<double>(), config);
+  config["sliding_window"] = m.require(".attention.sliding_window");
+  config["layer_types"] = gguf_layer_types(m, kOlmo3Pattern);
+}
+
+void describe_gguf_granite(const GgufMetadata& m, Json& config) {
+  describe_biases(m, config);
+  if (!m.boolean(".rope.scaling.finetuned").value_or(true))
+    m.refuse(".rope.scaling.finetuned", "is false: attention without rope is not supported");
+  const auto dim = config.at("head_dim").get<double>();
+  // llama.cpp takes 0 as absent.
+  const auto copy = [&](std::string_view key, const char* name, double absent) {
+    const double value = m.number(key).value_or(0);
+    config[name] = value != 0 ? value : absent;
+  };
+  copy(".attention.scale", "attention_multiplier", 1 / std::sqrt(dim));
+  copy(".embedding_scale", "embedding_multiplier", 1);
+  copy(".residual_scale", "residual_multiplier", 1);
+  copy(".logit_scale", "logits_scaling", 1);
+}
+
+void describe_gguf_glm4(const GgufMetadata& m, Json& config) {
+  constexpr const char* kSections = ".rope.dimension_sections";
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  // The converter puts rows of q and k into another order where there are several axes.
+  const GgufValue* sections = m.value(kSections);
+  if (sections == nullptr) return;
+  for (const int64_t section : sections->as_ints(m.where(kSections)))
+    if (section != 0) m.refuse(kSections, "several axes of positions are not supported");
+}
+
+void describe_gguf_smollm3(const GgufMetadata& m, Json& config) {
+  constexpr int64_t kInterval = 4;  // of layers without rope, which the file does not tell
+  describe_biases(m, config);
+  config["no_rope_layer_interval"] = kInterval;
+  config["use_sliding_window"] = false;
+}
+
+void describe_gguf_mistral3(const GgufMetadata& m, Json& config) {
+  Json& rope = config.at("rope_parameters");
+  if (rope.at("rope_type") == "yarn") {
+    if (const auto scale = m.number(".rope.scaling.yarn_log_multiplier"); scale && *scale != 0) {
+      rope["mscale"] = 1;
+      rope["mscale_all_dim"] = *scale;
+    }
+  }
+  const double growth = m.number(".attention.temperature_scale").value_or(0);
+  if (growth == 0) return;
+  rope["llama_4_scaling_beta"] = growth;
+  rope["original_max_position_embeddings"] =
+      m.integer(".rope.scaling.original_context_length").value_or(m.require(".context_length"));
+}
+
+}  // namespace walsh

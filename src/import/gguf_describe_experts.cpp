@@ -1,0 +1,214 @@
+#include <fmt/format.h>
+
+#include "import/gguf_describe.h"
+
+namespace walsh {
+namespace {
+
+enum GatingFunction : int64_t { kNotSaid = 0, kSoftmax = 1, kSigmoid = 2 };
+
+void describe_counts(const GgufMetadata& m, Json& config) {
+  config["num_experts"] = m.require(".expert_count");
+  config["num_experts_per_tok"] = m.require(".expert_used_count");
+}
+
+void expect_gating(const GgufMetadata& m, GatingFunction expected) {
+  const int64_t found = m.integer(".expert_gating_func").value_or(kNotSaid);
+  if (found != kNotSaid && found != expected) {
+    m.refuse(".expert_gating_func",
+             fmt::format("is {}, expected {}", found, static_cast<int64_t>(expected)));
+  }
+}
+
+// The width of an expert; where the file does not tell it, llama.cpp divides that of the MLP.
+int64_t expert_width(const GgufMetadata& m) {
+  if (const auto width = m.uniform_integer(".expert_feed_forward_length"); width && *width != 0)
+    return *width;
+  const int64_t used = m.require(".expert_used_count");
+  if (used <= 0) m.refuse(".expert_used_count", "is not positive");
+  return m.require(".feed_forward_length") / used;
+}
+
+// Layers without a router have an MLP.
+void describe_dense_layers(const GgufMetadata& m, Json& config) {
+  Json dense = Json::array();
+  for (int64_t i = 0; i < m.layers(); ++i)
+    if (!in_gguf_layer(m, i, "ffn_gate_inp.weight")) dense.push_back(i);
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// Of Qwen's families; one more expert, which every token gets, if `shared`.
+void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
+  expect_gating(m, kSoftmax);
+  describe_counts(m, config);
+  describe_dense_layers(m, config);
+  config["moe_intermediate_size"] = expert_width(m);
+  if (!shared) return;
+  const int64_t width = m.integer(".expert_shared_feed_forward_length").value_or(0);
+  config["shared_expert_intermediate_size"] =
+      width != 0 ? width : m.require(".feed_forward_length");
+}
+
+// Whether the weights of the chosen experts are divided by their sum.
+bool normalized(const GgufMetadata& m, bool usual) {
+  return m.boolean(".expert_weights_norm").value_or(usual);
+}
+
+// Heads with a delta net in place of attention.
+void describe_delta_nets(const GgufMetadata& m, Json& config) {
+  const int64_t heads = m.require(".ssm.time_step_rank"), width = m.require(".ssm.inner_size");
+  if (heads <= 0 || width % heads != 0)
+    m.refuse(".ssm.time_step_rank", "is no divisor of ssm.inner_size");
+  config["linear_num_value_heads"] = heads;
+  config["linear_value_head_dim"] = width / heads;
+  config["linear_num_key_heads"] = m.require(".ssm.group_count");
+  config["linear_key_head_dim"] = m.require(".ssm.state_size");
+  config["linear_conv_kernel_dim"] = m.require(".ssm.conv_kernel");
+  const int64_t layers = m.layers();
+  auto recurrent = m.booleans(".attention.recurrent_layers", layers);
+  if (!recurrent) {
+    constexpr int64_t kInterval = 4;  // llama.cpp's for files that do not tell
+    const int64_t interval = m.integer(".full_attention_interval").value_or(kInterval);
+    if (interval <= 0) m.refuse(".full_attention_interval", "is not positive");
+    recurrent.emplace();
+    for (int64_t i = 0; i < layers; ++i)
+      recurrent->push_back((i + 1) % interval != 0);
+  }
+  Json types = Json::array();
+  bool bias = false;
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool is_recurrent = (*recurrent)[static_cast<size_t>(i)];
+    types.push_back(is_recurrent ? "linear_attention" : "full_attention");
+    bias = bias || (!is_recurrent && has_gguf_attention_bias(m, i));
+  }
+  config["layer_types"] = std::move(types);
+  config["attention_bias"] = bias;
+}
+
+// Of DeepSeek-V2 and V3.
+void describe_latents(const GgufMetadata& m, Json& config) {
+  describe_counts(m, config);
+  const int64_t rope_dim = config.at("head_dim").get<int64_t>();
+  const int64_t rank = m.require(".attention.kv_lora_rank");
+  config["kv_lora_rank"] = rank;
+  const int64_t query_rank = m.integer(".attention.q_lora_rank").value_or(0);
+  config["q_lora_rank"] = query_rank != 0 ? Json(query_rank) : Json();
+  config["qk_rope_head_dim"] = rope_dim;
+  // Files that do not have keys and values apart have the lengths without "_mla".
+  const auto length = [&](const char* apart, const char* whole) {
+    return m.integer(apart) ? m.require(apart) : m.require(whole);
+  };
+  config["qk_nope_head_dim"] =
+      length(".attention.key_length_mla", ".attention.key_length") - rope_dim;
+  config["v_head_dim"] = length(".attention.value_length_mla", ".attention.value_length");
+  config["num_key_value_heads"] = config.at("num_attention_heads");
+  config["attention_bias"] = in_gguf_layer(m, 0, "attn_kv_a_mqa.bias");
+  config["moe_intermediate_size"] = expert_width(m);
+  config["n_shared_experts"] = m.require(".expert_shared_count");
+  config["first_k_dense_replace"] = m.integer(".leading_dense_block_count").value_or(0);
+  config["norm_topk_prob"] = normalized(m, false);
+  config["n_group"] = m.integer(".expert_group_count").value_or(1);
+  config["topk_group"] = m.integer(".expert_group_used_count").value_or(1);
+  const double scale = m.number(".expert_weights_scale").value_or(0);
+  config["routed_scaling_factor"] = scale != 0 ? scale : 1;
+  // The converter writes a tenth of mscale_all_dim, and not mscale, which is the same in all
+  // published models.
+  Json& rope = config.at("rope_parameters");
+  const double tenth = m.number(".rope.scaling.yarn_log_multiplier").value_or(0);
+  if (rope.at("rope_type") == "yarn" && tenth != 0)
+    rope["mscale"] = rope["mscale_all_dim"] = tenth * 10;
+}
+
+}  // namespace
+
+void describe_gguf_deepseek2(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSoftmax);
+  describe_latents(m, config);
+  const bool groups = config.at("n_group") != 1;
+  config["topk_method"] = groups ? "group_limited_greedy" : "greedy";
+  config["mlp_bias"] = in_gguf_layer(m, 0, "ffn_up.bias");
+}
+
+void describe_gguf_deepseek3(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSigmoid);
+  describe_latents(m, config);
+}
+
+void describe_gguf_mixtral(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSoftmax);
+  describe_counts(m, config);
+}
+
+void describe_gguf_qwen2_moe(const GgufMetadata& m, Json& config) {
+  describe_qwen_experts(m, true, config);
+  config["qkv_bias"] = has_gguf_attention_bias(m, 0);
+  config["use_sliding_window"] = false;
+  config["norm_topk_prob"] = normalized(m, false);
+}
+
+void describe_gguf_qwen3_moe(const GgufMetadata& m, Json& config) {
+  describe_qwen_experts(m, false, config);
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["use_sliding_window"] = false;
+  config["norm_topk_prob"] = normalized(m, true);
+}
+
+void describe_gguf_olmoe(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSoftmax);
+  describe_counts(m, config);
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["norm_topk_prob"] = normalized(m, false);
+}
+
+void describe_gguf_granite_moe(const GgufMetadata& m, Json& config) {
+  describe_gguf_granite(m, config);
+  config.erase("mlp_bias");
+  expect_gating(m, kSoftmax);
+  describe_counts(m, config);
+  if (m.integer(".expert_shared_feed_forward_length").value_or(0) != 0)
+    m.refuse(".expert_shared_feed_forward_length", "shared experts are not supported for Granite");
+}
+
+void describe_gguf_gpt_oss(const GgufMetadata& m, Json& config) {
+  constexpr int64_t kPattern = 2;
+  expect_gating(m, kSoftmax);
+  describe_counts(m, config);
+  config["intermediate_size"] = expert_width(m);
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["sliding_window"] = m.require(".attention.sliding_window");
+  config["layer_types"] = gguf_layer_types(m, kPattern);
+  // Which frequencies yarn leaves alone is not rounded to whole ones in these models.
+  Json& rope = config.at("rope_parameters");
+  if (rope.at("rope_type") == "yarn") rope["truncate"] = false;
+}
+
+void describe_gguf_glm4_moe(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSigmoid);
+  describe_counts(m, config);
+  config["moe_intermediate_size"] = expert_width(m);
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["use_qk_norm"] = in_gguf_layer(m, 0, "attn_q_norm.weight");
+  config["n_group"] = m.integer(".expert_group_count").value_or(1);
+  config["topk_group"] = m.integer(".expert_group_used_count").value_or(1);
+  config["n_shared_experts"] = m.require(".expert_shared_count");
+  config["first_k_dense_replace"] = m.integer(".leading_dense_block_count").value_or(0);
+  config["norm_topk_prob"] = normalized(m, false);
+  const double scale = m.number(".expert_weights_scale").value_or(0);
+  config["routed_scaling_factor"] = scale != 0 ? scale : 1;
+}
+
+void describe_gguf_qwen35(const GgufMetadata& m, Json& config) {
+  describe_delta_nets(m, config);
+}
+
+void describe_gguf_qwen35_moe(const GgufMetadata& m, Json& config) {
+  describe_delta_nets(m, config);
+  describe_qwen_experts(m, true, config);
+}
+
+void describe_gguf_qwen3_next(const GgufMetadata& m, Json& config) {
+  describe_gguf_qwen35_moe(m, config);
+  config["norm_topk_prob"] = normalized(m, true);
+}
+
+}  // namespace walsh

@@ -1,0 +1,85 @@
+#include "io/staged_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "io/atomic_file.h"
+#include "io/descriptor.h"
+#include "io/system_error.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+constexpr mode_t kNewFolder = 0777;
+
+// Without the slashes at the end, behind which a name for the temporary folder would lie inside.
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/')
+    path.pop_back();
+  if (path.empty()) throw Error(ErrorCode::usage, "output", "the name of the folder is empty");
+  return path;
+}
+
+[[noreturn]] void refuse_existing(const std::string& path) {
+  throw Error(ErrorCode::usage, path,
+              "exists already, and a folder is not written over: remove it or choose another name");
+}
+
+// A name without the file or folder that it may have: what a symbolic link to nothing has, too.
+bool is_taken(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno != ENOENT) throw_system_error(path, "create", errno);
+  return false;
+}
+
+void sync_folder(const std::string& path) {
+  const Descriptor fd(open_descriptor(path, O_RDONLY | O_DIRECTORY));
+  if (fd.get() >= 0) ::fsync(fd.get());
+}
+
+}  // namespace
+
+void check_new_folder(const std::string& path) {
+  const StagedFolder probe(path);
+}
+
+StagedFolder::StagedFolder(const std::string& path) : path_(trimmed(path)) {
+  static std::atomic<unsigned> counter{0};
+  if (is_taken(path_)) refuse_existing(path_);
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    temporary_ = path_ + "." + std::to_string(::getpid()) + "-" +
+                 std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
+    if (::mkdir(temporary_.c_str(), kNewFolder) == 0) return;
+    if (errno != EEXIST) break;
+  }
+  throw_system_error(path_, "create", errno);
+}
+
+StagedFolder::~StagedFolder() {
+  std::error_code error;
+  if (!committed_) std::filesystem::remove_all(temporary_, error);
+}
+
+void StagedFolder::commit() {
+  sync_folder(temporary_);
+  // Where the system can, refuses what has appeared at the name meanwhile; an empty folder would
+  // be replaced otherwise.
+  int status = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
+  if (status != 0 && (errno == EINVAL || errno == ENOSYS) && !is_taken(path_))
+    status = std::rename(temporary_.c_str(), path_.c_str());
+  if (status != 0 && (errno == EEXIST || errno == ENOTEMPTY)) refuse_existing(path_);
+  if (status != 0) throw_system_error(path_, "rename the finished folder to its name", errno);
+  committed_ = true;
+  const auto parent = std::filesystem::path(path_).parent_path();
+  sync_folder(parent.empty() ? "." : parent.string());
+}
+
+}  // namespace walsh

@@ -1,0 +1,64 @@
+// A Hugging Face folder whose linear layers walsh has coded (docs/formats/folder.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quantize/file/folder_config.h"
+#include "quantize/source/checkpoint_source.h"
+
+namespace walsh {
+
+class WalshFolder : public WeightSource {
+ public:
+  // Throws as Checkpoint::open, read_folder_config and parse_config; bad_input for a module whose
+  // arrays are missing or have other sizes than its shape says.
+  static std::unique_ptr<WalshFolder> open(const std::string& folder);
+
+  const std::string& producer() const { return config_.producer; }
+  const std::string& recipe() const { return config_.recipe; }  // JSON
+
+  std::string path() const override { return dense_.path(); }
+  std::vector<std::string> notes() const override { return dense_.notes(); }
+  std::string_view config_json() const override { return dense_.config_json(); }
+  std::string_view generation_config_json() const override {
+    return dense_.generation_config_json();
+  }
+  std::string_view tokenizer_json() const override { return dense_.tokenizer_json(); }
+  std::string_view tokenizer_config_json() const override { return dense_.tokenizer_config_json(); }
+  bool contains(const std::string& name) const override;
+  // Parts of fused matrices by their own names.
+  std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
+  StoredForm form_of(const std::string& name) const override;
+  Tensor load(const std::string& name) override;
+  void release(const std::string& name) override;
+
+ private:
+  struct Coded {
+    StoredModule form;
+    std::vector<const TensorInfo*> arrays;  // in the order of array_specs
+  };
+  // What a tensor is stored in: all of it, or the rows of a part.
+  struct Found {
+    const Coded* coded = nullptr;      // null: it is not coded
+    const TensorPart* part = nullptr;  // null: all of it
+  };
+
+  WalshFolder(FolderConfig config, CheckpointSource dense)
+      : config_(std::move(config)), dense_(std::move(dense)), checkpoint_(dense_.checkpoint()) {}
+  void bind_modules();
+  void add_parts(const std::vector<TensorPart>& parts);
+  Found find(const std::string& name) const;
+  Tensor load_whole(const Coded& coded, const std::string& name) const;
+
+  FolderConfig config_;
+  CheckpointSource dense_;  // of what is not coded
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::map<std::string, Coded> coded_;       // by the name of the weight
+  std::map<std::string, TensorPart> parts_;  // of coded weights, by their names
+};
+
+}  // namespace walsh

@@ -1,0 +1,53 @@
+// What a compressed checkpoint is written to: one walsh file, or a Hugging Face folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/checksum.h"
+#include "quantize/pipeline/compressor.h"
+
+namespace walsh {
+
+enum class OutputKind : uint8_t {
+  file,   // GGUF container, docs/formats/file.md
+  folder  // safetensors beside config.json, docs/formats/folder.md
+};
+
+struct OutputOptions {
+  OutputKind kind = OutputKind::file;
+  uint64_t shard_bytes = 5'000'000'000;  // a folder's weights are cut into files of this size
+};
+// "gguf" or "hf"; throws usage.
+OutputKind parse_output_kind(std::string_view name);
+
+// Known when all tensors are written, by their index.
+struct WrittenTensors {
+  std::vector<float> errors;
+  std::vector<Checksum> checksums;
+};
+
+// Calls come in the order of the declarations; without commit() nothing is left behind.
+class ModelOutput {
+ public:
+  virtual ~ModelOutput() = default;
+  // Of everything that will be written, known in advance; of a folder without its small files.
+  virtual uint64_t bytes() const = 0;
+  virtual void open(const std::string& path) = 0;
+  // Bytes of array `array` of the tensor's array_specs, from `offset` on.
+  virtual void write(const TensorPlan& plan, size_t array, std::span<const std::byte> bytes,
+                     uint64_t offset) = 0;
+  virtual void commit(const WrittenTensors& written) = 0;
+};
+
+// Of what the compressor, whose formats are settled, gives. Throws usage for a recipe whose model
+// such an output cannot hold.
+std::unique_ptr<ModelOutput> make_output(Compressor& source, const OutputOptions& options);
+std::unique_ptr<ModelOutput> make_file_output(Compressor& source);
+std::unique_ptr<ModelOutput> make_folder_output(Compressor& source, uint64_t shard_bytes);
+
+}  // namespace walsh

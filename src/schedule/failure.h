@@ -1,0 +1,27 @@
+// What a request is told when the work for it throws.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <optional>
+
+#include "walsh/error.h"
+
+namespace walsh {
+
+// Runs `body`; the reason if it fails, whatever it throws.
+template <class Body>
+std::optional<Error> failure_of(const Body& body) {
+  try {
+    body();
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::limit, "memory", "there is none left for this text");
+  } catch (const std::exception& e) {
+    return Error(ErrorCode::internal, "request", e.what());
+  }
+}
+
+}  // namespace walsh

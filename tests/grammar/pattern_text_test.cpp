@@ -1,0 +1,50 @@
+// Regular expressions of whole texts; those of JSON strings are tested with the schemas.
+#include <gtest/gtest.h>
+
+#include "grammar/grammar_test_util.h"
+#include "grammar/pattern_automaton.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+using test::matches;
+
+grammar::Graph compile(std::string_view pattern) {
+  grammar::GraphBuilder builder("regex");
+  const auto rule = builder.rule("regex");
+  add_pattern_text(builder, grammar::parse_pattern(pattern, "regex", grammar::PatternUse::text),
+                   builder.start(rule), builder.end(rule));
+  return builder.finish(rule);
+}
+
+TEST(PatternText, MatchesTheWholeText) {
+  const auto graph = compile(R"((yes|no), [0-9]{2,3}\.)");
+  EXPECT_TRUE(matches(graph, "yes, 12."));
+  EXPECT_TRUE(matches(graph, "no, 123."));
+  for (const char* text : {"yes, 12", "yes, 12. ", " yes, 12.", "yes, 1.", "maybe, 12."})
+    EXPECT_FALSE(matches(graph, text)) << text;
+  for (const char* pattern : {"^ab$", "^ab", "ab$", "ab"}) {
+    EXPECT_TRUE(matches(compile(pattern), "ab")) << pattern;
+    EXPECT_FALSE(matches(compile(pattern), "abc")) << pattern;
+    EXPECT_FALSE(matches(compile(pattern), "xab")) << pattern;
+  }
+}
+
+TEST(PatternText, MayHaveLinesQuotesAndAllCharacters) {
+  const auto graph = compile(R"(\w+@\w+\.com\n[^x]*)");
+  EXPECT_TRUE(matches(graph, "a@b.com\n"));
+  EXPECT_TRUE(matches(graph, "a@b.com\n\"\\\n\t\xC3\xA9"));
+  EXPECT_FALSE(matches(graph, "a@b.com\nx"));
+  EXPECT_FALSE(matches(graph, "a@b.com\n\xFF"));
+  EXPECT_TRUE(matches(compile("."), "\t"));
+  EXPECT_FALSE(matches(compile("."), "\n"));
+}
+
+TEST(PatternText, RefusesWhatIsNoRegularLanguage) {
+  for (const char* pattern : {"(?=a)a", "(a)\\1", "(a", "a{2", "[a", "a$b"})
+    EXPECT_THROW(compile(pattern), Error) << pattern;
+}
+
+}  // namespace
+}  // namespace walsh

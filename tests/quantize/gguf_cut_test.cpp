@@ -1,0 +1,106 @@
+// Files of every element type that end too early.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gguf_typed.h"
+#include "import/gguf_checkpoint.h"
+#include "io/gguf.h"
+#include "quantize/pipeline/open.h"
+#include "quantize/source/checkpoint_source.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+class GgufCut : public testing::TestWithParam<uint32_t> {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "walsh-cut-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    path_ = folder_ + "/model.gguf";
+    test::write_typed_gguf(path_, GetParam());
+    std::ifstream in(path_, std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // What is said of the first `size` bytes, less than before.
+  Error cut(size_t size) const {
+    std::filesystem::resize_file(path_, size);
+    try {
+      CheckpointSource::open(path_);
+    } catch (const Error& e) {
+      return e;
+    }
+    ADD_FAILURE() << size << " of " << bytes_.size() << " bytes are accepted";
+    return {ErrorCode::internal, "", ""};
+  }
+
+  std::string folder_, path_, bytes_;
+};
+
+TEST_P(GgufCut, WhereverItEndsIsOneLineThatNamesTheFile) {
+  const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes_)), "model");
+  const uint64_t block = ggml_type_info(GetParam())->block_bytes;
+  std::vector<size_t> sizes = {4, 8, 24, content.data_offset / 2, content.data_offset};
+  for (const GgufTensor& tensor : content.tensors) {
+    sizes.push_back(tensor.offset);
+    sizes.push_back(tensor.offset + 1);
+    sizes.push_back(tensor.offset + block);
+    sizes.push_back(tensor.offset + tensor.bytes - 1);
+  }
+  std::sort(sizes.rbegin(), sizes.rend());
+  for (const size_t size : sizes) {
+    const Error e = cut(size);
+    EXPECT_EQ(e.code(), ErrorCode::bad_input) << size;
+    const std::string text = e.what();
+    EXPECT_NE(text.find("model.gguf"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+}
+
+TEST_P(GgufCut, TheWholeFileIsRead) {
+  CheckpointSource source = CheckpointSource::open(path_, GgufCodes::keep);
+  for (const std::string& name : source.names())
+    EXPECT_NE(source.load(name).rows, 0) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgufCut, testing::ValuesIn(test::weight_types()),
+                         [](const auto& info) { return ggml_type_info(info.param)->name; });
+
+TEST(OpenCompressor, AFileThatIsNoModelIsBadInputAndOneOfWalshUsage) {
+  std::string name = (std::filesystem::temp_directory_path() / "walsh-open-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::string path = name + "/model.gguf";
+  ThreadPool pool(1);
+  const auto code = [&] {
+    try {
+      open_compressor(path, Recipe(), pool);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("model.gguf"), std::string::npos) << e.what();
+      return e.code();
+    }
+    return ErrorCode::internal;
+  };
+  for (const std::string text : {"", "G", "GGU", "<html>"}) {
+    std::ofstream(path, std::ios::binary) << text;
+    EXPECT_EQ(code(), ErrorCode::bad_input) << text;
+  }
+  std::filesystem::remove(path);
+  GgufWriter own(32);
+  own.set("walsh.format_version", GgufValue::number<uint32_t>(1));
+  own.open(path);
+  own.commit();
+  EXPECT_EQ(code(), ErrorCode::usage);
+  std::filesystem::remove_all(name);
+}
+
+}  // namespace
+}  // namespace walsh

@@ -1,0 +1,143 @@
+// What a request may take of a server, and what it is told where that is too much; scores of
+// tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "serve/service_fixture.h"
+
+namespace walsh {
+namespace {
+
+using test::Recorded;
+using test::ServiceTest;
+using testing::HasSubstr;
+
+// A batch is taken or refused as a whole: nothing of it is evaluated, and nothing has to be ended.
+TEST_F(ServiceTest, ABatchThatDoesNotFitIsNotBegun) {
+  std::vector<std::shared_ptr<Recorded>> waiting;
+  for (int i = 0; i < 11; ++i)
+    waiting.push_back(begin("POST", "/v1/completions", R"({"prompt": "a", "max_tokens": 2})"));
+  const auto reply =
+      begin("POST", "/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "stream": true})");
+  EXPECT_EQ(reply->response.status, 429);
+  while (scheduler_->step()) {
+  }
+  EXPECT_TRUE(reply->events.empty());
+  EXPECT_EQ(scheduler_->counts().requests, 11u);
+  EXPECT_EQ(scheduler_->counts().cancelled, 0u);
+  EXPECT_EQ(scheduler_->counts().refused, 4u);
+}
+
+// Choices may end before the last of them was given to the scheduler, in its own thread.
+TEST_F(ServiceTest, ABatchMayEndWhileItBegins) {
+  std::thread running([&] { scheduler_->run(); });
+  for (int i = 0; i < 50; ++i) {
+    const auto reply = begin("POST", "/v1/completions",
+                             R"({"prompt": ["a", "b"], "n": 4, "max_tokens": 0, "stream": true})");
+    while (scheduler_->counts().ended < static_cast<uint64_t>(8 * (i + 1)))
+      std::this_thread::yield();
+    EXPECT_EQ(reply->chunks().size(), 8u);
+  }
+  scheduler_->stop();
+  running.join();
+}
+
+TEST_F(ServiceTest, WhatNeverFitsIsABadRequest) {
+  const auto status = [&](const Json& body) {
+    return post("/v1/completions", body)->response.status;
+  };
+  const auto many = post("/v1/completions", {{"prompt", {"a", "b", "c", "d"}}, {"n", 4}});
+  EXPECT_EQ(many->response.status, 400);
+  EXPECT_EQ(many->json()["error"]["param"], "prompt");
+  EXPECT_FALSE(many->response.headers.contains("Retry-After"));
+  // Behind its first token the grammar is too ambiguous to be followed.
+  EXPECT_EQ(status({{"prompt", "a"},
+                    {"max_tokens", 20},
+                    {"grammar", "root ::= \"zq\" x{3000}\nx ::= [a-z ]*"}}),
+            400);
+  // No tokens are made of a text that cannot fit.
+  const auto longest = post("/v1/completions", {{"prompt", std::string(100'000, 'a')}});
+  EXPECT_EQ(longest->response.status, 400);
+  EXPECT_THAT(longest->response.body, HasSubstr("100000 bytes"));
+}
+
+TEST_F(ServiceTest, LogProbabilitiesOfOneAnswerAreBounded) {
+  const std::vector<std::vector<int32_t>> prompts(256, std::vector<int32_t>(250, 5));
+  const auto reply =
+      post("/v1/completions",
+           {{"prompt", prompts}, {"max_tokens", 0}, {"logprobs", 20}, {"echo", true}});
+  EXPECT_EQ(reply->response.status, 400);
+  EXPECT_EQ(reply->json()["error"]["param"], "logprobs");
+}
+
+TEST_F(ServiceTest, HealthWaitsForNobody) {
+  const auto at_once = [](const char* path) {
+    HttpRequest request;
+    request.path = path;
+    return Service::answers_at_once(request);
+  };
+  EXPECT_TRUE(at_once("/health") && at_once("/v1/health") && at_once("/metrics"));
+  EXPECT_FALSE(at_once("/v1/completions") || at_once("/tokenize") || at_once("/nothing"));
+}
+
+// Tokens are told by their bytes, also where a character has several, with their place in the text.
+TEST_F(ServiceTest, ScoredTokensAreTheBytesOfTheText) {
+  const std::string prompt = "caf\xC3\xA9 \xE6\x97\xA5\xF0\x9F\xA6\x80 in the city";
+  const Json body = {
+      {"prompt", prompt}, {"max_tokens", 3}, {"temperature", 0}, {"logprobs", 2}, {"echo", true}};
+  const Json choice = post("/v1/completions", body)->json()["choices"][0];
+  const Json& scores = choice["logprobs"];
+  const auto shown = choice["text"].get<std::string>();
+  ASSERT_GT(scores["tokens"].size(), 3u) << choice;
+  std::string bytes;
+  bool any_part = false;
+  for (size_t i = 0; i < scores["tokens"].size(); ++i) {
+    auto token = scores["tokens"][i].get<std::string>();
+    EXPECT_EQ(token.find("\xEF\xBF\xBD"), token.npos) << token;
+    // Complete characters in front of the token.
+    size_t characters = 0;
+    for (size_t at = 0; at < bytes.size(); ++characters) {
+      const auto lead = static_cast<uint8_t>(bytes[at]);
+      const size_t size = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+      if (at + size > bytes.size()) break;
+      at += size;
+    }
+    EXPECT_EQ(scores["text_offset"][i], characters) << i;
+    const auto id = loaded_.tokenizer.token_id(token);
+    if (id && loaded_.tokenizer.is_special(*id)) continue;
+    if (token.starts_with("bytes:")) {
+      any_part = true;
+      std::string part;
+      for (size_t at = token.find('x'); at != token.npos; at = token.find('x', at + 1))
+        part += static_cast<char>(std::stoi(token.substr(at + 1, 2), nullptr, 16));
+      token = part;
+    }
+    bytes += token;
+  }
+  EXPECT_TRUE(any_part) << scores["tokens"];
+  EXPECT_EQ(bytes, shown);
+  EXPECT_TRUE(shown.starts_with(prompt)) << shown;
+
+  Json streamed = body;
+  streamed["stream"] = true;
+  streamed["stream_options"] = {{"include_usage", true}};
+  Json tokens = Json::array(), offsets = Json::array(), values = Json::array();
+  const auto chunks = post("/v1/completions", streamed)->chunks();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    EXPECT_EQ(chunks[i].at("usage").is_null(), i + 1 < chunks.size());
+    if (chunks[i]["choices"].empty()) continue;
+    const Json& some = chunks[i]["choices"][0]["logprobs"];
+    if (some.is_null()) continue;
+    tokens.insert(tokens.end(), some["tokens"].begin(), some["tokens"].end());
+    offsets.insert(offsets.end(), some["text_offset"].begin(), some["text_offset"].end());
+    values.insert(values.end(), some["token_logprobs"].begin(), some["token_logprobs"].end());
+  }
+  EXPECT_EQ(tokens, scores["tokens"]);
+  EXPECT_EQ(offsets, scores["text_offset"]);
+  EXPECT_EQ(values, scores["token_logprobs"]);
+}
+
+}  // namespace
+}  // namespace walsh

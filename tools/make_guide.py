@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Writes the table of docs/guide/README.md and draws docs/guide/choice.png, which is what each type
+costs and gives, from docs/results.json; with --check only tells whether the table is of today."""
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GUIDE = ROOT / "docs/guide/README.md"
+BEGIN, END = "<!-- choice:begin -->\n", "<!-- choice:end -->"
+MODEL = "walsh-ref-27m"
+# In the order of the table, with what each one is for.
+TYPES = {
+    "bf16": "the checkpoint as it is",
+    "tq4+4": "nothing may be lost, and there is room",
+    "tc5": "next to nothing may be lost",
+    "tq4": "**start here**: fast everywhere, little is lost",
+    "tc4": "better than `tq4` at its size, slower, and longer to make",
+    "tc3.5": "`tc4` does not fit",
+    "tq3": "the model does not fit otherwise, and speed counts",
+    "tc3": "the model does not fit otherwise, and quality counts",
+    "tc2.5": "the largest model that fits",
+    "tq2": "only as a draft or to try things out",
+}
+WEIGHTS = 8e9
+
+
+def rows():
+    results = json.loads((ROOT / "docs/results.json").read_text())
+    quality = {r["type"]: r for r in results["quality"]
+               if r["model"] == MODEL and r["activations"] == "auto"}
+    cpu = {r["type"]: r["tokens_per_s"] for r in results["speed"]
+           if r["shape"] == "1b" and r["test"] == "tg64"}
+    gpu = {r["type"]: r["tokens_per_s"] for r in results["gpu"]
+           if r["shape"] == "8b" and r["test"] == "tg64"}
+    plain = next(r for r in results["speed"] if r["type"] == "bf16")
+    for kind, use in TYPES.items():
+        own = quality.get(kind, {"bpw": plain["bpw"], "kld": 0.0, "top1": 1.0})
+        yield {"type": kind, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
+               "gib": WEIGHTS * own["bpw"] / 8 / 2**30, "cpu": cpu.get(kind),
+               "gpu": gpu.get(kind), "use": use}
+
+
+def table():
+    lines = ["| type | bits per weight | GiB for 8 billion weights | KL divergence "
+             "| same top token | CPU, tokens/s | H200, tokens/s | when |",
+             "|---|---|---|---|---|---|---|---|"]
+    for r in rows():
+        speed = [f"{r[name]:.0f}" if r[name] else "-" for name in ("cpu", "gpu")]
+        kld = f"{r['kld']:.2g}" if r["kld"] else "0"
+        lines.append(f"| `{r['type']}` | {r['bits']:.2f} | {r['gib']:.1f} | {kld} "
+                     f"| {100 * r['top1']:.0f} % | {speed[0]} | {speed[1]} | {r['use']} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = [r for r in rows() if r["kld"]]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), dpi=110)
+    for r in shown:
+        trellis = r["type"].startswith("tc")
+        color, marker = ("#c4622d", "s") if trellis else ("#1f5fa8", "o")
+        left.scatter(r["gib"], r["kld"], color=color, marker=marker, zorder=3)
+        left.annotate(r["type"], (r["gib"], r["kld"]), textcoords="offset points",
+                      xytext=(5, 3), fontsize=8, color=color)
+        right.scatter(r["cpu"], r["kld"], color=color, marker=marker, zorder=3)
+        right.annotate(r["type"], (r["cpu"], r["kld"]), textcoords="offset points",
+                       xytext=(5, 3), fontsize=8, color=color)
+    for axes in (left, right):
+        axes.set_yscale("log")
+        axes.grid(True, which="both", alpha=0.25)
+        axes.margins(x=0.15)
+    left.set_xlabel("GiB for 8 billion weights")
+    left.set_ylabel("KL divergence from the unquantized model")
+    right.set_xlabel("tokens/s of a 1.1-billion-weight model on two cores")
+    left.set_title("lower left: small and true")
+    right.set_title("lower right: fast and true")
+    figure.tight_layout()
+    figure.savefig(ROOT / "docs/guide/choice.png")
+
+
+def main():
+    text = GUIDE.read_text()
+    head, rest = text.split(BEGIN)
+    old, tail = rest.split(END)
+    if sys.argv[1:] == ["--check"]:
+        if old != table():
+            sys.exit("docs/guide/README.md: the table is not that of docs/results.json: "
+                     "run tools/make_guide.py")
+        return
+    GUIDE.write_text(head + BEGIN + table() + END + tail)
+    draw()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Writes a Hugging Face checkpoint of a published shape with random bf16 weights, and a tokenizer
+of that many tokens: a model whose speed can be measured and whose texts mean nothing.
+
+    python3 tools/make_shape_model.py OUT [--shape 1b] [--tokenizer models/walsh-tiny-13m]
+
+Needs numpy.
+"""
+import argparse
+import json
+import pathlib
+import struct
+
+import numpy
+
+SHAPES = {
+    "1b": {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+           "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 64,
+           "vocab_size": 32000},
+    "small": {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+              "vocab_size": 9000},
+}
+
+
+def tensors(config):
+    """Names and sizes in the order of the file."""
+    hidden, wide = config["hidden_size"], config["intermediate_size"]
+    heads = config["num_attention_heads"] * config["head_dim"]
+    shared = config["num_key_value_heads"] * config["head_dim"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        yield at + "input_layernorm.weight", (hidden,)
+        for name, size in (("q", (heads, hidden)), ("k", (shared, hidden)), ("v", (shared, hidden)),
+                           ("o", (hidden, heads))):
+            yield f"{at}self_attn.{name}_proj.weight", size
+        yield at + "post_attention_layernorm.weight", (hidden,)
+        for name, size in (("gate", (wide, hidden)), ("up", (wide, hidden)),
+                           ("down", (hidden, wide))):
+            yield f"{at}mlp.{name}_proj.weight", size
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (config["vocab_size"], hidden)
+
+
+def write_weights(path, config):
+    """One file of safetensors: its length, its header, its data."""
+    header, offset = {}, 0
+    for name, size in tensors(config):
+        count = int(numpy.prod(size))
+        end = offset + 2 * count
+        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    # As many random numbers as any tensor has would take long; each begins elsewhere in them.
+    numbers = numpy.random.default_rng(1).standard_normal(1 << 24, numpy.float32)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for place, (name, size) in enumerate(tensors(config)):
+            count = int(numpy.prod(size))
+            if len(size) == 1:
+                values = numpy.ones(count, numpy.float32)
+            else:
+                values = numpy.resize(numpy.roll(numbers, 7919 * place), count) / size[1] ** 0.5
+            out.write((values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes())
+
+
+def write_tokenizer(source, folder, count):
+    """The source's tokenizer with so many tokens in all."""
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary.update({token["content"]: token["id"] for token in tokenizer["added_tokens"]})
+    known = set(vocabulary.values())
+    for number in range(count):
+        if number not in known:
+            vocabulary[f"w{number}"] = number
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    for name in ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
+        if (source / name).exists():
+            (folder / name).write_bytes((source / name).read_bytes())
+
+
+def main():
+    """Writes the folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
+    parser.add_argument("--tokenizer", type=pathlib.Path,
+                        default=pathlib.Path("models/walsh-tiny-13m"))
+    options = parser.parse_args()
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+              "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 2048,
+              "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
+              "eos_token_id": 1, **SHAPES[options.shape]}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "config.json").write_text(json.dumps(config, indent=1))
+    write_tokenizer(options.tokenizer, options.out, config["vocab_size"])
+    write_weights(options.out / "model.safetensors", config)
+
+
+if __name__ == "__main__":
+    main()
