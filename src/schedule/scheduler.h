@@ -128,7 +128,7 @@ class Scheduler {
   bool make_room(const Active& active, const Known& known);
   void give_sequence(Active& active, const Known& known);
   void remove_ended();
-  void count_finished();
+  void finish(Active& active);
   void release(Active& active);
   bool drop_kept();
   void tell_end(const Active& active);
