@@ -124,6 +124,19 @@ __global__ void clamp_kernel(float* gate, float* up, int64_t count, float slope,
   up[i] = (1.0f + (u < -limit ? -limit : limit < u ? limit : u)) / slope;
 }
 
+// A block per choice and part of its row.
+__global__ void __launch_bounds__(kSumThreads)
+    weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (column >= width) return;
+  const int64_t at = slot[blockIdx.y] * width + column;
+  const float weight = weights[blockIdx.y];
+  gate[at] *= weight;
+  up[at] *= weight;
+}
+
 // A block per row and part of it.
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
@@ -131,7 +144,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   const int64_t row = blockIdx.y;
   const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
   if (column >= call.width) return;
-  const float* weights = call.weights + row * call.chosen;
+  const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
   const int32_t* slot = call.slot + row * call.chosen;
   float* out = call.out + row * call.width + column;
   float sum = 0;
@@ -141,7 +154,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   }
 #pragma unroll 4
   for (int k = 0; k < call.chosen; ++k)
-    sum += weights[k] * call.results[slot[k] * call.width + column];
+    sum += (weights == nullptr ? 1.0f : weights[k]) * call.results[slot[k] * call.width + column];
   *out = sum;
 }
 
@@ -174,6 +187,15 @@ void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit
   launch("clamped gates", clamp_kernel,
          {dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)), dim3(kSumThreads)},
          stream, gate, up, count, slope, limit);
+}
+
+void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
+                 int64_t width, Stream stream) {
+  if (choices == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((width + kSumThreads - 1) / kSumThreads),
+                               static_cast<unsigned>(choices)),
+                          dim3(kSumThreads)};
+  launch("weights of experts", weigh_kernel, shape, stream, gate, up, slot, weights, width);
 }
 
 void sum_experts(const ExpertSum& call, Stream stream) {
