@@ -1,8 +1,7 @@
 // Keys and values of latent attention (LatentDesc in arch/layer.h) to heads and back, in the rows
-// in which they are. A block takes a row. Values that move to higher places move from the last one
-// on, a piece at a time, and the others from the first one on, so that nothing is overwritten
-// before it was read: a value's place in front of the move is on the same side of its place behind
-// it for all of them.
+// in which they are. A block takes a row. Where all values move to higher places (or stay), the
+// last one goes first, where they move to lower ones the first, a piece at a time: what is written
+// then lies behind all that is still to be read.
 #include <algorithm>
 #include <string>
 
@@ -34,7 +33,6 @@ __device__ __forceinline__ void move_row(float* x, int count, const Read& read) 
       const int i = begin + e * kThreads;
       if (i < count) x[i] = values[e];
     }
-    __syncthreads();  // a piece may lie where the next one is read
   }
 }
 
@@ -73,7 +71,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void check_shape(int heads, int head_dim, int value_dim, int64_t ld) {
-  if (heads > 0 && value_dim > 0 && value_dim <= head_dim && int64_t{heads} * head_dim <= ld) return;
+  if (heads > 0 && value_dim > 0 && value_dim <= head_dim && int64_t{heads} * head_dim <= ld)
+    return;
   throw Error(ErrorCode::internal, "GPU latent attention",
               std::to_string(heads) + " heads of " + std::to_string(head_dim) + " and " +
                   std::to_string(value_dim) + " values in rows of " + std::to_string(ld));
