@@ -16,7 +16,7 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 
 shopt -s nullglob
-programs=("$build"/walsh "$build"/test_{base,quantize,kernels,cache,model,generate}
+programs=("$build"/walsh "$build"/test_{base,quantize,kernels,cache,model,generate,schedule}
   "$build"/bench/cuda/bench_*)
 mkdir "$folder/lib"
 for program in "${programs[@]}"; do
