@@ -420,6 +420,8 @@ void CudaExecutor::attend_pages(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  // The sum of experts has been added already (sum_experts).
+  if (!op.after_attention && desc.experts.present() && !desc.after_mlp.present()) return;
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
   const int64_t hidden = model_.config.hidden;

@@ -62,9 +62,15 @@ void CudaExecutor::run_experts(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = layer_of(op);
-  const float* share = desc.experts.shared_gate >= 0 ? row(Rows::share, 0, 0) : nullptr;
-  memory_->experts.sum(desc, desc.mlp.width > 0, share, row(Rows::branch, 0, 0), m_ - skip,
-                       stream_.get());
+  cuda::ExpertSum call;
+  if (desc.experts.shared_gate >= 0) call.share = row(Rows::share, 0, 0);
+  call.out = row(Rows::branch, 0, 0);
+  if (!desc.after_mlp.present()) {
+    call.stream = row(Rows::stream, skip, model_.config.hidden);
+    call.scale = desc.branch_scale;
+  }
+  call.m = m_ - skip;
+  memory_->experts.sum(desc, call, stream_.get());
 }
 
 CudaDeltaNet::Rows CudaExecutor::delta_rows() const {

@@ -146,7 +146,8 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column >= call.width) return;
   const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
   const int32_t* slot = call.slot + row * call.chosen;
-  float* out = call.out + row * call.width + column;
+  const int64_t at = row * call.width + column;
+  float* out = call.out + at;
   float sum = 0;
   if (call.shared) {
     sum = *out;
@@ -155,7 +156,11 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
 #pragma unroll 4
   for (int k = 0; k < call.chosen; ++k)
     sum += (weights == nullptr ? 1.0f : weights[k]) * call.results[slot[k] * call.width + column];
-  *out = sum;
+  if (call.stream == nullptr) {
+    *out = sum;
+  } else {
+    call.stream[at] = call.stream[at] + call.scale * sum;
+  }
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weigh
                  int64_t width, Stream stream);
 
 // out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] * results[slot of
-// choice k of t], in the order of the choices.
+// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, and out stays
+// as it is.
 struct ExpertSum {
   const float* results = nullptr;  // [slots][width]
   const int32_t* slot = nullptr;   // [m][chosen]
@@ -41,6 +42,8 @@ struct ExpertSum {
   const float* share = nullptr;    // [m], whose sigmoid multiplies what out holds, or null: 1
   bool shared = false;             // out holds what the shared expert gives
   float* out = nullptr;            // [m][width]
+  float* stream = nullptr;         // [m][width], or null
+  float scale = 1;
   int64_t m = 0, width = 0;
   int chosen = 0;
 };
