@@ -31,7 +31,7 @@ class CudaExperts {
   // What the chosen ones make of the rows of the source.
   void run(const LayerDesc& desc, const Layer& layer, int64_t stride,
            const cuda::InputSource& source, int64_t m, cuda::Stream stream);
-  // out[m][hidden]: the sum of it; `shared`, `share` as in cuda::ExpertSum.
+  // The sum of it, where the call says; results, slots, weights and width are added to the call.
   void sum(const LayerDesc& desc, cuda::ExpertSum call, cuda::Stream stream) const;
 
  private:
