@@ -115,8 +115,10 @@ HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, Hel
   auto deadline = Clock::now() + seconds(fresh_ ? options.header_seconds : options.idle_seconds);
   while (true) {
     if (!received_.empty()) received_.erase(0, parser.put(received_));
-    if (parser.header_done() && !held.has_room(parser.request().body.size()))
+    if (parser.header_done() && !held.has_room(parser.request().body.size())) {
       parser.refuse(503, "too much is being sent at a time");
+      parser.request().body = {};
+    }
     if (parser.done() || parser.refused()) co_return;
     if (!begun && parser.begun()) {
       begun = true;
@@ -166,7 +168,6 @@ HttpConnection::Awaitable<bool> HttpConnection::write(std::string text) {
 }
 
 HttpConnection::Awaitable<> HttpConnection::refuse(HttpParser& parser, bool head) {
-  parser.request().body = {};
   HttpResponse response = context_.error(parser.refused(), parser.reason(), parser.request());
   std::string text = response_head(response, {});
   if (!head) text += response.body;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "serve/http.h"
 #include "serve/http_exchange.h"
@@ -26,11 +27,13 @@ class HeldBody {
   HeldBody(const HeldBody&) = delete;
   HeldBody& operator=(const HeldBody&) = delete;
 
-  // False if there is no room for so many bytes.
+  // False, and it counts no longer, if there is no room for so many bytes.
   bool has_room(uint64_t bytes) {
     all_ += bytes - bytes_;
     bytes_ = bytes;
-    return bytes <= kShort || all_ <= most_;
+    if (bytes <= kShort || all_ <= most_) return true;
+    all_ -= std::exchange(bytes_, 0);
+    return false;
   }
 
  private:
