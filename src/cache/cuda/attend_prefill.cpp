@@ -42,6 +42,7 @@ void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const Fr
   args.prefill.window = static_cast<int>(call.window);
   args.prefill.scale = call.scale * kLog2E;
   args.prefill.cap = detail::logit_cap(call);
+  args.prefill.sinks = call.sinks;
   args.cache = cache;
   args.stored = old;
   args.exact = fresh;

@@ -81,7 +81,8 @@ CudaExecutor::Recorded& CudaExecutor::recorded_batch() {
 }
 
 void CudaExecutor::run_or_replay() {
-  if (!decoding_ || m_ > memory_->logit_rows) return compute();
+  // Marks are host calls of their own.
+  if (!decoding_ || m_ > memory_->logit_rows || !batch_.marks.empty()) return compute();
   Recorded& recorded = recorded_batch();
   if (!recorded.warm) {  // every kernel and algorithm is loaded before it is recorded
     compute();
@@ -105,7 +106,7 @@ void CudaExecutor::compute() {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     for (const ForwardOp& op : pass_.layers()) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_) execute(op, skip);
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
   }
   const auto count = static_cast<int64_t>(wanted_.size());
@@ -169,7 +170,7 @@ void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
       memory_->cache.coded->copy_page(copy, stream_.get());
     } else {
       for (const cuda::KvPool& pool : memory_->cache.pools)
-        pool.copy_page(copy.from, copy.to, stream_.get());
+        if (pool.kv_heads > 0) pool.copy_page(copy.from, copy.to, stream_.get());
     }
   }
 }
@@ -187,10 +188,6 @@ void CudaExecutor::embed() {
 // Row `index` of rows that are `stride` floats apart.
 float* CudaExecutor::row(Rows which, int64_t index, int64_t stride) const {
   return memory_->rows[static_cast<size_t>(which)].as<float>() + index * stride;
-}
-
-const AttentionDesc& CudaExecutor::attention_of(const ForwardOp& op) const {
-  return model_.config.layers[static_cast<size_t>(op.layer)].attention;
 }
 
 // The residual stream and what attention makes of it keep their places; what a block computes
@@ -259,12 +256,17 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
     case ForwardOp::Kind::route:
+      return route(op, skip);
     case ForwardOp::Kind::experts:
+      return run_experts(op, skip);
     case ForwardOp::Kind::add_experts:
+      return sum_experts(op, skip);
     case ForwardOp::Kind::convolve:
+      return convolve(op);
     case ForwardOp::Kind::delta_rule:
+      return apply_rule(op, skip);
     case ForwardOp::Kind::gate_mixed:
-      throw Error(ErrorCode::internal, "layer", "of a model that model/support refuses");
+      return gate_mixed(op, skip);
   }
 }
 
@@ -277,7 +279,10 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
-      if (attention_of(op).norms_all_heads()) return false;
+      if (attention_of(op).norms_all_heads() || attention_of(op).gated ||
+          !attention_of(op).sinks.empty()) {
+        return false;
+      }
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
@@ -313,7 +318,7 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   cuda::RopeCall call;
-  call.q = row(Rows::query, 0, 0);
+  call.q = queries(op);
   call.ldq = a.query_width();
   call.k = row(Rows::key, 0, 0);
   call.ldk = a.kv_width();
@@ -336,9 +341,15 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
 }
 
 void CudaExecutor::place_heads(const ForwardOp& op) {
-  if (const AttentionDesc& a = attention_of(op); a.norms_all_heads()) {
+  const AttentionDesc& a = attention_of(op);
+  if (a.gated) {
+    cuda::split_gates(row(Rows::query, 0, 0), m_, static_cast<int>(a.heads),
+                      static_cast<int>(a.head_dim), queries(op), row(Rows::mixer_gate, 0, 0),
+                      stream_.get());
+  }
+  if (a.norms_all_heads()) {
     const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
-    cuda::norm_rows(row(Rows::query, 0, 0), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
+    cuda::norm_rows(queries(op), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
                     stream_.get());
     cuda::norm_rows(row(Rows::key, 0, 0), m_, a.kv_width(), floats(gains.k_norm), a.k_norm.eps,
                     stream_.get());
@@ -362,8 +373,9 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   call.ldq = call.ldo = a.query_width();
   call.rows = places();
   call.m = m_;
-  call.q = row(Rows::query, 0, 0);
+  call.q = queries(op);
   call.out = row(Rows::mixed, 0, 0);
+  call.sinks = floats(gains_of(op).sinks);
   return call;
 }
 
@@ -509,8 +521,9 @@ std::span<const int32_t> CudaExecutor::sampled() {
   return {slot.chosen.as<int32_t>(), slot.count};
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages) {
-  return std::make_unique<CudaExecutor>(model, pages);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                             int64_t snapshots) {
+  return std::make_unique<CudaExecutor>(model, pages, snapshots);
 }
 
 }  // namespace walsh

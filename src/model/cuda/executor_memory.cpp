@@ -39,6 +39,8 @@ CudaMemory::Gains gains_of(const LayerDesc& layer, int64_t hidden) {
   gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.k_norm.width);
   gains.after_attention = gain_of(layer.after_attention, hidden);
   gains.after_mlp = gain_of(layer.after_mlp, hidden);
+  if (!layer.attention.sinks.empty()) gains.sinks = array({layer.attention.heads, kFloat});
+  if (!layer.experts.routing.bias.empty()) gains.choice_bias = array({layer.experts.count, kFloat});
   return gains;
 }
 
@@ -55,6 +57,10 @@ CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, c
   }
   for (const LayerDesc& layer : config.layers) {
     const AttentionDesc& a = layer.attention;
+    if (!a.present()) {
+      pools.emplace_back();
+      continue;
+    }
     pools.emplace_back(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), shape.pages);
   }
 }
@@ -66,7 +72,9 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                           std::max({kLogitFloats / c.vocab, cuda::kMaxVectors, shape.sequences}))),
       history_stride(2 * shape.capacity),
       cache(c, shapes.cache, shape, max_rows),
+      delta_net(c, shape.sequences + shapes.snapshots, max_rows),
       linear(shapes, max_rows),
+      experts(shapes.experts, c.hidden, max_rows),
       final_gain(gain_of(c.head_input.norm, c.hidden)) {
   for (const LayerDesc& layer : c.layers)
     gains.push_back(gains_of(layer, c.hidden));
@@ -87,6 +95,9 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows[i] = array({logits ? logit_rows : max_rows, widths[i], kFloat});
   }
+  const bool gated = std::any_of(c.layers.begin(), c.layers.end(),
+                                 [](const LayerDesc& layer) { return layer.attention.gated; });
+  queries = array({gated ? max_rows : 0, w.query, kFloat});
   attention_scratch =
       cuda::AttentionScratch(std::min(max_rows, cuda::kMaxVectors), static_cast<int>(w.heads),
                              static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));

@@ -45,13 +45,13 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 
 }  // namespace
 
-CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages)
+CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots)
     : model_(model),
       pages_(pages),
       device_(cuda::use_device(model.device.index)),
       pass_(model.config) {
   const KvShape& shape = pages.shape();
-  const CudaShapes shapes = shapes_of(model);
+  const CudaShapes shapes = shapes_of(model, snapshots);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
   const int64_t rows = choose_cuda_rows(model.config, shapes, shape, usable);
   const uint64_t needed = cuda_memory_bytes(model.config, shapes, shape, rows);
@@ -86,7 +86,12 @@ void CudaExecutor::upload_constants() {
     upload(layer.k_norm, gains.k_norm, uploader);
     upload(layer.after_attention, gains.after_attention, uploader);
     upload(layer.after_mlp, gains.after_mlp, uploader);
+    upload(layer.sinks, gains.sinks, uploader);
+    upload(layer.choice_bias, gains.choice_bias, uploader);
+    const LayerDesc& desc = model_.config.layers[i];
+    expert_strides_.push_back(desc.experts.present() ? expert_stride(desc, layer) : 0);
   }
+  memory_->delta_net.upload(model_, uploader);
   upload(model_.head_input.gain, memory_->final_gain, uploader);
   embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
   for (size_t i = 0; i < memory_->ropes.size(); ++i)

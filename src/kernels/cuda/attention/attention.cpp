@@ -145,6 +145,7 @@ PrefillArgs prefill_args(const AttentionCall& call) {
   args.window = static_cast<int>(call.window);
   args.scale = call.scale * kLog2E;
   args.cap = logit_cap(call);
+  args.sinks = call.sinks;
   return args;
 }
 

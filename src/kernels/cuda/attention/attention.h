@@ -59,7 +59,10 @@ struct AttentionRows {
   int heads = 0;       // a multiple of kv_heads
   int64_t window = 0;  // 0: all
   float scale = 1;
-  float logit_cap = 0;       // 0: none
+  float logit_cap = 0;  // 0: none
+  // [heads] on the device: a logit that takes part in the softmax of its head and has no value,
+  // neither scaled nor capped; null: there are none.
+  const float* sinks = nullptr;
   const float* q = nullptr;  // [m][ldq], heads * head_dim each; ldq even, q 8-byte aligned
   int64_t ldq = 0;
   float* out = nullptr;  // [m][ldo]

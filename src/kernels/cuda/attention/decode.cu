@@ -219,7 +219,8 @@ void attend_decode(const AttentionCall& call, int64_t longest, const AttentionSc
   args.window = static_cast<int>(call.window);
   args.cap = detail::logit_cap(call);
   const int dim = call.cache->head_dim;
-  args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
+  args.parts = {scratch.partials(),  scratch.arrived(), call.heads, dim,
+                call.scale * kLog2E, call.sinks};
   const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,
                                               dim <= 64 ? 4 : 3, attention_reach(longest));
   const auto launch = dim <= 64    ? launch_decode<64>

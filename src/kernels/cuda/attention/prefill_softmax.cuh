@@ -108,6 +108,7 @@ __device__ __forceinline__ void store_result(const PrefillArgs& args, int first,
       float total = run.total[i][half];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
+      total += sink_weight(args.sinks, head, run.largest[i][half], args.scale);
       const float inverse = 1.0f / total;
       const int row = first + 16 * i + lane / 4 + 8 * half;
       if (row >= args.m) continue;

@@ -114,4 +114,11 @@ __device__ __forceinline__ float exponent_base(float largest, float scale) {
   return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest * scale;
 }
 
+// What the sink of a head adds to the total of its softmax, whose largest logit is `largest`.
+__device__ __forceinline__ float sink_weight(const float* sinks, int head, float largest,
+                                             float scale) {
+  if (sinks == nullptr) return 0.0f;
+  return power_of_two(__fmaf_rn(sinks[head], kLog2E, -exponent_base(largest, scale)));
+}
+
 }  // namespace walsh::cuda
