@@ -14,9 +14,6 @@ using encoding::TileColumn;
 using encoding::TileSearchArgs;
 using encoding::TileSearchPlan;
 
-// Tiles that every block of a batch searches one after the other: many, so that the last ones, when
-// blocks are idle, count little; few, so that the host has something to do beside the device.
-constexpr int64_t kBatchWaves = 16;
 constexpr int64_t kMostGroup = 8;
 // Weights of the rows that are fed back together, 22 bytes of device memory each.
 constexpr int64_t kFedBackWeights = int64_t{1} << 27;
@@ -67,7 +64,7 @@ void GpuTiles::prepare(const TrellisCode& code, const detail::TrellisTable&, int
 }
 
 int64_t GpuTiles::batch_tiles() const {
-  return kBatchWaves * kMostGroup * device_.multiprocessors;
+  return batch_waves_ * kMostGroup * device_.multiprocessors;
 }
 
 float* GpuTiles::targets(int slot, int64_t tiles) {

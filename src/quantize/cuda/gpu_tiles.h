@@ -11,7 +11,13 @@ namespace walsh::cuda {
 // Of the device of the calling thread, which must be `device` in every call.
 class GpuTiles : public detail::TileDevice {
  public:
-  explicit GpuTiles(const DeviceInfo& device) : device_(device) {}
+  // Tiles that every block of a batch searches one after the other: many, so that the last ones,
+  // when blocks are idle, count little; few, so that the host has something to do beside the
+  // device.
+  static constexpr int kBatchWaves = 16;
+
+  explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves)
+      : device_(device), batch_waves_(batch_waves) {}
   ~GpuTiles() override;
   GpuTiles(const GpuTiles&) = delete;
   GpuTiles& operator=(const GpuTiles&) = delete;
@@ -43,6 +49,7 @@ class GpuTiles : public detail::TileDevice {
   void encode_columns(const encoding::FeedbackArgs& args);
 
   DeviceInfo device_;
+  int batch_waves_;
   TrellisCode code_;
   int seam_ = 0;
   OwnedStream copy_, work_;
