@@ -53,7 +53,7 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {
 // Two rows of tiles at a time, the last one with fewer rows.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuInSeveralBatches) {
   ASSERT_EQ(device_.batch_tiles(), 8);
-  expect_same_tiles(device_, "tc3:h:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);
+  expect_same_tiles(device_, "tc2:h:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithErrorFeedback) {

@@ -5,6 +5,7 @@
 
 #include <ucontext.h>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -225,6 +226,16 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   for (unsigned i = 0; i < 4; ++i)
     result |= static_cast<unsigned>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
   return result;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  return emulated::block().over_warp(value, 0u,
+                                     [](unsigned a, unsigned b, int) { return a < b ? b : a; });
+}
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
+}
+inline float __uint_as_float(unsigned x) {
+  return std::bit_cast<float>(x);
 }
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);
