@@ -116,7 +116,9 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   request.path = path;
   request.recipe = recipe ? &*recipe : nullptr;
   request.load.activations = parse_activation_mode(options.activations);
-  request.load.device = parse_device(options.device);
+  request.load.device = parse_device(options.gpu_layers == 0 ? "cpu" : options.device);
+  request.load.gpu_layers = options.gpu_layers.value_or(kPlanned);
+  request.load.cpu_experts = options.cpu_experts.value_or(kPlanned);
   request.load.may_use_cpu = options.device == "auto";
   request.load.device_bytes = options.device_bytes;
   request.load.use.max_positions = options.context;
