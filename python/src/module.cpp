@@ -10,4 +10,5 @@ NB_MODULE(_walsh, module) {
   bind_quantizer(module);
   bind_engine(module);
   bind_operators(module);
+  bind_device_operators(module);
 }

@@ -36,5 +36,6 @@ void register_errors(nb::module_& module);
 void bind_quantizer(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_operators(nb::module_& module);
+void bind_device_operators(nb::module_& module);
 
 }  // namespace walsh::python

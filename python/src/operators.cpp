@@ -4,14 +4,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <exception>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <tuple>
 
-#include "api/linear_operator.h"
+#include "layers.h"
 #include "module.h"
 #include "walsh/error.h"
 
@@ -51,107 +46,6 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
   }
   return form;
 }
-
-// The OpenMP threads of the host. Two sets of threads on the same cores wait for each other: those
-// of OpenMP spin for milliseconds behind each parallel region, and may be bound to cores.
-class HostThreads {
- public:
-  HostThreads() = default;
-  // Addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads in the runtime that the
-  // host uses; those of Intel and LLVM have the first as well.
-  HostThreads(uint64_t parallel, uint64_t thread, uint64_t threads)
-      : parallel_(reinterpret_cast<Parallel>(parallel)),
-        thread_(reinterpret_cast<Number>(thread)),
-        threads_(reinterpret_cast<Number>(threads)) {}
-
-  bool usable() const { return parallel_ != nullptr; }
-  void run(FunctionRef<void(int, int)> task) const {
-    Region region{this, task, {}, {}};
-    parallel_(&HostThreads::work, &region, 0, 0);
-    if (region.error) std::rethrow_exception(region.error);
-  }
-
- private:
-  using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
-  using Number = int (*)();
-  struct Region {
-    const HostThreads* host;
-    FunctionRef<void(int, int)> task;
-    std::mutex mutex;
-    std::exception_ptr error;
-  };
-  static void work(void* data) {
-    auto& region = *static_cast<Region*>(data);
-    try {
-      region.task(region.host->thread_(), region.host->threads_());
-    } catch (...) {  // may not leave a parallel region
-      const std::lock_guard lock(region.mutex);
-      region.error = std::current_exception();
-    }
-  }
-
-  Parallel parallel_ = nullptr;
-  Number thread_ = nullptr, threads_ = nullptr;
-};
-
-// The layers of this process by number, and the threads that multiply with them.
-class Layers {
- public:
-  static Layers& all() {
-    static Layers* layers = new Layers;  // threads of the interpreter may outlive static objects
-    return *layers;
-  }
-
-  int64_t add(LinearOperator layer) {
-    const std::lock_guard lock(mutex_);
-    layers_.emplace(++last_, std::make_shared<const LinearOperator>(std::move(layer)));
-    return last_;
-  }
-  void remove(int64_t handle) {
-    const std::lock_guard lock(mutex_);
-    layers_.erase(handle);
-  }
-  std::shared_ptr<const LinearOperator> find(int64_t handle) {
-    const std::lock_guard lock(mutex_);
-    const auto found = layers_.find(handle);
-    if (found != layers_.end()) return found->second;
-    throw Error(ErrorCode::usage, "layer " + std::to_string(handle), "it is gone");
-  }
-  template <typename Body>
-  void with_pool(const Body& body) {
-    const std::lock_guard lock(pool_mutex_);
-    if (!pool_) pool_ = std::make_unique<ThreadPool>(threads_);
-    body(*pool_);
-  }
-  // Calls body(run) with the host's threads, or with those of the pool.
-  template <typename Body>
-  void with_threads(const Body& body) {
-    if (host_.usable() && host_threads_.load()) {
-      body([this](FunctionRef<void(int, int)> task) { host_.run(task); });
-    } else {
-      with_pool([&](ThreadPool& pool) {
-        body([&pool](FunctionRef<void(int, int)> task) { pool.run(task); });
-      });
-    }
-  }
-  void set_host(const HostThreads& host) { host_ = host; }
-  void set_threads(int threads) {
-    const std::lock_guard lock(pool_mutex_);
-    host_threads_.store(threads == 0);
-    if (threads == threads_) return;
-    threads_ = threads;
-    pool_.reset();
-  }
-
- private:
-  std::mutex mutex_, pool_mutex_;
-  std::map<int64_t, std::shared_ptr<const LinearOperator>> layers_;
-  int64_t last_ = 0;
-  int threads_ = 0;
-  std::unique_ptr<ThreadPool> pool_;
-  HostThreads host_;  // set once, before the first product
-  std::atomic<bool> host_threads_{true};
-};
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row
 
@@ -207,7 +101,7 @@ int64_t restore(const std::string& type, int64_t rows, int64_t cols,
 // Copies the stored arrays to memory of their sizes.
 void store(int64_t handle, const std::vector<uint64_t>& addresses) {
   const nb::gil_scoped_release release;
-  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle)->arrays();
+  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
   if (arrays.size() != addresses.size()) throw Error(ErrorCode::usage, "arrays", "wrong number");
   for (size_t i = 0; i < arrays.size(); ++i)
     std::copy(arrays[i].begin(), arrays[i].end(), reinterpret_cast<std::byte*>(addresses[i]));
@@ -216,16 +110,20 @@ void store(int64_t handle, const std::vector<uint64_t>& addresses) {
 void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride, bool exact) {
   const MatrixView view = view_of(x);
   const nb::gil_scoped_release release;
-  const auto layer = Layers::all().find(handle);
+  const Layer layer = Layers::all().find(handle);
+  if (layer.device) {
+    throw Error(ErrorCode::usage, "input",
+                "on the CPU, the layer is on cuda:" + std::to_string(layer.device->device()));
+  }
   Layers::all().with_threads([&](RunThreads run) {
-    layer->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, run);
+    layer.host->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, run);
   });
 }
 
 void decode(int64_t handle, uint64_t out) {
   const nb::gil_scoped_release release;
-  const auto layer = Layers::all().find(handle);
-  layer->decode(0, layer->form().rows, reinterpret_cast<float*>(out));
+  const Layer layer = Layers::all().find(handle);
+  layer.host->decode(0, layer.host->form().rows, reinterpret_cast<float*>(out));
 }
 
 }  // namespace
@@ -241,7 +139,8 @@ void bind_operators(nb::module_& module) {
   module.def("layer_store", &store);
   module.def("layer_multiply", &multiply);
   module.def("layer_decode", &decode);
-  module.def("layer_bytes", [](int64_t handle) { return Layers::all().find(handle)->bytes(); });
+  module.def("layer_bytes",
+             [](int64_t handle) { return Layers::all().find(handle).host->bytes(); });
   module.def("layer_free", [](int64_t handle) { Layers::all().remove(handle); });
   module.def("layer_threads", [](int threads) { Layers::all().set_threads(threads); });
   module.def("layer_host_threads", [](uint64_t parallel, uint64_t thread, uint64_t threads) {

@@ -147,6 +147,19 @@ def test_copies_are_layers_of_their_own():
     refused("usage", lambda: torch.ops.walsh.linear(x, number, 32, False))
 
 
+def test_modules_move_as_those_of_pytorch():
+    net = nn.Sequential(wt.Linear.from_linear(plain_layer(32, 128), type="tq3"))
+    x = weights(2, 128, seed=9)
+    expected, state = net(x), {n: a.clone() for n, a in net.state_dict().items()}
+    assert torch.equal(net.to("cpu")(x), expected) and net[0].device.type == "cpu"
+    assert net.half()[0].bias.dtype == torch.float16 and net.float()[0].layer
+    net.to("meta")
+    assert net[0].device.type == "meta" and not net[0].layer
+    refused("usage", lambda: net(x))
+    net.to_empty(device="cpu").load_state_dict(state)
+    assert relative(net(x), expected) < 1e-3  # the bias was rounded
+
+
 def test_threads_may_share_layers():
     layer = wt.Linear.from_linear(plain_layer(64, 256), type="tq4")
     inputs = [weights(3, 256, seed=i) for i in range(4)]

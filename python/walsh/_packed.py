@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from . import _walsh
 from ._error import usage
-from .torch import _LIBRARY, Linear, _matrix, _rows
+from ._operators import LIBRARY, as_rows, view_of
+from .torch import Linear
 
 # What an expert does between its products: gate to activated gate.
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -40,8 +41,8 @@ def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Te
     table = layers.tolist()
     if sum(entry[1] for entry in table) != rows:
         raise usage("layers", f"they do not have {rows} rows together")
-    matrix = _rows(x)
-    view = _matrix(matrix, "input")
+    matrix = as_rows(x)
+    view = view_of(matrix, "input")
     y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
     address = y.data_ptr()
     for layer, own_rows, exact in table:
@@ -79,10 +80,10 @@ def _experts_fake(x: torch.Tensor, *others: Any) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-_LIBRARY.define("linear_merged(Tensor x, Tensor layers, int rows) -> Tensor")
-_LIBRARY.define("experts(Tensor x, Tensor weights, Tensor ids, Tensor up, Tensor down, "
+LIBRARY.define("linear_merged(Tensor x, Tensor layers, int rows) -> Tensor")
+LIBRARY.define("experts(Tensor x, Tensor weights, Tensor ids, Tensor up, Tensor down, "
                 "str activation) -> Tensor")
-_LIBRARY.impl("linear_merged", _linear_merged, "CPU")
-_LIBRARY.impl("experts", _experts, "CPU")
-torch.library.register_fake("walsh::linear_merged", _linear_merged_fake, lib=_LIBRARY)
-torch.library.register_fake("walsh::experts", _experts_fake, lib=_LIBRARY)
+LIBRARY.impl("linear_merged", _linear_merged, "CPU")
+LIBRARY.impl("experts", _experts, "CPU")
+torch.library.register_fake("walsh::linear_merged", _linear_merged_fake, lib=LIBRARY)
+torch.library.register_fake("walsh::experts", _experts_fake, lib=LIBRARY)

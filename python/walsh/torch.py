@@ -5,8 +5,8 @@
 >>> layer(torch.zeros(2, 256)).shape
 torch.Size([2, 64])
 
-Products run on the CPU in walsh's kernels; tensors on other devices take the plain path, which
-decodes the weights and multiplies in PyTorch. `Linear.plain` is that path, the check of the other.
+Products run in walsh's kernels on the CPU, or on the GPU that the layer was moved to with `.to()`.
+`Linear.plain` decodes the weights and multiplies in PyTorch, the check of the kernels.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import os
 import pathlib
 import weakref
 from dataclasses import asdict, dataclass, field
-from typing import Any, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -24,6 +24,8 @@ from . import _walsh
 from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
 from ._host_threads import use_host_threads
+from ._operators import (DTYPES, as_rows, check_dtype, decoded, linear_cuda, needs_dispatcher,
+                         place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -31,8 +33,6 @@ CONFIG_NAME = "walsh_config.json"
 WEIGHTS_NAME = "model.safetensors"
 
 Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
-
-_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 @dataclass
@@ -80,83 +80,6 @@ class TurboQuantConfig:
 Config = TurboQuantConfig
 
 
-def _check_dtype(tensor: torch.Tensor, where: str) -> str:
-    name = _DTYPES.get(tensor.dtype)
-    if name is None:
-        raise usage(where, f"values of type {tensor.dtype}, expected float32, float16, bfloat16")
-    return name
-
-
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as a matrix whose rows are contiguous."""
-    matrix = tensor.reshape(-1, tensor.shape[-1])
-    if matrix.stride(-1) != 1 and matrix.shape[-1] > 1:
-        matrix = matrix.contiguous()
-    return matrix
-
-
-def _matrix(matrix: torch.Tensor, where: str) -> tuple[int, str, int, int, int]:
-    stride = matrix.stride(0) if matrix.shape[0] > 1 else matrix.shape[1]
-    return matrix.data_ptr(), _check_dtype(matrix, where), matrix.shape[0], matrix.shape[1], stride
-
-
-# The operators. A layer is a number: its packed weights live in the extension module.
-_LIBRARY = torch.library.Library("walsh", "DEF")
-_LIBRARY.define("linear(Tensor x, int layer, int rows, bool exact) -> Tensor")
-_LIBRARY.define("linear_input_grad(Tensor grad, int layer, int cols) -> Tensor")
-
-
-def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
-    matrix = _rows(x)
-    y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
-    _walsh.layer_multiply(layer, _matrix(matrix, "input"), y.data_ptr(), rows, exact)
-    return y.view(*x.shape[:-1], rows)
-
-
-def _decoded(layer: int, rows: int, cols: int) -> torch.Tensor:
-    weight = torch.empty((rows, cols), dtype=torch.float32)
-    _walsh.layer_decode(layer, weight.data_ptr())
-    return weight
-
-
-def _linear_plain(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
-    _check_dtype(x, "input")
-    weight = _decoded(layer, rows, x.shape[-1]).to(x.device)
-    return (x.to(torch.float32) @ weight.T).to(x.dtype)
-
-
-def _input_grad(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
-    weight = _decoded(layer, grad.shape[-1], cols).to(grad.device)
-    return (grad.to(torch.float32) @ weight).to(grad.dtype)
-
-
-def _linear_fake(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], rows))
-
-
-def _input_grad_fake(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
-    return grad.new_empty((*grad.shape[:-1], cols))
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, ctx.layer, _, _ = inputs
-    ctx.cols = x.shape[-1]
-
-
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tensor], ...]:
-    return torch.ops.walsh.linear_input_grad(grad, ctx.layer, ctx.cols), None, None, None
-
-
-_LIBRARY.impl("linear", _linear_cpu, "CPU")
-_LIBRARY.impl("linear", _linear_plain, "CUDA")
-_LIBRARY.impl("linear_input_grad", _input_grad, "CPU")
-_LIBRARY.impl("linear_input_grad", _input_grad, "CUDA")
-torch.library.register_fake("walsh::linear", _linear_fake, lib=_LIBRARY)
-torch.library.register_fake("walsh::linear_input_grad", _input_grad_fake, lib=_LIBRARY)
-torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_for_backward,
-                                lib=_LIBRARY)
-
-
 use_host_threads()
 
 
@@ -195,6 +118,7 @@ class Linear(nn.Module):
         self.exact = False  # float32 activations instead of int8
         self.nmse: Optional[float] = None  # of weights that were encoded here
         self.layer = 0  # the number of the packed layer; 0: none
+        self._gpu = -1  # that the packed layer is on; -1: the CPU
         self._finalizer: Any = None
         self._arrays = _walsh.layer_arrays(self.format, out_features, in_features, self.rotations)
         for name, rows, row_bytes in self._arrays:
@@ -219,17 +143,19 @@ class Linear(nn.Module):
         """Encodes weights [out_features, in_features] and takes them."""
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
-        matrix = _rows(weight.detach().cpu())
+        matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
-            _matrix(matrix, "weights"), fast, shape_gain)
-        self._take(layer)
+            view_of(matrix, "weights"), fast, shape_gain)
+        self._take(layer, weight.device)
 
-    def _take(self, layer: int) -> None:
-        """The layer owns a packed one from now on; the stored arrays are not kept beside it."""
+    def _take(self, layer: int, device: torch.device) -> None:
+        """The layer owns a packed one from now on, on the device that its arrays came from; the
+        stored arrays are not kept beside it."""
         self._free()
         self.layer = layer
         self._finalizer = weakref.finalize(self, _walsh.layer_free, layer)
+        self._move(device)
         for name, _, _ in self._arrays:
             self._buffers[name] = None
 
@@ -237,13 +163,43 @@ class Linear(nn.Module):
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
-        self.layer = 0
+        self.layer, self._gpu = 0, -1
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; those on a GPU are in host memory as well."""
+        if self.layer:
+            return torch.device("cuda", self._gpu) if self._gpu >= 0 else torch.device("cpu")
+        array = self._buffers[self._arrays[0][0]]
+        return torch.device("cpu") if array is None else array.device
+
+    def _move(self, device: torch.device) -> None:
+        """Moves the packed weights; on devices that walsh does not know they stay on the CPU."""
+        gpu = -1
+        if device.type == "cuda":
+            gpu = torch.cuda.current_device() if device.index is None else device.index
+        if gpu != self._gpu:
+            place(self.layer, gpu)
+            self._gpu = gpu
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
+        super()._apply(fn, recurse)
+        if self.layer:
+            device = fn(torch.zeros(1, dtype=torch.uint8, device=self.device)).device
+            if device.type != "meta":
+                self._move(device)
+                return self
+            self._free()
+            for name, rows, row_bytes in self._arrays:
+                self._buffers[name] = torch.empty((rows, row_bytes), dtype=torch.uint8,
+                                                  device=device)
+        return self
 
     def pack(self) -> None:
         """Packs the stored arrays for the kernels; does nothing if they are."""
         if self.layer:
             return
-        arrays = []
+        arrays, device = [], self.device
         for name, rows, row_bytes in self._arrays:
             array = self._buffers[name]
             if array is None or array.is_meta:
@@ -255,10 +211,11 @@ class Linear(nn.Module):
             arrays.append(array)
         self._take(_walsh.layer_restore(
             self.format, self.out_features, self.in_features, self.rotations,
-            [(array.data_ptr(), array.numel()) for array in arrays]))
+            [(array.data_ptr(), array.numel()) for array in arrays]), device)
 
     def stored(self) -> dict[str, torch.Tensor]:
-        """The stored arrays by name, uint8 [rows, bytes of a row]."""
+        """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
+        host memory, whatever its device."""
         if not self.layer:
             return {name: self._buffers[name] for name, _, _ in self._arrays}
         result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8)
@@ -281,18 +238,21 @@ class Linear(nn.Module):
     def dequantize(self) -> torch.Tensor:
         """The weights that the codes stand for, float32 [out_features, in_features]."""
         self.pack()
-        return _decoded(self.layer, self.out_features, self.in_features)
+        return decoded(self.layer, self.out_features, self.in_features)
 
     def _check(self, x: torch.Tensor) -> None:
         if x.dim() < 1 or x.shape[-1] != self.in_features:
             raise usage("input", f"shape {tuple(x.shape)}, expected rows of {self.in_features}")
-        if x.dtype not in _DTYPES:
-            _check_dtype(x, "input")
+        if x.dtype not in DTYPES:
+            check_dtype(x, "input")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., in_features] times the weights, plus the bias; the result has x's type."""
         if not self.layer:
             self.pack()
+        if self._gpu >= 0 and x.is_cuda and not needs_dispatcher(x):
+            y = linear_cuda(x, self.layer, self.out_features, self.exact)
+            return y if self.bias is None else y.add_(self.bias)
         self._check(x)
         y = torch.ops.walsh.linear(x, self.layer, self.out_features, self.exact)
         return y if self.bias is None else y + self.bias.to(y.dtype)
@@ -311,7 +271,7 @@ class Linear(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         if any(prefix + name in state_dict for name, _, _ in self._arrays):
-            stored = self.stored()  # what the state dict lacks stays
+            device, stored = self.device, self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
                 array, given = stored[name], state_dict.get(prefix + name)
@@ -319,13 +279,14 @@ class Linear(nn.Module):
                     raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8)
-                self._buffers[name] = array
+                self._buffers[name] = array if device.type == "meta" else array.to(device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        state["_buffers"] = {**self._buffers, **self.stored()}
-        state["layer"], state["_finalizer"] = 0, None
+        stored = {name: array.to(self.device) for name, array in self.stored().items()}
+        state["_buffers"] = {**self._buffers, **stored}
+        state["layer"], state["_gpu"], state["_finalizer"] = 0, -1, None
         return state
 
     def extra_repr(self) -> str:

@@ -31,18 +31,6 @@ void check_form(const LayerForm& form) {
   }
 }
 
-// `arrays` as the tensor that they were stored as, in place.
-Tensor tensor_of(const LayerForm& form, std::span<const std::span<const std::byte>> arrays) {
-  Tensor tensor;
-  tensor.format = form.format;
-  tensor.rows = form.rows;
-  tensor.cols = form.cols;
-  tensor.rotation[0] = form.rotation[0];
-  tensor.rotation[1] = form.rotation[1];
-  bind_arrays(tensor, arrays);
-  return tensor;
-}
-
 void from_float(const float* row, int64_t n, DType type, void* out) {
   if (type == DType::f32) {
     std::memcpy(out, row, static_cast<size_t>(n) * 4);
@@ -98,6 +86,17 @@ std::vector<LayerArray> layer_arrays(const LayerForm& form) {
         {spec.suffix, rows, static_cast<int64_t>(spec.bytes) / std::max<int64_t>(rows, 1)});
   }
   return result;
+}
+
+Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std::byte>> arrays) {
+  Tensor tensor;
+  tensor.format = form.format;
+  tensor.rows = form.rows;
+  tensor.cols = form.cols;
+  tensor.rotation[0] = form.rotation[0];
+  tensor.rotation[1] = form.rotation[1];
+  bind_arrays(tensor, arrays);
+  return tensor;
 }
 
 LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
@@ -158,7 +157,7 @@ LinearOperator LinearOperator::restore(const LayerForm& form,
   }
   LinearOperator result;
   result.form_ = form;
-  result.pack(tensor_of(form, arrays));
+  result.pack(stored_tensor(form, arrays));
   return result;
 }
 
@@ -202,7 +201,7 @@ std::vector<std::vector<std::byte>> LinearOperator::arrays() const {
 void LinearOperator::decode(int64_t begin, int64_t end, float* out) const {
   const std::vector<std::vector<std::byte>> stored = arrays();
   std::vector<std::span<const std::byte>> spans(stored.begin(), stored.end());
-  decode_rows(tensor_of(form_, spans), begin, end, out);
+  decode_rows(stored_tensor(form_, spans), begin, end, out);
 }
 
 // One product: the rows of the input in the forms that the passes read, then the panels.

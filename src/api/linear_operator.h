@@ -40,6 +40,8 @@ struct LayerArray {
 };
 // In file order. Throws usage for a dense format or an impossible shape or rotation.
 std::vector<LayerArray> layer_arrays(const LayerForm& form);
+// Arrays in that order as the tensor that they are stored as, in place.
+Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std::byte>> arrays);
 
 // The form of new weights: the format's own rotation block (block = 0) or another one, seeds drawn
 // from `seed` for each pass. Throws usage for what check_recipe refuses and for dense formats.

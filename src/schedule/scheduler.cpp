@@ -195,11 +195,10 @@ void Scheduler::admit() {
       give_sequence(active, known);
       start_choosing(active);
     });
-    if (!active.error) running_.push_back(std::move(*next));
     if (active.error) {  // of a device, or of this request
-      release(active);
-      tell_end(active);
-      count_finished();
+      finish(active);
+    } else {
+      running_.push_back(std::move(*next));
     }
     next = waiting_.erase(next);
   }
@@ -308,17 +307,19 @@ void Scheduler::remove_ended() {
         ++it;
         continue;
       }
-      release(active);
-      tell_end(active);
+      finish(active);
       it = list.erase(it);
-      count_finished();
     }
   };
   remove(running_);
   remove(waiting_);
 }
 
-void Scheduler::count_finished() {
+// A request that has ended or failed; the caller removes it from its list.
+void Scheduler::finish(Active& active) {
+  tell_chosen(active);
+  release(active);
+  tell_end(active);
   const std::lock_guard lock(mutex_);
   --unfinished_;
 }

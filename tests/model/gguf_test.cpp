@@ -7,6 +7,7 @@
 #include "gguf_recipe.h"
 #include "import/gguf_family.h"
 #include "model/golden.h"
+#include "temporary_folder.h"
 
 namespace walsh {
 namespace {
@@ -14,17 +15,12 @@ namespace {
 class GgufModels : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "walsh-gguf-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    work_ = name;
-    folder_ = work_ + "/folder";
-    file_ = work_ + "/model.gguf";
     test::copy_gguf_source(GetParam(), folder_);
     test::write_gguf_recipe(GetParam(), file_);
   }
-  void TearDown() override { std::filesystem::remove_all(work_); }
 
-  std::string work_, folder_, file_;
+  test::TemporaryFolder work_;
+  const std::string folder_ = work_.file("folder"), file_ = work_.file("model.gguf");
 };
 
 std::vector<float> values(CheckpointSource& source, const std::string& name) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include "io/gguf.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/source/checkpoint_source.h"
+#include "temporary_folder.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -21,15 +21,10 @@ namespace {
 class GgufCut : public testing::TestWithParam<uint32_t> {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "walsh-cut-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = folder_ + "/model.gguf";
     test::write_typed_gguf(path_, GetParam());
     std::ifstream in(path_, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // What is said of the first `size` bytes, less than before.
   Error cut(size_t size) const {
@@ -43,7 +38,9 @@ class GgufCut : public testing::TestWithParam<uint32_t> {
     return {ErrorCode::internal, "", ""};
   }
 
-  std::string folder_, path_, bytes_;
+  test::TemporaryFolder folder_;
+  const std::string path_ = folder_.file("model.gguf");
+  std::string bytes_;
 };
 
 TEST_P(GgufCut, WhereverItEndsIsOneLineThatNamesTheFile) {
@@ -76,9 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufCut, testing::ValuesIn(test::weight_types())
                          [](const auto& info) { return ggml_type_info(info.param)->name; });
 
 TEST(OpenCompressor, AFileThatIsNoModelIsBadInputAndOneOfWalshUsage) {
-  std::string name = (std::filesystem::temp_directory_path() / "walsh-open-XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  const std::string path = name + "/model.gguf";
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("model.gguf");
   ThreadPool pool(1);
   const auto code = [&] {
     try {
@@ -99,7 +95,6 @@ TEST(OpenCompressor, AFileThatIsNoModelIsBadInputAndOneOfWalshUsage) {
   own.open(path);
   own.commit();
   EXPECT_EQ(code(), ErrorCode::usage);
-  std::filesystem::remove_all(name);
 }
 
 }  // namespace

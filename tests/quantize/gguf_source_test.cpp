@@ -2,7 +2,6 @@
 // and what is wrong with a file is said. (tests/model/gguf_test.cpp compares what they compute.)
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
 #include "quantize/source/checkpoint_source.h"
+#include "temporary_folder.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -28,22 +28,14 @@ std::vector<float> values(CheckpointSource& source, const std::string& name) {
   return result;
 }
 
-std::string new_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "walsh-gguf-XXXXXX").string();
-  return mkdtemp(name.data()) != nullptr ? name : "";
-}
-
 class GgufSource : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    work_ = new_folder();
-    ASSERT_FALSE(work_.empty());
-    test::copy_gguf_source(GetParam(), work_ + "/folder");
-    test::write_gguf_recipe(GetParam(), work_ + "/model.gguf");
+    test::copy_gguf_source(GetParam(), work_.file("folder"));
+    test::write_gguf_recipe(GetParam(), work_.file("model.gguf"));
   }
-  void TearDown() override { std::filesystem::remove_all(work_); }
 
-  std::string work_;
+  test::TemporaryFolder work_;
 };
 
 void expect_equal(const RopeTable& a, const RopeTable& b) {
@@ -54,8 +46,8 @@ void expect_equal(const RopeTable& a, const RopeTable& b) {
 }
 
 TEST_P(GgufSource, TheConfigDescribesTheSameModel) {
-  const CheckpointSource folder = CheckpointSource::open(work_ + "/folder");
-  const CheckpointSource file = CheckpointSource::open(work_ + "/model.gguf");
+  const CheckpointSource folder = CheckpointSource::open(work_.file("folder"));
+  const CheckpointSource file = CheckpointSource::open(work_.file("model.gguf"));
   const ModelConfig a = parse_config(folder.config_json(), "folder");
   const ModelConfig b = parse_config(file.config_json(), "file");
   // Mistral's models with vision are Ministral 3 without what that adds.
@@ -110,17 +102,13 @@ INSTANTIATE_TEST_SUITE_P(All, GgufSource, testing::ValuesIn(test::gguf_recipes()
 class BadGguf : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = new_folder();
-    ASSERT_FALSE(folder_.empty());
-    whole_ = folder_ + "/whole.gguf";
     test::write_gguf_recipe("llama31-tiny", whole_);
     std::ifstream file(whole_, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string write(const std::string& bytes, const std::string& name = "model.gguf") const {
-    const std::string path = folder_ + "/" + name;
+    const std::string path = folder_.file(name);
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
@@ -162,7 +150,9 @@ class BadGguf : public testing::Test {
     }
   }
 
-  std::string folder_, whole_, bytes_;
+  test::TemporaryFolder folder_;
+  const std::string whole_ = folder_.file("whole.gguf");
+  std::string bytes_;
 };
 
 TEST_F(BadGguf, WhatDoesNotFitIsRefusedByName) {
@@ -211,7 +201,7 @@ class BadModel : public BadGguf {
   void expect_refused_if(const std::string& model,
                          const std::function<void(nlohmann::json&)>& change,
                          const std::vector<std::string>& parts) const {
-    const std::string path = folder_ + "/model.gguf";
+    const std::string path = folder_.file("model.gguf");
     test::write_gguf_recipe(model, path, change);
     expect_refused(path, parts);
   }
@@ -262,7 +252,7 @@ TEST_F(BadModel, CountsOfExpertsAndHeadsThatDoNotFitAreRefused) {
 TEST_F(BadModel, HeadsAndRatesOfDeltaNetsAreCheckedWhenTheyAreRead) {
   const auto load = [&](const std::function<void(nlohmann::json&)>& change,
                         const std::string& name) -> std::string {
-    const std::string path = folder_ + "/model.gguf";
+    const std::string path = folder_.file("model.gguf");
     test::write_gguf_recipe("qwen35-tiny", path, change);
     try {
       CheckpointSource::open(path).load("model.layers.0.linear_attn." + name);
@@ -283,7 +273,7 @@ TEST_F(BadModel, HeadsAndRatesOfDeltaNetsAreCheckedWhenTheyAreRead) {
 }
 
 TEST_F(BadModel, LayersThatGuessFurtherTokensAreLeftOutAndNamed) {
-  const std::string path = folder_ + "/model.gguf";
+  const std::string path = folder_.file("model.gguf");
   test::write_gguf_recipe("glm4-moe-tiny", path, [](nlohmann::json& recipe) {
     for (const char* name : {"blk.2.attn_norm.weight", "blk.2.nextn.eh_proj.weight"})
       recipe["tensors"].push_back(
@@ -325,8 +315,8 @@ TEST_F(BadModel, TokensThatAreNotTheRowsOfTheEmbeddingAreRefused) {
 TEST_F(BadGguf, ASplitModelIsReadFromItsFirstFile) {
   const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes_)), "model");
   const size_t half = content.tensors.size() / 2, all = content.tensors.size();
-  const std::string first = folder_ + "/m-00001-of-00002.gguf";
-  const std::string second = folder_ + "/m-00002-of-00002.gguf";
+  const std::string first = folder_.file("m-00001-of-00002.gguf");
+  const std::string second = folder_.file("m-00002-of-00002.gguf");
   write_part(content, bytes_, first, 0, 0, half);
   expect_missing_file(first);
   write_part(content, bytes_, second, 1, half, all);
@@ -344,8 +334,8 @@ TEST_F(BadGguf, ASplitModelIsReadFromItsFirstFile) {
   write_part(content, bytes_, first, 0, 0, half);
   write_part(content, bytes_, second, 1, half - 1, all);
   expect_refused(first, {"two of its tensors"});
-  std::filesystem::copy(first, folder_ + "/other.gguf");
-  expect_refused(folder_ + "/other.gguf", {"-00001-of-00002.gguf"});
+  std::filesystem::copy(first, folder_.file("other.gguf"));
+  expect_refused(folder_.file("other.gguf"), {"-00001-of-00002.gguf"});
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/device_code.h"
 #include "base/cuda/first_device.h"
+#include "base/cuda/lent_memory.h"
 #include "base/cuda/memory_pool.h"
 #include "walsh/error.h"
 
@@ -221,6 +222,10 @@ Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   if (CountedMemory* counted = CountedMemory::current()) {
     counted->add(taken);
     data_ = std::shared_ptr<void>(&no_memory, [](void*) {});
+    return;
+  }
+  if (LentMemory* lent = LentMemory::current(); lent != nullptr && !zeroed) {
+    data_ = std::shared_ptr<void>(lent->take(bytes), [](void*) {});
     return;
   }
   void* memory = nullptr;

@@ -135,18 +135,21 @@ void expect_products(const Format& format, const Shape& shape, int64_t m, bool b
   multiply_experts({&product, 1}, weights.stride, routed.batch(shape, m, by_row), nullptr);
   const auto got = to_host<float>(y);
 
+  std::vector<std::vector<float>> all;  // of every expert, all inputs
+  for (const RandomTensor& of_expert : weights.host) {
+    std::vector<float>& rows = all.emplace_back(static_cast<size_t>(inputs * shape.rows));
+    for (int pass = 0; pass < format.passes; ++pass) {
+      const PanelMatrix panels = pack_panels(of_expert.tensor, pass);
+      ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], inputs, rows.data(), shape.rows,
+                              0, panels.panels(), pass > 0);
+    }
+  }
   std::vector<float> expected;
   for (int64_t s = 0; s < slots; ++s) {
     const auto e = static_cast<size_t>(routed.expert_of_slot[static_cast<size_t>(s)]);
     const int64_t from = by_row ? routed.row_of_slot[static_cast<size_t>(s)] : s;
-    std::vector<float> all(static_cast<size_t>((from + 1) * shape.rows));
-    for (int pass = 0; pass < format.passes; ++pass) {
-      const PanelMatrix panels = pack_panels(weights.host[e].tensor, pass);
-      ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], from + 1, all.data(),
-                              shape.rows, 0, panels.panels(), pass > 0);
-    }
     for (int64_t row = 0; row < shape.rows; ++row)
-      expected.push_back(all[static_cast<size_t>(from * shape.rows + row)] +
+      expected.push_back(all[e][static_cast<size_t>(from * shape.rows + row)] +
                          weights.bias[e][static_cast<size_t>(row)]);
   }
   expect_close(got, expected, 1e-5);

@@ -146,7 +146,7 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
                                  float* weights) {
   score_row(lanes, rule, logits, bias, s);
   if (rule.groups > 1) leave_groups(lanes, rule, s);
-  float sum = 0;
+  float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
   for (int k = 0; k < rule.chosen; ++k) {
     const int best = take_best(lanes, s.ranks, s.taken, rule.experts);
     sum += s.scores[best];

@@ -1,0 +1,131 @@
+// The layers that Python names by numbers, and the threads that multiply with them.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "api/device_operator.h"
+#include "api/linear_operator.h"
+#include "walsh/error.h"
+
+namespace walsh::python {
+
+// The OpenMP threads of the host. Two sets of threads on the same cores wait for each other: those
+// of OpenMP spin for milliseconds behind each parallel region, and may be bound to cores.
+class HostThreads {
+ public:
+  HostThreads() = default;
+  // Addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads in the runtime that the
+  // host uses; those of Intel and LLVM have the first as well.
+  HostThreads(uint64_t parallel, uint64_t thread, uint64_t threads)
+      : parallel_(reinterpret_cast<Parallel>(parallel)),
+        thread_(reinterpret_cast<Number>(thread)),
+        threads_(reinterpret_cast<Number>(threads)) {}
+
+  bool usable() const { return parallel_ != nullptr; }
+  void run(FunctionRef<void(int, int)> task) const {
+    Region region{this, task, {}, {}};
+    parallel_(&HostThreads::work, &region, 0, 0);
+    if (region.error) std::rethrow_exception(region.error);
+  }
+
+ private:
+  using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+  using Number = int (*)();
+  struct Region {
+    const HostThreads* host;
+    FunctionRef<void(int, int)> task;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  static void work(void* data) {
+    auto& region = *static_cast<Region*>(data);
+    try {
+      region.task(region.host->thread_(), region.host->threads_());
+    } catch (...) {  // may not leave a parallel region
+      const std::lock_guard lock(region.mutex);
+      region.error = std::current_exception();
+    }
+  }
+
+  Parallel parallel_ = nullptr;
+  Number thread_ = nullptr, threads_ = nullptr;
+};
+
+// A layer: its weights packed for the CPU, which are what it is stored and decoded from, and those
+// on the GPU that it was moved to, if any.
+struct Layer {
+  std::shared_ptr<const LinearOperator> host;
+  std::shared_ptr<const DeviceOperator> device;
+};
+
+// The layers of this process by number, and the threads that multiply with them.
+class Layers {
+ public:
+  static Layers& all() {
+    static Layers* layers = new Layers;  // threads of the interpreter may outlive static objects
+    return *layers;
+  }
+
+  int64_t add(LinearOperator layer) {
+    const std::lock_guard lock(mutex_);
+    layers_.emplace(++last_, Layer{std::make_shared<const LinearOperator>(std::move(layer)), {}});
+    return last_;
+  }
+  // Gives a layer its weights on a GPU, or takes them away. Does nothing if the layer is gone.
+  void place(int64_t handle, std::shared_ptr<const DeviceOperator> device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = layers_.find(handle);
+    if (found != layers_.end()) found->second.device.swap(device);
+  }
+  void remove(int64_t handle) {
+    const std::lock_guard lock(mutex_);
+    layers_.erase(handle);
+  }
+  Layer find(int64_t handle) {
+    const std::lock_guard lock(mutex_);
+    const auto found = layers_.find(handle);
+    if (found != layers_.end()) return found->second;
+    throw Error(ErrorCode::usage, "layer " + std::to_string(handle), "it is gone");
+  }
+  template <typename Body>
+  void with_pool(const Body& body) {
+    const std::lock_guard lock(pool_mutex_);
+    if (!pool_) pool_ = std::make_unique<ThreadPool>(threads_);
+    body(*pool_);
+  }
+  // Calls body(run) with the host's threads, or with those of the pool.
+  template <typename Body>
+  void with_threads(const Body& body) {
+    if (host_.usable() && host_threads_.load()) {
+      body([this](FunctionRef<void(int, int)> task) { host_.run(task); });
+    } else {
+      with_pool([&](ThreadPool& pool) {
+        body([&pool](FunctionRef<void(int, int)> task) { pool.run(task); });
+      });
+    }
+  }
+  void set_host(const HostThreads& host) { host_ = host; }
+  void set_threads(int threads) {
+    const std::lock_guard lock(pool_mutex_);
+    host_threads_.store(threads == 0);
+    if (threads == threads_) return;
+    threads_ = threads;
+    pool_.reset();
+  }
+
+ private:
+  std::mutex mutex_, pool_mutex_;
+  std::unordered_map<int64_t, Layer> layers_;
+  int64_t last_ = 0;
+  int threads_ = 0;
+  std::unique_ptr<ThreadPool> pool_;
+  HostThreads host_;  // set once, before the first product
+  std::atomic<bool> host_threads_{true};
+};
+
+}  // namespace walsh::python

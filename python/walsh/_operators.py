@@ -1,0 +1,157 @@
+"""The operators that torch.library knows. A layer is a number: its packed weights live in the
+extension module, on the CPU and, once it was moved there, on a GPU.
+
+On GPUs the kernels run on PyTorch's current stream and take all their memory from its allocator, so
+that calls can be captured into graphs and go on from several streams at once.
+"""
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch.nn import functional
+
+from . import _walsh
+from ._error import Error, usage
+
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # of the same for GPUs
+
+
+def check_dtype(tensor: torch.Tensor, where: str) -> str:
+    """The name of the type of a tensor's values."""
+    name = DTYPES.get(tensor.dtype)
+    if name is None:
+        raise usage(where, f"values of type {tensor.dtype}, expected float32, float16, bfloat16")
+    return name
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as a matrix whose rows are contiguous."""
+    if tensor.dim() < 1:
+        raise usage("input", "a single value, expected rows")
+    matrix = tensor.reshape(-1, tensor.shape[-1])
+    if matrix.stride(-1) != 1 and matrix.shape[-1] > 1:
+        matrix = matrix.contiguous()
+    return matrix
+
+
+def view_of(matrix: torch.Tensor, where: str) -> tuple[int, str, int, int, int]:
+    """A matrix in host memory as the extension module takes it."""
+    stride = matrix.stride(0) if matrix.shape[0] > 1 else matrix.shape[1]
+    return matrix.data_ptr(), check_dtype(matrix, where), matrix.shape[0], matrix.shape[1], stride
+
+
+LIBRARY = torch.library.Library("walsh", "DEF")
+LIBRARY.define("linear(Tensor x, int layer, int rows, bool exact) -> Tensor")
+LIBRARY.define("linear_input_grad(Tensor grad, int layer, int cols) -> Tensor")
+
+
+def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
+    matrix = as_rows(x)
+    y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
+    _walsh.layer_multiply(layer, view_of(matrix, "input"), y.data_ptr(), rows, exact)
+    return y.view(*x.shape[:-1], rows)
+
+
+def decoded(layer: int, rows: int, cols: int) -> torch.Tensor:
+    """The weights that the codes stand for, float32 in host memory."""
+    weight = torch.empty((rows, cols), dtype=torch.float32)
+    _walsh.layer_decode(layer, weight.data_ptr())
+    return weight
+
+
+def _input_grad_cpu(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
+    weight = decoded(layer, grad.shape[-1], cols)
+    return (grad.to(torch.float32) @ weight).to(grad.dtype)
+
+
+def _current_stream(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)  # as Triton asks for it
+
+
+def _weights_on(device: int, layer: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
+    """Weights that were decoded to 16 bits on the GPU, in `dtype`."""
+    rows, padded = _walsh.device_shape(layer)
+    half = torch.float16 if dtype == torch.float32 else dtype
+    weight = torch.empty((rows, padded), dtype=half, device=f"cuda:{device}")
+    _walsh.device_dequantize(layer, _CODES[half], weight.data_ptr(), _stream(device))
+    return weight[:, :cols].to(dtype)
+
+
+def linear_cuda(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
+    """Few rows by the codes, with int8 inputs; many, or exact ones, by decoded weights."""
+    device = x.get_device()
+    if device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            return linear_cuda(x, layer, rows, exact)
+    matrix = x if x.dim() == 2 and x.stride(1) == 1 else as_rows(x)
+    m, cols = matrix.shape
+    code = _CODES.get(x.dtype, -1)
+    size = _walsh.device_plan(layer, m, cols, code, exact, device)
+    if size < 0:
+        return functional.linear(x, _weights_on(device, layer, cols, x.dtype)).to(x.dtype)
+    y = x.new_empty((m, rows) if matrix is x else (*x.shape[:-1], rows))
+    if m:
+        workspace = x.new_empty(size, dtype=torch.uint8)
+        _walsh.device_multiply(layer, matrix.data_ptr(), code, m, matrix.stride(0), y.data_ptr(),
+                               rows, workspace.data_ptr(), size, _stream(device))
+    return y
+
+
+def _input_grad_cuda(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
+    device = grad.get_device()
+    with torch.cuda.device(device):
+        return (grad @ _weights_on(device, layer, cols, grad.dtype)).to(grad.dtype)
+
+
+def _linear_fake(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], rows))
+
+
+def _input_grad_fake(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
+    return grad.new_empty((*grad.shape[:-1], cols))
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, ctx.layer, _, _ = inputs
+    ctx.cols = x.shape[-1]
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tensor], ...]:
+    return torch.ops.walsh.linear_input_grad(grad, ctx.layer, ctx.cols), None, None, None
+
+
+LIBRARY.impl("linear", _linear_cpu, "CPU")
+LIBRARY.impl("linear", linear_cuda, "CUDA")
+LIBRARY.impl("linear_input_grad", _input_grad_cpu, "CPU")
+LIBRARY.impl("linear_input_grad", _input_grad_cuda, "CUDA")
+torch.library.register_fake("walsh::linear", _linear_fake, lib=LIBRARY)
+torch.library.register_fake("walsh::linear_input_grad", _input_grad_fake, lib=LIBRARY)
+torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_for_backward,
+                                lib=LIBRARY)
+
+
+def needs_dispatcher(x: torch.Tensor) -> bool:
+    """Whether somebody beside the kernels wants to know of a product of x: gradients, compilers,
+    tracers, modes. Without them the way through PyTorch's dispatcher is longer than the launches.
+    """
+    return (torch.compiler.is_compiling() or type(x) is not torch.Tensor
+            or (x.requires_grad and torch.is_grad_enabled())
+            or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or torch.autograd.forward_ad._current_level >= 0)
+
+
+def place(layer: int, device: int) -> None:
+    """Copies the weights of a layer to GPU `device`; with -1 takes them off the one they are on."""
+    with torch.cuda.device(device):
+        try:
+            _walsh.device_place(layer, device)
+        except Error as error:
+            if error.code != "limit":
+                raise
+            torch.cuda.empty_cache()  # what PyTorch keeps for later
+            _walsh.device_place(layer, device)
