@@ -266,7 +266,6 @@ class Loading {
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
       : config_(config) {
     refuse_unsupported(source, config, options);
-    progress_.total = check_names(source, config);
     loaders_.push_back(std::make_unique<ModelLoader>(source, config, options, progress_));
   }
 
@@ -278,7 +277,6 @@ class Loading {
     const ModelParts parts = split_config(config, split);
     refuse_unsupported(source, parts.first, cpu);
     refuse_unsupported(source, parts.second, options);
-    progress_.total = check_names(source, config);
     loaders_.push_back(std::make_unique<ModelLoader>(source, parts.first, cpu, progress_));
     loaders_.push_back(std::make_unique<ModelLoader>(source, parts.second, options, progress_));
   }
@@ -287,7 +285,8 @@ class Loading {
   Loading& operator=(const Loading&) = delete;
 
   // The part of a GPU comes last: from then on tensors may be encoded in its memory.
-  Model load() {
+  Model load(size_t tensors) {
+    progress_.total = tensors;
     Model first = loaders_.front()->load();
     if (loaders_.size() == 1) return first;
     return ModelLoader::join(config_, std::move(first), loaders_.back()->load());
@@ -376,7 +375,8 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
   cpu.device = {};
   const LoadOptions& wanted = options.gpu_layers == 0 ? cpu : options;
   check_counts(config, wanted);
-  if (!wanted.device.cuda) return Loading(source, config, wanted).load();
+  const size_t tensors = check_names(source, config);
+  if (!wanted.device.cuda) return Loading(source, config, wanted).load(tensors);
   std::unique_ptr<Loading> loading;
   std::string note;
   const bool planned = wanted.gpu_layers == kPlanned;
@@ -391,14 +391,14 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
     note = options.device.name() + " is not used, but the CPU: " + e.what();
     loading = std::make_unique<Loading>(source, config, cpu);
   }
-  Model model = loading->load();
+  Model model = loading->load(tensors);
   model.device_note = note;
   return model;
 }
 
 Model Model::load_parts(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
                         const LayerSplit& split) {
-  return Loading(source, config, options, split).load();
+  return Loading(source, config, options, split).load(check_names(source, config));
 }
 
 }  // namespace walsh
