@@ -78,7 +78,8 @@ def measure(options, url, clients):
         rates[name].append(tokens / seconds)
         busy.append(1e6 * took / tokens)
 
-    load(options, url, clients, 10 ** 6 + clients, tokens=16)  # whatever is made at first use
+    # What is made at first use: kernels, and on a GPU recorded steps for each length of context.
+    load(options, url, clients, 10 ** 6 + clients, requests=clients)
     for number in range(options.rounds):
         seed = 1000 * clients + number
         rates["bench"].append(bench(options, clients))

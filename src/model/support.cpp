@@ -97,17 +97,37 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   return {};
 }
 
+namespace {
+
+// What a GPU has one of where a model could have several, and what it does in another order.
+std::string why_not_heads(const ModelConfig& config, const AttentionDesc& a) {
+  if (a.unit_eps != 0) {
+    // Their length is taken before they turn, which only keeps it without a magnitude.
+    const bool turned = a.rope >= 0;
+    const RopeConfig rope = turned ? config.ropes[static_cast<size_t>(a.rope)] : RopeConfig();
+    if (turned && rope_table(rope, a.head_dim, config.max_positions).magnitude != 1)
+      return "queries and keys of unit length whose rope has a magnitude";
+    if (a.q_norm.present()) return "queries and keys of unit length with norms";
+  }
+  if (a.growth == 0) return {};
+  if (a.rope >= 0 && config.ropes[static_cast<size_t>(a.rope)].query_beta != 0)
+    return "queries that grow twice";
+  const bool same =
+      std::all_of(config.layers.begin(), config.layers.end(), [&](const LayerDesc& l) {
+        const AttentionDesc& other = l.attention;
+        return other.growth == 0 ||
+               (other.growth == a.growth && other.growth_step == a.growth_step);
+      });
+  return same ? "" : "queries that grow differently from layer to layer";
+}
+
+}  // namespace
+
 std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
   for (const LayerDesc& layer : config.layers) {
-    const AttentionDesc& a = layer.attention;
-    if (a.latent.present()) return "latent attention exists on the CPU only: use --device cpu";
-    if (a.chunk != 0) return "attention to chunks exists on the CPU only: use --device cpu";
-    if (a.unit_eps != 0 || a.growth != 0)
-      return "queries and keys of unit length, or that grow without rope, exist on the CPU only: "
-             "use --device cpu";
-    if (layer.experts.routing.of_input)
-      return "experts whose weights multiply their input exist on the CPU only: use --device cpu";
+    if (const std::string reason = why_not_heads(config, layer.attention); !reason.empty())
+      return reason + " exist on the CPU only: use --device cpu";
     const DeltaNetDesc& d = layer.delta_net;
     if (layer.experts.count > kMostGpuExperts)
       return fmt::format("layers with more than {} experts exist on the CPU only: use --device cpu",

@@ -22,6 +22,12 @@ const float* floats(const cuda::Buffer& buffer) {
   return buffer.empty() ? nullptr : buffer.as<float>();
 }
 
+// Whether the persistent kernel has all that this attention does.
+bool is_plain(const AttentionDesc& a) {
+  return !a.norms_all_heads() && !a.gated && a.sinks.empty() && !a.latent.present() &&
+         a.chunk == 0 && a.unit_eps == 0 && a.growth == 0;
+}
+
 }  // namespace
 
 void CudaExecutor::run(const Batch& batch) {
@@ -229,7 +235,10 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   Multiplication result;
   result.input = &layer.input(op.input);
   cuda::InputSource& source = result.source;
+  const AttentionDesc& a = desc.attention;
   source.width = source.ldx = activation.width;
+  // Heads of latent attention become shorter where they are.
+  if (op.from == Rows::mixed && a.latent.present()) source.ldx = a.query_width();
   source.x = row(op.from, op.from == Rows::gate ? 0 : skip, source.ldx);
   source.gain = floats(gains.inputs[static_cast<size_t>(op.input)]);
   source.eps = activation.norm.eps;
@@ -240,7 +249,10 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   for (const ForwardOp::Matmul& product : op.matmuls) {
     const Linear& linear = layer.matrix(product.matrix);
     const int64_t first = product.to == Rows::stream ? skip : 0;
-    result.items.push_back({&linear, row(product.to, first, linear.rows), linear.rows, op.add});
+    // Keys and values of a latent leave room for what place_heads adds to every head.
+    const bool heads = product.to == Rows::key || product.to == Rows::value;
+    const int64_t ld = heads ? std::max(linear.rows, a.kv_width()) : linear.rows;
+    result.items.push_back({&linear, row(product.to, first, ld), ld, op.add});
   }
   return result;
 }
@@ -308,10 +320,7 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
-      if (attention_of(op).norms_all_heads() || attention_of(op).gated ||
-          !attention_of(op).sinks.empty()) {
-        return false;
-      }
+      if (!is_plain(attention_of(op))) return false;
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
@@ -362,13 +371,14 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
     call.q_norm = floats(gains.q_norm);
     call.k_norm = floats(gains.k_norm);
   }
-  call.eps = a.q_norm.eps;
+  call.eps = a.unit_eps != 0 ? a.unit_eps : a.q_norm.eps;
+  if (a.growth != 0) call.q_scale = memory_->growth.as<float>();
   if (a.rope < 0) return call;
   const CudaMemory::Rope& rope = memory_->ropes[static_cast<size_t>(a.rope)];
   call.rotated = 2 * rope.pairs;
   call.cos = rope.cos.as<float>();
   call.sin = rope.sin.as<float>();
-  call.q_scale = floats(rope.query);
+  if (!rope.query.empty()) call.q_scale = rope.query.as<float>();
   return call;
 }
 
@@ -386,6 +396,7 @@ void CudaExecutor::place_heads(const ForwardOp& op) {
     cuda::norm_rows(row(Rows::key, 0, 0), m_, a.kv_width(), floats(gains.k_norm), a.k_norm.eps,
                     stream_.get());
   }
+  if (a.latent.present()) spread_latent(a);
   if (memory_->cache.coded) {
     memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
@@ -399,7 +410,7 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);
   cuda::AttentionRows call;
   call.heads = static_cast<int>(a.heads);
-  call.window = a.window;
+  call.window = a.reach();
   call.scale = a.scale;
   call.logit_cap = a.logit_cap;
   call.ldq = call.ldo = a.query_width();
@@ -421,8 +432,13 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
   if (memory_->cache.coded) {
     memory_->cache.coded->attend(op.layer, attention_rows(op), skip, memory_->attention_scratch,
                                  stream_.get());
-    return;
+  } else {
+    attend_pages(op, skip);
   }
+  if (attention_of(op).latent.present()) close_values(attention_of(op), skip);
+}
+
+void CudaExecutor::attend_pages(const ForwardOp& op, int64_t skip) {
   for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip), end = group.end();
     if (!group.single && begin < end)
@@ -436,6 +452,8 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  // The sum of experts has been added already (sum_experts).
+  if (!op.after_attention && desc.experts.present() && !desc.after_mlp.present()) return;
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
   const int64_t hidden = model_.config.hidden;

@@ -71,6 +71,9 @@ class CudaExecutor : public PartExecutor {
   void execute(const ForwardOp& op, int64_t skip);
   void place_heads(const ForwardOp& op);
   void attend(const ForwardOp& op, int64_t skip);
+  void attend_pages(const ForwardOp& op, int64_t skip);
+  void spread_latent(const AttentionDesc& a);
+  void close_values(const AttentionDesc& a, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   void route(const ForwardOp& op, int64_t skip);
   void run_experts(const ForwardOp& op, int64_t skip);
@@ -103,6 +106,7 @@ class CudaExecutor : public PartExecutor {
 
   void upload_constants();
   void upload_rope(size_t index, cuda::Uploader& uploader);
+  void upload_growth(cuda::Uploader& uploader);
   void run_or_replay();
   Recorded& recorded_batch();
   bool can_record() const;

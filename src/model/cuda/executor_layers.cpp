@@ -8,6 +8,29 @@ float* CudaExecutor::queries(const ForwardOp& op) const {
   return attention_of(op).gated ? memory_->queries.as<float>() : row(Rows::query, 0, 0);
 }
 
+// Keys and values of a latent get their heads.
+void CudaExecutor::spread_latent(const AttentionDesc& a) {
+  cuda::LatentHeads call;
+  call.key = row(Rows::key, 0, 0);
+  call.value = row(Rows::value, 0, 0);
+  call.shared_key = row(Rows::shared_key, 0, 0);
+  call.ld = a.kv_width();
+  call.m = m_;
+  call.heads = static_cast<int>(a.heads);
+  call.head_dim = static_cast<int>(a.head_dim);
+  call.rope_dim = static_cast<int>(a.latent.rope_dim);
+  call.value_dim = static_cast<int>(a.latent.value_dim);
+  cuda::spread_heads(call, stream_.get());
+}
+
+// Of what attention to a latent gives, the values that o reads.
+void CudaExecutor::close_values(const AttentionDesc& a, int64_t skip) {
+  if (a.latent.value_dim == a.head_dim) return;
+  cuda::close_values(row(Rows::mixed, skip, a.query_width()), a.query_width(), m_ - skip,
+                     static_cast<int>(a.heads), static_cast<int>(a.head_dim),
+                     static_cast<int>(a.latent.value_dim), stream_.get());
+}
+
 void CudaExecutor::copy_state(int32_t from, int32_t to) {
   cuda::select_device(model_.device.index);
   memory_->delta_net.copy(from, to, stream_.get());
@@ -39,9 +62,15 @@ void CudaExecutor::run_experts(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = layer_of(op);
-  const float* share = desc.experts.shared_gate >= 0 ? row(Rows::share, 0, 0) : nullptr;
-  memory_->experts.sum(desc, desc.mlp.width > 0, share, row(Rows::branch, 0, 0), m_ - skip,
-                       stream_.get());
+  cuda::ExpertSum call;
+  if (desc.experts.shared_gate >= 0) call.share = row(Rows::share, 0, 0);
+  call.out = row(Rows::branch, 0, 0);
+  if (!desc.after_mlp.present()) {
+    call.stream = row(Rows::stream, skip, model_.config.hidden);
+    call.scale = desc.branch_scale;
+  }
+  call.m = m_ - skip;
+  memory_->experts.sum(desc, call, stream_.get());
 }
 
 CudaDeltaNet::Rows CudaExecutor::delta_rows() const {

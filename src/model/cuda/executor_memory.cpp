@@ -35,8 +35,11 @@ CudaMemory::Gains gains_of(const LayerDesc& layer, int64_t hidden) {
   CudaMemory::Gains gains;
   for (const ActivationDesc& activation : layer.activations)
     gains.inputs.push_back(gain_of(activation.norm, activation.width));
-  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.q_norm.width);
-  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.k_norm.width);
+  const AttentionDesc& a = layer.attention;
+  // Heads of unit length have gains of one.
+  const int64_t ones = a.unit_eps != 0 ? a.head_dim : 0;
+  gains.q_norm = array({std::max(ones, a.q_norm.present() ? a.q_norm.width : 0), kFloat});
+  gains.k_norm = array({std::max(ones, a.k_norm.present() ? a.k_norm.width : 0), kFloat});
   gains.after_attention = gain_of(layer.after_attention, hidden);
   gains.after_mlp = gain_of(layer.after_mlp, hidden);
   if (!layer.attention.sinks.empty()) gains.sinks = array({layer.attention.heads, kFloat});
@@ -86,6 +89,10 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                      array({shape.capacity, pairs, kFloat}),
                      array({config.query_beta != 0 ? shape.capacity : 0, kFloat})});
   }
+  const bool grows = std::any_of(c.layers.begin(), c.layers.end(), [](const LayerDesc& layer) {
+    return layer.attention.growth != 0;
+  });
+  growth = array({grows ? shape.capacity : 0, kFloat});
   std::array<int64_t, kRowKinds> widths = row_widths(c);
   if (!needs_branch(c)) widths[static_cast<size_t>(Rows::branch)] = 0;
   // It also takes rows of the stream whose logits are wanted.

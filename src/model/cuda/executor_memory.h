@@ -56,6 +56,7 @@ struct CudaMemory {
   std::vector<Gains> gains;  // by layer
   cuda::Buffer final_gain;
   std::vector<Rope> ropes;  // as ModelConfig::ropes
+  cuda::Buffer growth;      // float [positions], factors of queries without rope, or empty
   std::array<cuda::Buffer, kRowKinds>
       rows;              // by Rows: float [max_rows][width]; [logit_rows][vocab]
   cuda::Buffer queries;  // float [max_rows][query width] without their gates, where there are any

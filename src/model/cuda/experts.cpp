@@ -129,6 +129,10 @@ void CudaExperts::run(const LayerDesc& desc, const Layer& layer, int64_t stride,
   gated.up = up;
   gated.ldx = gated.width = e.width;
   gated.function = desc.mlp.function;
+  if (e.routing.of_input) {
+    cuda::weigh_slots(gate, up, slot_.as<const int32_t>(), weights_.as<const float>(), slots,
+                      e.width, stream);
+  }
   if (gated.function == GateFunction::clamped_silu) {
     cuda::clamp_gates(gate, up, slots * e.width, desc.mlp.slope, desc.mlp.limit, stream);
     gated.function = GateFunction::silu;
@@ -224,16 +228,11 @@ void CudaExperts::multiply_plain(const Layer& layer, int64_t stride, Inputs& inp
   cuda::multiply_experts(std::span<const cuda::DenseMatmul>(all), stride, work, stream);
 }
 
-void CudaExperts::sum(const LayerDesc& desc, bool shared, const float* share, float* out, int64_t m,
-                      cuda::Stream stream) const {
-  cuda::ExpertSum call;
+void CudaExperts::sum(const LayerDesc& desc, cuda::ExpertSum call, cuda::Stream stream) const {
   call.results = results_.as<float>();
   call.slot = slot_.as<const int32_t>();
-  call.weights = weights_.as<float>();
-  call.share = share;
-  call.shared = shared;
-  call.out = out;
-  call.m = m;
+  if (!desc.experts.routing.of_input) call.weights = weights_.as<float>();
+  call.shared = desc.mlp.width > 0;
   call.width = hidden_;
   call.chosen = static_cast<int>(desc.experts.chosen);
   cuda::sum_experts(call, stream);

@@ -31,9 +31,8 @@ class CudaExperts {
   // What the chosen ones make of the rows of the source.
   void run(const LayerDesc& desc, const Layer& layer, int64_t stride,
            const cuda::InputSource& source, int64_t m, cuda::Stream stream);
-  // out[m][hidden]: the sum of it; `shared`, `share` as in cuda::ExpertSum.
-  void sum(const LayerDesc& desc, bool shared, const float* share, float* out, int64_t m,
-           cuda::Stream stream) const;
+  // The sum of it, where the call says; results, slots, weights and width are added to the call.
+  void sum(const LayerDesc& desc, cuda::ExpertSum call, cuda::Stream stream) const;
 
  private:
   // One product for every slot: the matrix of the first expert.

@@ -243,7 +243,7 @@ TEST_F(GpuAttention, DecodesAsTheCpuForEveryBatchAndLength) {
 }
 
 TEST_F(GpuAttention, DecodesAsTheCpuWithWindowsAndLargeLogits) {
-  for (const int64_t window : {1, 2, 16, 63, 64, 100, 1000, 5000}) {
+  for (const int64_t window : {1, 2, 16, 63, 64, 100, 1000, 5000, -1, -64, -100, -600}) {
     expect_cpu(Problem({64, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
     expect_cpu(Problem({256, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
   }
@@ -273,7 +273,7 @@ TEST_F(GpuAttention, ReadsPromptsAsTheCpuForEveryPlace) {
 }
 
 TEST_F(GpuAttention, ReadsPromptsAsTheCpuWithWindowsAndLargeLogits) {
-  for (const int64_t window : {1, 2, 16, 63, 64, 100, 190, 1000}) {
+  for (const int64_t window : {1, 2, 16, 63, 64, 100, 190, 1000, -1, -64, -100, -600}) {
     expect_cpu_prompt(Problem({64, 4, 2, window}, 500, 333, 23));
     expect_cpu_prompt(Problem({128, 2, 2, window}, 700, 200, 24));
     expect_cpu_prompt(Problem({256, 2, 1, window}, 300, 150, 25));

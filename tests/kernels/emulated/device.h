@@ -5,6 +5,7 @@
 
 #include <ucontext.h>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -218,6 +219,16 @@ inline int __reduce_add_sync(unsigned, int value) {
 inline int __reduce_min_sync(unsigned, int value) {
   return emulated::block().over_warp(value, INT32_MAX,
                                      [](int a, int b, int) { return b < a ? b : a; });
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  return emulated::block().over_warp(value, 0u,
+                                     [](unsigned a, unsigned b, int) { return a < b ? b : a; });
+}
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
+}
+inline float __uint_as_float(unsigned x) {
+  return std::bit_cast<float>(x);
 }
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);

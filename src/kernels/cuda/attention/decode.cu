@@ -53,7 +53,7 @@ struct Part : PartHeads {
     p.heads = min(kTileHeads, args.group - tile * kTileHeads);
     p.end = args.positions[p.row] + 1;
     p.sequence = args.sequences[p.row];
-    p.begin = args.window > 0 ? max(0, p.end - args.window) : 0;
+    p.begin = first_seen(args.window, p.end - 1);
     const int first = p.begin / Unit;
     const int units = (p.end + Unit - 1) / Unit - first;
     p.active = min(static_cast<int>(gridDim.x), units);

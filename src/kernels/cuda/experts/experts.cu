@@ -36,14 +36,16 @@ struct WarpLanes {
   static __device__ __forceinline__ int least(int i) {
     return __reduce_min_sync(~0u, i);
   }
+  // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
+  // key is 0), then the lowest index that has it.
   static __device__ __forceinline__ Candidate best(Candidate mine) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-      const Candidate other{__shfl_xor_sync(~0u, mine.value, distance),
-                            __shfl_xor_sync(~0u, mine.index, distance)};
-      if (better(other, mine)) mine = other;
-    }
-    return mine;
+    const uint32_t bits = __float_as_uint(mine.value + 0.0f);
+    const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    const uint32_t top = __reduce_max_sync(~0u, mine.index < 0 ? 0 : key);
+    if (top == 0) return {};
+    const bool first = mine.index >= 0 && key == top;
+    const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
+    return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
   }
 };
 
@@ -124,6 +126,19 @@ __global__ void clamp_kernel(float* gate, float* up, int64_t count, float slope,
   up[i] = (1.0f + (u < -limit ? -limit : limit < u ? limit : u)) / slope;
 }
 
+// A block per choice and part of its row.
+__global__ void __launch_bounds__(kSumThreads)
+    weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (column >= width) return;
+  const int64_t at = slot[blockIdx.y] * width + column;
+  const float weight = weights[blockIdx.y];
+  gate[at] *= weight;
+  up[at] *= weight;
+}
+
 // A block per row and part of it.
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
@@ -131,9 +146,10 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   const int64_t row = blockIdx.y;
   const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
   if (column >= call.width) return;
-  const float* weights = call.weights + row * call.chosen;
+  const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
   const int32_t* slot = call.slot + row * call.chosen;
-  float* out = call.out + row * call.width + column;
+  const int64_t at = row * call.width + column;
+  float* out = call.out + at;
   float sum = 0;
   if (call.shared) {
     sum = *out;
@@ -141,8 +157,12 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   }
 #pragma unroll 4
   for (int k = 0; k < call.chosen; ++k)
-    sum += weights[k] * call.results[slot[k] * call.width + column];
-  *out = sum;
+    sum += (weights == nullptr ? 1.0f : weights[k]) * call.results[slot[k] * call.width + column];
+  if (call.stream == nullptr) {
+    *out = sum;
+  } else {
+    call.stream[at] = call.stream[at] + call.scale * sum;
+  }
 }
 
 }  // namespace
@@ -174,6 +194,15 @@ void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit
   launch("clamped gates", clamp_kernel,
          {dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)), dim3(kSumThreads)},
          stream, gate, up, count, slope, limit);
+}
+
+void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
+                 int64_t width, Stream stream) {
+  if (choices == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((width + kSumThreads - 1) / kSumThreads),
+                               static_cast<unsigned>(choices)),
+                          dim3(kSumThreads)};
+  launch("weights of experts", weigh_kernel, shape, stream, gate, up, slot, weights, width);
 }
 
 void sum_experts(const ExpertSum& call, Stream stream) {

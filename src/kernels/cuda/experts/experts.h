@@ -27,15 +27,23 @@ void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slot
 // so that silu(gate) * up is GateFunction::clamped_silu.
 void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit, Stream stream);
 
+// Rows `slot[i]` of gate and up, `width` values each, times weights[i], for `choices` i: experts
+// whose weights are those of their input.
+void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
+                 int64_t width, Stream stream);
+
 // out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] * results[slot of
-// choice k of t], in the order of the choices.
+// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, and out stays
+// as it is.
 struct ExpertSum {
   const float* results = nullptr;  // [slots][width]
   const int32_t* slot = nullptr;   // [m][chosen]
-  const float* weights = nullptr;  // [m][chosen]
+  const float* weights = nullptr;  // [m][chosen], or null: all are 1
   const float* share = nullptr;    // [m], whose sigmoid multiplies what out holds, or null: 1
   bool shared = false;             // out holds what the shared expert gives
   float* out = nullptr;            // [m][width]
+  float* stream = nullptr;         // [m][width], or null
+  float scale = 1;
   int64_t m = 0, width = 0;
   int chosen = 0;
 };
