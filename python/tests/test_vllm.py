@@ -152,7 +152,8 @@ def random_model(tokenizer, place, experts=0, recurrent=False):
         config = transformers.Qwen3_5TextConfig(
             layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
             linear_num_value_heads=4, linear_key_head_dim=64, linear_value_head_dim=64, **sizes)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.to(torch.bfloat16 if recurrent else torch.float32).save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tokenizer / name, place)
     return place
@@ -194,11 +195,11 @@ def stored_by_transformers(folder, place, **options):
     return logits
 
 
-def check_logits(llm, expected, tokens):
+def check_logits(llm, expected, tokens, tolerance=1e-3):
     expected = expected(tokens)
     found = prompt_logprobs(llm, tokens)
     log_softmax = torch.log_softmax(expected, dim=1).numpy()
-    assert np.abs(found - log_softmax).max() < 1e-3 * expected.abs().max().item()
+    assert np.abs(found - log_softmax).max() < tolerance * expected.abs().max().item()
 
 
 def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
@@ -237,12 +238,13 @@ def test_recurrent_layers_are_compressed_too(tiny_model, tmp_path, how):
     expected = stored_by_transformers(plain, stored, type="tq3")
     register()
     llm = load(stored if how == "stored" else plain, quantization="walsh",
+               dtype="bfloat16",  # which is all that vLLM's recurrent layers take on the CPU
                quantization_config={"type": "tq3", "activations": "f32"})
     try:
         layer = module(llm).model.layers[0].linear_attn
         assert [one.format for one in layer.in_proj_qkvz.walsh_packed] == ["tq3"]
         assert not hasattr(layer.in_proj_ba, "walsh_layers")
-        check_logits(llm, expected, [5, 100, 2000, 17, 300])
+        check_logits(llm, expected, [5, 100, 2000, 17, 300], tolerance=0.03)
     finally:
         close(llm)
 
