@@ -66,6 +66,14 @@ function(walsh_use_cuda target)
   target_include_directories(${target} SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(${target} PUBLIC ${WALSH_CUDA_LIBRARIES})
   # No contraction where bits must equal those of the CPU; kernels that want fma say so.
-  set(flags -fmad=false -lineinfo --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
+  set(flags -fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
+  # Compressed device code is a sixth of the default in size.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND flags -compress-mode=size)
+  endif()
+  # Profilers show lines with it; programs become twice as large.
+  if(WALSH_LINEINFO)
+    list(APPEND flags -lineinfo)
+  endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
 endfunction()

@@ -80,6 +80,14 @@ function(walsh_test name layers)
   if(NOT tests)
     return()
   endif()
+  # Sources of GPU kernels that run on the host (tests/kernels/emulated/device.h).
+  file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/emulated/*.cpp
+                                       ${PROJECT_SOURCE_DIR}/tests/${name}/*_emulated_test.cpp)
+  set_source_files_properties(
+    ${emulated} PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/tests/${name}/emulated
+                           COMPILE_OPTIONS -Wno-unknown-pragmas)
+  list(FILTER emulated INCLUDE REGEX "/emulated/")
+  list(APPEND tests ${emulated})
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(test_${name} ${tests})

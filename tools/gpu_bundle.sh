@@ -16,7 +16,7 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 
 shopt -s nullglob
-programs=("$build"/walsh "$build"/test_{base,quantize,kernels,cache,model,generate}
+programs=("$build"/walsh "$build"/test_{base,quantize,kernels,cache,model,generate,schedule}
   "$build"/bench/cuda/bench_*)
 mkdir "$folder/lib"
 for program in "${programs[@]}"; do
@@ -26,7 +26,8 @@ done
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(ld-linux|libc|libm|libdl|librt|libpthread|libcuda|libnvidia)[^/]*\.so' |
   xargs -I{} cp -L {} "$folder/lib/"
-# The programs have most of their code in common: the dictionary reaches from one to the next.
-tar c -C "$folder" . | xz -T1 --lzma2=preset=6,dict=64MiB > "$out.part"
+# The programs have most of their code in common: the dictionary reaches from one, of some 80 MiB,
+# to the next.
+tar c -C "$folder" . | xz -T1 --lzma2=preset=4,dict=192MiB > "$out.part"
 mv "$out.part" "$out"
 echo "$out: ${#programs[@]} programs, $(du -h "$out" | cut -f1)"

@@ -3,13 +3,16 @@
 
 Closed loop (--clients N): so many clients, each with one request after the other. Open loop (--rate
 R): requests at random times, R per second on average, whatever the server does. Prompts are random
-words of the lengths asked for, different ones unless --shared-prefix says otherwise. Prints the
-figures that vLLM's bench_serving prints: time to first token (TTFT), time between tokens (ITL),
-tokens per second, as means and percentiles. Nothing but Python's own library is needed.
+words of the lengths asked for, different ones unless --shared-prefix says otherwise; with
+--vocabulary they are token ids. Prints the figures that vLLM's bench_serving prints: time to first
+token (TTFT), time between tokens (ITL), tokens per second, as means and percentiles; and the
+processor time that the clients themselves take, which tells whether they or the server are slow:
+--processes divides them. Nothing but Python's own library is needed.
 """
 import argparse
 import http.client
 import json
+import multiprocessing
 import random
 import statistics
 import sys
@@ -20,6 +23,8 @@ import urllib.parse
 WORDS = ("the of and to in is was for on that with as by at from his it an were are which this "
          "also be had has one their not first but new its city river house garden small great "
          "old").split()
+# No thread may keep the others waiting while it reads what has come for it.
+SWITCH_SECONDS = 0.0005
 
 
 class Result:
@@ -27,12 +32,39 @@ class Result:
 
     def __init__(self):
         self.error = None
+        self.events = []  # what came, and when; read once the load is over
         self.first = None  # seconds to the first token
         self.gaps = []  # seconds between tokens
         self.tokens = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.seconds = 0.0
+
+    def read(self):
+        """What the events say."""
+        last, rest = 0.0, b""
+        for when, piece in self.events:
+            lines = (rest + piece).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                if not line.startswith(b"data: {"):
+                    continue
+                chunk = json.loads(line[6:])
+                if chunk.get("usage"):
+                    usage = chunk["usage"]
+                    self.tokens = usage["completion_tokens"]
+                    self.prompt_tokens = usage["prompt_tokens"]
+                    details = usage.get("prompt_tokens_details") or {}
+                    self.cached_tokens = details.get("cached_tokens", 0)
+                elif chunk["choices"] and chunk["choices"][0].get("text"):
+                    if self.first is None:
+                        self.first = when
+                    else:
+                        self.gaps.append(when - last)
+                    last = when
+                elif "error" in chunk:
+                    self.error = str(chunk["error"])
+        self.events = []
 
 
 def ask(options, url, prompt, seed):
@@ -44,7 +76,7 @@ def ask(options, url, prompt, seed):
     headers = {"Content-Type": "application/json"}
     if options.api_key:
         headers["Authorization"] = "Bearer " + options.api_key
-    start = last = time.perf_counter()
+    start = time.perf_counter()
     try:
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=options.timeout)
         connection.request("POST", url.path.rstrip("/") + "/completions", json.dumps(body), headers)
@@ -53,25 +85,10 @@ def ask(options, url, prompt, seed):
             result.error = f"status {response.status}"
             response.read()
             return result
-        for line in response:
-            if not line.startswith(b"data: {"):
-                continue
-            chunk = json.loads(line[6:])
-            now = time.perf_counter()
-            if chunk.get("usage"):
-                usage = chunk["usage"]
-                result.tokens = usage["completion_tokens"]
-                result.prompt_tokens = usage["prompt_tokens"]
-                details = usage.get("prompt_tokens_details", {})
-                result.cached_tokens = details.get("cached_tokens", 0)
-            elif chunk["choices"] and chunk["choices"][0].get("text"):
-                if result.first is None:
-                    result.first = now - start
-                else:
-                    result.gaps.append(now - last)
-                last = now
+        while piece := response.read1():
+            result.events.append((time.perf_counter() - start, piece))
         connection.close()
-    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException) as error:
         result.error = f"{type(error).__name__}: {error}"
     result.seconds = time.perf_counter() - start
     return result
@@ -79,26 +96,27 @@ def ask(options, url, prompt, seed):
 
 def make_prompt(options, number):
     """A prompt of about --prompt tokens, after what all prompts share."""
-    shared = random.Random(options.seed).choices(WORDS, k=options.shared_prefix)
-    own = random.Random(options.seed * 1_000_003 + number).choices(WORDS, k=options.prompt)
-    return " ".join(shared + own)
+    words = range(options.vocabulary) if options.vocabulary else WORDS
+    shared = random.Random(options.seed).choices(words, k=options.shared_prefix)
+    own = random.Random(options.seed * 1_000_003 + number).choices(words, k=options.prompt)
+    return shared + own if options.vocabulary else " ".join(shared + own)
 
 
-def closed_loop(options, url):
+def closed_loop(options, url, clients, numbers):
     """Every client sends its next request when the last one has ended."""
-    results, lock, numbers = [], threading.Lock(), iter(range(options.requests))
+    results, lock, rest = [], threading.Lock(), iter(numbers)
 
     def client():
         while True:
             with lock:
-                number = next(numbers, None)
+                number = next(rest, None)
             if number is None:
                 return
             result = ask(options, url, make_prompt(options, number), number)
             with lock:
                 results.append(result)
 
-    threads = [threading.Thread(target=client) for _ in range(options.clients)]
+    threads = [threading.Thread(target=client) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,23 +124,55 @@ def closed_loop(options, url):
     return results
 
 
-def open_loop(options, url):
+def open_loop(options, url, numbers):
     """Requests come at the times of a Poisson process."""
     results, lock, threads = [], threading.Lock(), []
-    times = random.Random(options.seed)
+    times = random.Random(options.seed + numbers[0])
 
     def client(number):
         result = ask(options, url, make_prompt(options, number), number)
         with lock:
             results.append(result)
 
-    for number in range(options.requests):
+    for number in numbers:
         threads.append(threading.Thread(target=client, args=(number,)))
         threads[-1].start()
-        time.sleep(times.expovariate(options.rate))
+        time.sleep(times.expovariate(options.rate / options.processes))
     for thread in threads:
         thread.join()
     return results
+
+
+def share_of_load(options, url, number, gate, answers):
+    """What one of the processes does: sends the results, its seconds and its processor time."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    numbers = range(options.requests)[number::options.processes]
+    clients = len(range(options.clients)[number::options.processes])
+    gate.wait()
+    start, busy = time.perf_counter(), time.process_time()
+    results = (open_loop(options, url, numbers) if options.rate > 0
+               else closed_loop(options, url, clients, numbers))
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    for result in results:
+        result.read()
+    answers.put((results, seconds, busy))
+
+
+def run(options, url):
+    """All results, the seconds that they took, and the clients' processor time."""
+    options.processes = max(1, min(options.processes, options.requests,
+                                   options.requests if options.rate > 0 else options.clients))
+    answers, gate = multiprocessing.Queue(), multiprocessing.Barrier(options.processes)
+    shares = [multiprocessing.Process(target=share_of_load,
+                                      args=(options, url, number, gate, answers))
+              for number in range(options.processes)]
+    for share in shares:
+        share.start()
+    parts = [answers.get() for _ in shares]
+    for share in shares:
+        share.join()
+    return ([result for part in parts for result in part[0]], max(part[1] for part in parts),
+            sum(part[2] for part in parts))
 
 
 def percentile(values, share):
@@ -139,7 +189,7 @@ def line(name, values):
     return f"| {name} | " + " | ".join(f"{1e3 * v:.1f}" for v in cells) + " |"
 
 
-def report(options, results, seconds):
+def report(options, results, seconds, busy):
     """The figures as text, or as one JSON object."""
     good = [r for r in results if r.error is None]
     tokens = sum(r.tokens for r in good)
@@ -148,7 +198,7 @@ def report(options, results, seconds):
     if options.json:
         return json.dumps({
             "requests": len(results), "failed": len(results) - len(good), "seconds": seconds,
-            "tokens": tokens, "tokens_per_second": tokens / seconds,
+            "tokens": tokens, "tokens_per_second": tokens / seconds, "client_seconds": busy,
             "prompt_tokens": sum(r.prompt_tokens for r in good),
             "cached_tokens": sum(r.cached_tokens for r in good),
             "ttft_mean": statistics.mean(firsts) if firsts else None,
@@ -157,22 +207,26 @@ def report(options, results, seconds):
     head = (f"{len(good)} of {len(results)} requests in {seconds:.2f} s: "
             f"{tokens} tokens, {tokens / seconds:.1f} tokens/s; prompts "
             f"{sum(r.prompt_tokens for r in good)} tokens, of which "
-            f"{sum(r.cached_tokens for r in good)} were known\n")
+            f"{sum(r.cached_tokens for r in good)} were known; clients took "
+            f"{1e6 * busy / max(1, tokens):.0f} us of a processor per token\n")
     table = ["| ms | mean | p50 | p90 | p99 |", "|---|---|---|---|---|", line("TTFT", firsts),
              line("ITL", gaps), line("request", [r.seconds for r in good])]
     return head + "\n".join(table + [f"failed: {e}" for e in errors])
 
 
-def main():
-    """Parses the command line, loads, reports; status 1 if a request failed."""
+def make_parser():
+    """The options, also of those who call run()."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1")
     parser.add_argument("--clients", type=int, default=4, help="closed loop: clients at a time")
     parser.add_argument("--rate", type=float, default=0, help="open loop: requests per second")
     parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--processes", type=int, default=1, help="that the clients are divided to")
     parser.add_argument("--prompt", type=int, default=64, help="words of a prompt")
     parser.add_argument("--shared-prefix", type=int, default=0, help="words that all begin with")
+    parser.add_argument("--vocabulary", type=int, default=0,
+                        help="prompts are token ids below this instead of words")
     parser.add_argument("--tokens", type=int, default=64, help="to generate")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--api-key", default="")
@@ -180,11 +234,14 @@ def main():
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    url = urllib.parse.urlsplit(options.url)
-    start = time.perf_counter()
-    results = open_loop(options, url) if options.rate > 0 else closed_loop(options, url)
-    print(report(options, results, time.perf_counter() - start))
+    return parser
+
+
+def main():
+    """Parses the command line, loads, reports; status 1 if a request failed."""
+    options = make_parser().parse_args()
+    results, seconds, busy = run(options, urllib.parse.urlsplit(options.url))
+    print(report(options, results, seconds, busy))
     return 1 if any(r.error for r in results) else 0
 
 

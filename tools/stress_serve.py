@@ -145,16 +145,16 @@ def slow_clients(options):
     """Many connections that send a byte now and then, and one that wants an answer."""
     server = Server(options)
     try:
-        def latencies():
+        def latencies(share=1.0):
             times = []
-            for _ in range(max(50, int(1000 * options.scale))):
+            for _ in range(max(50, int(1000 * share * options.scale))):
                 start = time.monotonic()
                 assert server.complete()[0] == 200
                 times.append(time.monotonic() - start)
             return times
 
-        latencies()
-        alone, before = latencies(), server.resident()
+        latencies(0.5)
+        alone, before = latencies(0.5), server.resident()
         count = max(50, int(1000 * options.scale))
         slow = [server.connect() for _ in range(count)]
         for connection in slow:
@@ -163,7 +163,7 @@ def slow_clients(options):
         over = threading.Event()
 
         def drip():
-            while not over.wait(0.05):
+            while not over.wait(1):
                 for i, connection in enumerate(slow):
                     try:
                         connection.sendall(b"o")
@@ -177,20 +177,22 @@ def slow_clients(options):
         beside, after = latencies(), server.resident()
         over.set()
         dripping.join()
-        print(f"slow clients: {count} connections, a request's median and p99 "
-              f"{1e3 * statistics.median(alone):.1f} and {1e3 * percentile(alone, 0.99):.1f} ms "
-              f"alone, {1e3 * statistics.median(beside):.1f} and "
-              f"{1e3 * percentile(beside, 0.99):.1f} ms beside them, "
-              f"{after - before:.1f} MiB more")
         start = time.monotonic()
         late = server.connect()
         late.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: l")
         late.settimeout(60)
         answer = late.recv(1000)
-        print(f"  a further one was told {answer.split(b' ')[1].decode()} after "
-              f"{time.monotonic() - start:.1f} s")
+        told = time.monotonic() - start
         for connection in slow:
             connection.close()
+        alone += latencies(0.5)  # the machine may be another by now
+        print(f"slow clients: {count} connections with a byte per second each, a request's "
+              f"median and p99 {1e3 * statistics.median(alone):.1f} and "
+              f"{1e3 * percentile(alone, 0.99):.1f} ms alone, "
+              f"{1e3 * statistics.median(beside):.1f} and "
+              f"{1e3 * percentile(beside, 0.99):.1f} ms beside them, "
+              f"{after - before:.1f} MiB more")
+        print(f"  a further one was told {answer.split(b' ')[1].decode()} after {told:.1f} s")
         yield "slow clients get 408", b" 408 " in answer
         yield "they take less than 64 MiB", after - before < 64
     finally:

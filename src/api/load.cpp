@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "api/synthetic_model.h"
 #include "arch/config.h"
 #include "quantize/pipeline/open.h"
 #include "walsh/error.h"
@@ -95,6 +96,10 @@ void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool) {
+  if (names_synthetic(path)) {
+    if (recipe == nullptr) return open_synthetic(path);
+    throw Error(ErrorCode::usage, path, "its name says its format: --quantize has nothing to do");
+  }
   return open_source(path, recipe, pool);
 }
 

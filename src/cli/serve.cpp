@@ -116,7 +116,7 @@ int serve(const Options& options) {
       [&](int status, const std::string& message, const HttpRequest& request) {
         return service.error_body(status, message, request);
       },
-      Service::answers_at_once);
+      Service::turn_of);
   Running running(scheduler, server);
   message("{}: {} positions for each of {} texts; http://{}:{}/v1\n", names.model_name,
           scheduler.positions(), options.scheduler.running, options.http.host, server.port());

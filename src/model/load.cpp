@@ -161,7 +161,7 @@ class ModelLoader {
     }
     for (int pass = 0; pass < stored.format->passes; ++pass)
       linear.input[pass] = add_form(input, coded_form(stored, pass));
-    placement_->place(linear, std::move(stored));
+    placement_->place(linear, std::move(stored), m);
     const bool in_use = linear.is_dense() && !model_.device.cuda;
     if (!tied && !in_use) source_.release(m.weight);
   }

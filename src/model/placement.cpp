@@ -8,7 +8,7 @@ namespace {
 
 class CpuPlacement : public Placement {
  public:
-  void place(Linear& linear, Tensor stored) override {
+  void place(Linear& linear, Tensor stored, const MatrixDesc&) override {
     if (stored.format->dense) {
       linear.dense = std::move(stored);
       return;
@@ -27,7 +27,7 @@ std::unique_ptr<Placement> make_placement(const Device& device) {
 
 std::unique_ptr<Executor> make_executor(const Model& model, const KvPages& pages,
                                         const SessionOptions& options) {
-  if (model.device.cuda) return make_cuda_executor(model, pages);
+  if (model.device.cuda) return make_cuda_executor(model, pages, options.snapshots);
   return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.snapshots);
 }
 

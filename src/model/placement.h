@@ -15,8 +15,9 @@ class Placement {
   // Model::device_spare.
   virtual uint64_t plan(const WeightSource&, const ModelConfig&, const LoadOptions&) { return 0; }
   // Fills in what the device multiplies with: Linear::dense, passes or device_weights. format,
-  // rows, cols and bias are set.
-  virtual void place(Linear& linear, Tensor stored) = 0;
+  // rows, cols and bias are set; a device may have a plain matrix in a wider format. Matrices come
+  // in the order of their layers.
+  virtual void place(Linear& linear, Tensor stored, const MatrixDesc& matrix) = 0;
   // The token embedding, placed before a head that may share its memory; null on the CPU, which
   // uses the tensor itself.
   virtual std::shared_ptr<const DeviceWeights> place_embedding(const Tensor&) { return nullptr; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "walsh/error.h"
 
@@ -27,6 +28,12 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
         fmt::format("{} positions asked for, the model has 1 to {}", wanted, config.max_positions));
   }
   return wanted;
+}
+
+float query_growth(const AttentionDesc& a, int64_t position) {
+  if (a.growth == 0) return 1;
+  const int64_t steps = (position + 1) / a.growth_step;
+  return 1 + a.growth * std::log1p(static_cast<float>(steps));
 }
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// How many positions a session has.
+// How many positions a session has, and what depends on a position alone.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +10,8 @@ namespace walsh {
 // `wanted`, or for 0 those of the model up to a limit, and up to the positions of its training
 // where its rope depends on the length of the context. Throws usage if the model has fewer.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
+
+// The factor of queries that grow (AttentionDesc::growth); 1 where they do not.
+float query_growth(const AttentionDesc& attention, int64_t position);
 
 }  // namespace walsh

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "formats/codec.h"
 
 namespace walsh {
@@ -95,27 +97,88 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   return {};
 }
 
+namespace {
+
+// What a GPU has one of where a model could have several, and what it does in another order.
+std::string why_not_heads(const ModelConfig& config, const AttentionDesc& a) {
+  if (a.unit_eps != 0) {
+    // Their length is taken before they turn, which only keeps it without a magnitude.
+    const bool turned = a.rope >= 0;
+    const RopeConfig rope = turned ? config.ropes[static_cast<size_t>(a.rope)] : RopeConfig();
+    if (turned && rope_table(rope, a.head_dim, config.max_positions).magnitude != 1)
+      return "queries and keys of unit length whose rope has a magnitude";
+    if (a.q_norm.present()) return "queries and keys of unit length with norms";
+  }
+  if (a.growth == 0) return {};
+  if (a.rope >= 0 && config.ropes[static_cast<size_t>(a.rope)].query_beta != 0)
+    return "queries that grow twice";
+  const bool same =
+      std::all_of(config.layers.begin(), config.layers.end(), [&](const LayerDesc& l) {
+        const AttentionDesc& other = l.attention;
+        return other.growth == 0 ||
+               (other.growth == a.growth && other.growth_step == a.growth_step);
+      });
+  return same ? "" : "queries that grow differently from layer to layer";
+}
+
+}  // namespace
+
 std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
   for (const LayerDesc& layer : config.layers) {
-    const AttentionDesc& a = layer.attention;
-    if (a.latent.present()) return "latent attention exists on the CPU only: use --device cpu";
-    if (a.chunk != 0) return "attention to chunks exists on the CPU only: use --device cpu";
-    if (a.unit_eps != 0 || a.growth != 0)
-      return "queries and keys of unit length, or that grow without rope, exist on the CPU only: "
-             "use "
-             "--device cpu";
-    if (layer.experts.present())
-      return "layers with experts exist on the CPU only: use --device cpu";
-    if (!a.sinks.empty()) return "attention with sinks exists on the CPU only: use --device cpu";
-    if (layer.mlp.function == GateFunction::clamped_silu)
-      return "clamped gates exist on the CPU only: use --device cpu";
-    if (layer.delta_net.present())
-      return "recurrent layers exist on the CPU only: use --device cpu";
-    if (a.gated) return "attention with gates exists on the CPU only: use --device cpu";
+    if (const std::string reason = why_not_heads(config, layer.attention); !reason.empty())
+      return reason + " exist on the CPU only: use --device cpu";
+    const DeltaNetDesc& d = layer.delta_net;
+    if (layer.experts.count > kMostGpuExperts)
+      return fmt::format("layers with more than {} experts exist on the CPU only: use --device cpu",
+                         kMostGpuExperts);
+    if (layer.mlp.function == GateFunction::clamped_silu && layer.mlp.width > 0)
+      return "clamped gates outside experts exist on the CPU only: use --device cpu";
+    if (std::max(d.key_dim, d.value_dim) > kMostGpuDeltaDim)
+      return fmt::format(
+          "recurrent heads of more than {} values exist on the CPU only: use "
+          "--device cpu",
+          kMostGpuDeltaDim);
   }
   return {};
 }
+
+namespace {
+
+// A GPU finds the matrices of a layer's experts by their number, so that all are stored alike.
+void refuse_experts(const WeightSource& source, const ModelConfig& config,
+                    const LoadOptions& options) {
+  if (!options.device.cuda) return;
+  const auto refuse = [](const std::string& where, const std::string& reason) {
+    throw Error(ErrorCode::usage, where, reason);
+  };
+  for (const LayerDesc& layer : config.layers) {
+    const ExpertsDesc& e = layer.experts;
+    if (!e.present()) continue;
+    if (options.rotate_weights)
+      refuse(source.path(), "--rotate weights has no kernels for experts: leave it out");
+    if (options.activations == ActivationMode::f16)
+      refuse(source.path(),
+             "activations f16 exist for layers without experts only: use auto, i8 "
+             "or i8x2");
+    for (const MatrixDesc& m : layer.matrices) {
+      if (m.expert <= 0) continue;
+      const int own = static_cast<int>(&m - layer.matrices.data());
+      const std::string& first = layer.matrix(e.first + (own - e.first) % 3).weight;
+      if (!source.contains(m.weight) || !source.contains(first)) continue;
+      const StoredForm form = source.form_of(m.weight), wanted = source.form_of(first);
+      const bool same = form.format == wanted.format && form.rotation[0] == wanted.rotation[0] &&
+                        form.rotation[1] == wanted.rotation[1];
+      if (same) continue;
+      refuse(source.path() + ": tensor " + m.weight,
+             fmt::format("experts of a layer in several formats ({} and {}) exist on the CPU only: "
+                         "use --device cpu",
+                         form.format->name, wanted.format->name));
+    }
+  }
+}
+
+}  // namespace
 
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const LoadOptions& options) {
@@ -124,6 +187,7 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
   };
   if (const std::string reason = why_not(config, options.device); !reason.empty())
     throw Error(ErrorCode::usage, source.path(), reason);
+  refuse_experts(source, config, options);
   bool coded = false, rotated = false;
   const auto check = [&](const MatrixDesc& m) {
     if (!source.contains(m.weight)) return;

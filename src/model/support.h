@@ -14,6 +14,8 @@ namespace walsh {
 // columns; theirs are codes of up to so many bits.
 inline constexpr int kMostWeightSideBlock = 256;
 inline constexpr int kMostWeightSideBits = 4;
+// Experts of a layer and values of a head of a delta net that GPUs have room for.
+inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 
 // Whether a matrix that is stored so is rotated.
 bool is_rotated(const StoredForm& form);

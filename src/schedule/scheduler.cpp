@@ -317,6 +317,7 @@ void Scheduler::remove_ended() {
 
 // A request that has ended or failed; the caller removes it from its list.
 void Scheduler::finish(Active& active) {
+  tell_chosen(active);
   release(active);
   tell_end(active);
   const std::lock_guard lock(mutex_);

@@ -98,6 +98,7 @@ class Scheduler {
     std::vector<int32_t> drafted, attempt;  // the draft; the last token and the draft
     bool wrong = false;                     // the draft, from where its step is now
     bool on_device = false;                 // chosen by the device
+    int32_t untold = -1;  // the latest token, if the sink is to hear of it in the next step
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // is removed after the step
     std::optional<Error> error;
@@ -147,6 +148,7 @@ class Scheduler {
   void receive(const Piece& piece, int64_t index, std::span<const float> logits);
   void choose(Active& active, std::span<const float> logits);
   void accept(Active& active, const ScoredToken& token);
+  void tell_chosen(Active& active);
 
   const SchedulerOptions options_;
   Session session_;

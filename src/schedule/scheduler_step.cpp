@@ -1,5 +1,6 @@
 // What a step of the scheduler evaluates, and what comes of it.
 #include <algorithm>
+#include <utility>
 
 #include "schedule/failure.h"
 #include "schedule/logprobs.h"
@@ -101,6 +102,7 @@ void Scheduler::preempt_last() {
   ++totals_.preempted;
   crowded_ = true;
   Active& active = *running_.back();
+  tell_chosen(active);
   session_.close(active.sequence);
   active.sequence = -1;
   active.evaluated = 0;
@@ -145,6 +147,10 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
   for (const Piece& piece : pieces)
     batch.push_back(piece.tokens);
   session_.submit(batch);
+  // What became of the step before, while the device is at this one: texts are made of tokens,
+  // answers of texts, and the device need not wait for that.
+  for (const auto& active : running_)
+    tell_chosen(*active);
   std::vector<int32_t> chosen;
   if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.last; })) {
     const auto taken = session_.take();
@@ -156,6 +162,7 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
     active.evaluated = session_.position(active.sequence);
     if (!piece.last) continue;
     const int32_t token = *next++;
+    if (active.ended || active.error) continue;  // nobody wants it any more
     if (token >= 0) {
       accept(active, {token, 0, {}});
     } else {
@@ -232,7 +239,10 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   const auto positions = static_cast<int64_t>(active.tokens.size());  // that it will have
   ++active.generated;
   ++totals_.generated_tokens;
-  if (!active.sink->chosen(token)) {
+  const bool last = active.generated == request.max_tokens || positions == session_.capacity();
+  if (active.on_device && !last) {
+    active.untold = token.token;
+  } else if (!active.sink->chosen(token)) {
     active.ended = StopReason::callback;
   } else if (active.constraint && active.constraint->ended()) {
     active.ended = StopReason::stop_token;
@@ -243,6 +253,17 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   }
   active.tokens.push_back(token.token);
   if (active.lookup) active.lookup->add(token.token);
+}
+
+// A text whose sink wants no more may have been submitted with this token already: what comes of
+// that is dropped.
+void Scheduler::tell_chosen(Active& active) {
+  const int32_t token = std::exchange(active.untold, -1);
+  if (token < 0) return;
+  const auto failure = failure_of([&] {
+    if (!active.sink->chosen({token, 0, {}}) && !active.ended) active.ended = StopReason::callback;
+  });
+  if (failure && !active.error) active.error = failure;
 }
 
 }  // namespace walsh

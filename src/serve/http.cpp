@@ -83,14 +83,16 @@ struct HttpServer::Impl {
   using Connections = std::set<std::shared_ptr<HttpConnection>>;
 
   Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-       HttpAtOnce at_once)
-      : context(options, std::move(handler), std::move(error_body), std::move(at_once)),
+       HttpTurnOf turn_of)
+      : context(options, std::move(handler), std::move(error_body), std::move(turn_of)),
         acceptor(listen(context.io, options)),
         port(acceptor.local_endpoint().port()),
         pause(context.io),
         drain_end(context.io),
-        handlers(start_threads(options.threads)) {
+        handlers(start_threads(options.threads)),
+        one_by_one(start_threads(1)) {
     context.handlers = handlers.get();
+    context.one_by_one = one_by_one.get();
   }
 
   void run();
@@ -114,7 +116,7 @@ struct HttpServer::Impl {
   std::condition_variable returned;
   bool running = false;
 
-  std::unique_ptr<net::thread_pool> handlers;
+  std::unique_ptr<net::thread_pool> handlers, one_by_one;
 };
 
 void HttpServer::Impl::start_accepting() {
@@ -208,10 +210,10 @@ void HttpServer::Impl::run() {
 }
 
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-                       HttpAtOnce at_once) {
+                       HttpTurnOf turn_of) {
   check(options);
   impl_ = std::make_unique<Impl>(options, std::move(handler), std::move(error_body),
-                                 std::move(at_once));
+                                 std::move(turn_of));
 }
 
 HttpServer::~HttpServer() {
@@ -220,8 +222,10 @@ HttpServer::~HttpServer() {
   impl_->returned.wait(lock, [&] { return !impl_->running; });
   lock.unlock();
   impl_->context.mailbox->close();
-  impl_->handlers->stop();
-  impl_->handlers->join();
+  for (net::thread_pool* threads : {impl_->handlers.get(), impl_->one_by_one.get()}) {
+    threads->stop();
+    threads->join();
+  }
 }
 
 uint16_t HttpServer::port() const {

@@ -78,16 +78,18 @@ using HttpHandler =
 using HttpErrorBody =
     std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>;
 
-// Whether the handler answers a request at once, without waiting for anything: it is called from
-// the thread that serves all connections then, however busy the threads for handlers are.
-using HttpAtOnce = std::function<bool(const HttpRequest& request)>;
+// Who calls the handler: one of the threads for handlers; the thread that serves all connections,
+// however busy the others are, for what waits for nothing; or a thread for what may take seconds,
+// one request after the other, so that such requests hold up only each other.
+enum class HttpTurn : uint8_t { handlers, at_once, one_by_one };
+using HttpTurnOf = std::function<HttpTurn(const HttpRequest& request)>;
 
 class HttpServer {
  public:
   // Listens; throws usage for options that make no sense, io with the address for one that cannot
   // be had, limit when no threads can be started.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-             HttpAtOnce at_once = nullptr);
+             HttpTurnOf turn_of = nullptr);
   // Closes everything, waits for run() to return and for handlers that still run.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -211,11 +211,10 @@ void HttpConnection::start_handler(HttpParser& parser) {
       reply->fail("internal error");
     }
   };
-  if (context_.at_once && context_.at_once(*request)) {
-    handle();
-  } else {
-    net::post(*context_.handlers, std::move(handle));
-  }
+  const HttpTurn turn = context_.turn_of ? context_.turn_of(*request) : HttpTurn::handlers;
+  if (turn == HttpTurn::at_once) return handle();
+  net::post(turn == HttpTurn::one_by_one ? *context_.one_by_one : *context_.handlers,
+            std::move(handle));
 }
 
 bool HttpConnection::answerable() const {

@@ -21,11 +21,11 @@ namespace walsh {
 // runs `io`, and needs no locks therefore.
 struct HttpContext {
   HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
-              HttpAtOnce at_once_)
+              HttpTurnOf turn_of_)
       : options(options_),
         handler(std::move(handler_)),
         error_body(std::move(error_body_)),
-        at_once(std::move(at_once_)),
+        turn_of(std::move(turn_of_)),
         mailbox(std::make_shared<Mailbox>(io)) {}
 
   // The answer that the server gives by itself.
@@ -34,10 +34,10 @@ struct HttpContext {
   const HttpOptions options;
   const HttpHandler handler;
   const HttpErrorBody error_body;
-  const HttpAtOnce at_once;
+  const HttpTurnOf turn_of;
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
-  boost::asio::thread_pool* handlers = nullptr;
+  boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr;
   bool draining = false;
   std::array<char, 64 << 10> scratch;  // what one read brings
 };

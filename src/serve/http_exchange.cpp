@@ -17,7 +17,8 @@ void Exchange::start_events(HttpResponse head) {
 
 void Exchange::event(const std::string& text) {
   if (!streaming || ended || cut || gone) return;
-  if (queue.size() + text.size() > queue_bytes) {
+  // One alone may be longer: what a client has not yet been sent, it is not behind with.
+  if (!queue.empty() && queue.size() + text.size() > queue_bytes) {
     cut = overflown = true;
     leave();
   } else {

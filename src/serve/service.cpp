@@ -10,7 +10,7 @@
 #include "serve/api_error.h"
 #include "serve/completion.h"
 #include "serve/messages_api.h"
-#include "text/utf8.h"
+#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -89,21 +89,21 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> all = {
       {"GET", "/", &Service::page, true},
-      {"GET", "/health", &Service::health, true, true},
-      {"GET", "/v1/health", &Service::health, true, true},
+      {"GET", "/health", &Service::health, true, HttpTurn::at_once},
+      {"GET", "/v1/health", &Service::health, true, HttpTurn::at_once},
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
       {"GET", "/props", &Service::props, false},
       {"GET", "/openapi.json", &Service::openapi, true},
       {"POST", "/v1/responses", &Service::responses, false},
       {"POST", "/v1/messages", &Service::messages, false},
-      {"POST", "/v1/messages/count_tokens", &Service::count_tokens, false},
+      {"POST", "/v1/messages/count_tokens", &Service::count_tokens, false, HttpTurn::one_by_one},
       {"POST", "/v1/completions", &Service::completions, false},
       {"POST", "/v1/chat/completions", &Service::chat, false},
-      {"POST", "/tokenize", &Service::tokenize, false},
-      {"POST", "/detokenize", &Service::detokenize, false},
-      {"POST", "/apply-template", &Service::apply_template, false},
-      {"GET", "/metrics", &Service::metrics, false, true},
+      {"POST", "/tokenize", &Service::tokenize, false, HttpTurn::one_by_one},
+      {"POST", "/detokenize", &Service::detokenize, false, HttpTurn::one_by_one},
+      {"POST", "/apply-template", &Service::apply_template, false, HttpTurn::one_by_one},
+      {"GET", "/metrics", &Service::metrics, false, HttpTurn::at_once},
   };
   return all;
 }
@@ -121,11 +121,10 @@ HttpResponse Service::error_for(const HttpRequest& request, const ApiError& erro
   return in_form_of(request, std::move(response));
 }
 
-bool Service::answers_at_once(const HttpRequest& request) {
-  const auto& all = routes();
-  return std::any_of(all.begin(), all.end(), [&](const Route& route) {
-    return route.at_once && request.path == route.path;
-  });
+HttpTurn Service::turn_of(const HttpRequest& request) {
+  for (const Route& route : routes())
+    if (request.path == route.path) return route.turn;
+  return HttpTurn::handlers;
 }
 
 HttpResponse Service::error_body(int status, const std::string& message,
@@ -221,6 +220,10 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
     check_origin(request);
     const Route& route = route_of(request);
     if (!route.open) check_key(request);
+    if (route.turn == HttpTurn::at_once) return (this->*route.handler)(request, reply);
+    const auto gone = std::make_shared<std::atomic<bool>>(false);
+    reply->on_gone([gone] { *gone = true; });
+    const StopScope while_it_is_there(*gone);
     (this->*route.handler)(request, reply);
   } catch (const ApiError& e) {
     reply->send(error_for(request, e));
@@ -261,51 +264,6 @@ std::string Service::chat_prompt(const OrderedJson& body) const {
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = parse_ordered_body(request.body);
   start(parse_chat(body, model_, prompt_limits(), chat_prompt(body)), reply);
-}
-
-void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  const Fields fields(body, "");
-  // llama.cpp calls it content, vLLM prompt.
-  const auto content = fields.text("content"), prompt = fields.text("prompt");
-  if (!content && !prompt) fields.refuse("content", "a string");
-  const bool special =
-      fields.flag("add_special")
-          .value_or(fields.flag("add_special_tokens").value_or(prompt.has_value()));
-  const auto ids = model_.tokenizer.encode(content ? *content : *prompt, special);
-  Json answer = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_.positions()}};
-  if (fields.flag("with_pieces").value_or(false)) {
-    answer["tokens"] = Json::array();
-    for (const int32_t id : ids) {
-      // As llama.cpp: a text, or a list of bytes where they are none.
-      const std::string_view bytes = tokens_.bytes(id);
-      const Json piece = is_valid_utf8(bytes)
-                             ? Json(bytes)
-                             : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));
-      answer["tokens"].push_back({{"id", id}, {"piece", piece}});
-    }
-  }
-  reply->send(json_response(answer));
-}
-
-void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const Json body = parse_body(request.body);
-  const Fields fields(body, "");
-  const Json* list = fields.find("tokens");
-  if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");
-  std::vector<int32_t> ids;
-  for (const Json& id : *list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX)
-      fields.refuse("tokens", "a list of token ids");
-    ids.push_back(id.get<int32_t>());
-  }
-  const std::string text = model_.tokenizer.decode(ids, false);
-  reply->send(json_response({{"content", text}, {"prompt", text}}));
-}
-
-void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = parse_ordered_body(request.body);
-  reply->send(json_response({{"prompt", chat_prompt(body)}}));
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -35,8 +35,7 @@ class Service {
 
   // For HttpServer. From any thread.
   void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  // Whether that is done at once (HttpAtOnce).
-  static bool answers_at_once(const HttpRequest& request);
+  static HttpTurn turn_of(const HttpRequest& request);
   HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
   // From now on /health answers 503, and nothing new is begun.
   void drain() { draining_ = true; }
@@ -46,8 +45,8 @@ class Service {
   struct Route {
     const char *method, *path;
     Handler handler;
-    bool open;             // without a key
-    bool at_once = false;  // waits for nothing
+    bool open;  // without a key
+    HttpTurn turn = HttpTurn::handlers;
   };
   static const std::vector<Route>& routes();
   static HttpResponse error_for(const HttpRequest& request, const ApiError& error);

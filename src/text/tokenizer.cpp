@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/stop.h"
 #include "io/printable.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -186,6 +187,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   StreamDecoder stream(*this, skip_special);
   std::string text;
   for (const int32_t id : ids) {
+    check_stop();
     text += stream.push(id);
   }
   return text += stream.finish();

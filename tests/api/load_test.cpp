@@ -38,6 +38,24 @@ TEST_F(Load, CompressesAFolderOnTheWay) {
   EXPECT_EQ(load_weights(*source, options_).type_name(), "tq3");
 }
 
+TEST_F(Load, ShapesWithRandomWeightsHaveNames) {
+  const LoadedModel loaded = load_model("synthetic:tiny:tq4", nullptr, options_);
+  EXPECT_EQ(loaded.model.type_name(), "tq4");
+  EXPECT_EQ(loaded.tokenizer.vocab_size(), loaded.model.config.vocab);
+  const std::string text = "a text of d \xC3\xA9";
+  const std::vector<int32_t> ids = loaded.tokenizer.encode(text, true);
+  EXPECT_THAT(ids, testing::Contains(testing::Ge(256))) << "words are tokens";
+  EXPECT_EQ(loaded.tokenizer.decode(ids, false), text);
+  const LoadedModel ends = load_model("synthetic:tiny:tq4,f16", nullptr, options_);
+  EXPECT_EQ(ends.model.type_name(), "tq4");
+  EXPECT_EQ(ends.model.head.format, &get_format("f16"));
+  for (const char* name : {"synthetic:tiny", "synthetic:none:tq4", "synthetic:tiny:none"})
+    EXPECT_THROW(load_model(name, nullptr, options_), Error) << name;
+  Recipe recipe;
+  recipe.type = &get_format("tq3");
+  EXPECT_THROW(load_model("synthetic:tiny:tq4", &recipe, options_), Error);
+}
+
 TEST_F(Load, AModelWithoutTokenizerIsRefusedBeforeItsWeightsAreRead) {
   ModelVariant folder("load");
   folder.remove("tokenizer.json");

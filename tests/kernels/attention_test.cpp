@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
+#include "kernels/first_seen.h"
 #include "kernels/ops.h"
 
 namespace walsh {
@@ -126,6 +127,37 @@ TEST(Attention, AgreesWithTheFormulaForEveryBatch) {
     for (const int64_t position : {0, 1, 63, 64, 100}) {
       expect_formula(Problem(16, 1, m, position, 0));
       expect_formula(Problem(32, 3, m, position, 0));
+    }
+  }
+}
+
+// An fp16 value may be infinite where a model computed more than fp16 holds.
+TEST(Attention, ValuesThatAreNotFiniteSpoilOnlyTheQueriesThatSeeThem) {
+  for (const int heads : {1, 2, 7}) {
+    for (const int64_t window : {0, 5, 70, -6}) {
+      for (const int64_t at : {0, 3, 61, 66, 79}) {
+        Problem p(32, heads, 20, 60, window);
+        const auto clean = p;
+        for (const int64_t head : {0, 1})
+          p.values[static_cast<size_t>((head * p.capacity + at) * 32 + 9)] = 0x7c00;
+        for (const Isa isa : supported_isas()) {
+          const auto out = p.run(isa, 1), expected = clean.run(isa, 1);
+          for (int64_t i = 0; i < p.m; ++i) {
+            const int64_t last = p.position + i;
+            const bool seen = first_seen(window, last) <= at && at <= last;
+            for (int64_t c = 0; c < heads * 32; ++c) {
+              const auto place = static_cast<size_t>(i * p.ldo + c);
+              if (seen && c % 32 == 9) {
+                EXPECT_FALSE(std::isfinite(out[place]));
+              } else {
+                ASSERT_EQ(out[place], expected[place])
+                    << isa_name(isa) << " heads " << heads << " window " << window << " value of "
+                    << at << " query " << i << " column " << c;
+              }
+            }
+          }
+        }
+      }
     }
   }
 }

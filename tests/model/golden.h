@@ -71,6 +71,25 @@ inline void expect_logits(const Golden& golden, const std::vector<std::vector<fl
   testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
+// Of prompts whose inputs are rounded to 16 bits: half of the rows are close, and none is another
+// text's. Some are further away, where rounding chooses another expert for a row whose scores are
+// nearly equal, or is kept in a recurrent state.
+inline void expect_rounded_logits(const Golden& golden, const std::vector<std::vector<float>>& rows,
+                                  double close, double far) {
+  ASSERT_EQ(rows.size(), golden.tokens.size());
+  std::vector<double> worst;
+  for (size_t p = 0; p < golden.positions.size(); ++p) {
+    double& of_row = worst.emplace_back(0);
+    for (size_t i = 0; i < golden.ids.size(); ++i) {
+      const double difference = rows[golden.positions[p]][golden.ids[i]] - golden.logits[p][i];
+      of_row = std::max(of_row, std::abs(difference) / golden.max_abs[p]);
+    }
+  }
+  std::sort(worst.begin(), worst.end());
+  EXPECT_LT(worst[worst.size() / 2], close);
+  EXPECT_LT(worst.back(), far);
+}
+
 inline std::vector<int32_t> continue_greedily(Session& session, std::span<const float> last,
                                               size_t count) {
   std::vector<int32_t> tokens;

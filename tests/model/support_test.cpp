@@ -233,19 +233,64 @@ TEST(Support, RotatedInputsHaveGroupsOf128) {
   EXPECT_EQ(shape(q8, RotationKind::none, false, weights), (BufferShape{128, 2, 32}));
 }
 
-TEST(Support, AGpuRefusesExpertsInOneLine) {
-  const Format& tq3 = get_format("tq3");
-  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
-  const ModelConfig config = parse_config(source.config_json(), "test");
-  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
-  EXPECT_NO_THROW(refuse_unsupported(source, config, options_of(kCpu)));
+// Whose expert 2 of the first layer has another format than the others.
+class MixedExperts : public SyntheticSource {
+ public:
+  using SyntheticSource::SyntheticSource;
+  std::string mixed;
+  StoredForm form_of(const std::string& name) const override {
+    StoredForm form = SyntheticSource::form_of(name);
+    if (name == mixed) form.format = &get_format("tq4");
+    return form;
+  }
+};
+
+std::string reason_against(const WeightSource& source, const LoadOptions& options) {
   try {
-    refuse_unsupported(source, config, options_of(kGpu));
-    FAIL() << "accepted";
+    refuse_unsupported(source, parse_config(source.config_json(), "test"), options);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.what(), HasSubstr("experts exist on the CPU only: use --device cpu"));
+    return e.what();
   }
+  return "";
+}
+
+TEST(Support, AGpuWantsTheExpertsOfALayerInOneFormat) {
+  const Format& tq3 = get_format("tq3");
+  MixedExperts source("tiny-moe", {&tq3, &tq3, &tq3});
+  EXPECT_THAT(reason_against(source, options_of(kGpu)), IsEmpty());
+  const ModelConfig config = parse_config(source.config_json(), "test");
+  const LayerDesc& layer = config.layers[0];
+  for (const int matrix : {layer.experts.gate(2), layer.experts.down(2)}) {
+    source.mixed = layer.matrix(matrix).weight;
+    EXPECT_THAT(reason_against(source, options_of(kCpu)), IsEmpty());
+    const std::string reason = reason_against(source, options_of(kGpu));
+    EXPECT_THAT(reason, HasSubstr("tensor " + source.mixed));
+    EXPECT_THAT(reason, HasSubstr("in several formats (tq4 and tq3)"));
+  }
+}
+
+TEST(Support, AGpuNamesTheOptionsThatExpertsDoNotHave) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::f16)),
+              HasSubstr("activations f16"));
+  EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::automatic, true)),
+              HasSubstr("--rotate weights"));
+  EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::i8x2)), IsEmpty());
+}
+
+TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  ModelConfig config = parse_config(source.config_json(), "test");
+  config.layers[0].experts.count = kMostGpuExperts + 1;
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 800 experts"));
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  config.layers[0].experts.count = kMostGpuExperts;
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+  config.layers[0].delta_net.key_dim = kMostGpuDeltaDim + 16;
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
 }
 
 TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
@@ -257,10 +302,15 @@ TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
     return why_not(config, kGpu);
   };
   EXPECT_THAT(reason([](AttentionDesc&) {}), IsEmpty());
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.latent.rank = 8; }), HasSubstr("latent attention"));
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.chunk = 8; }), HasSubstr("chunks"));
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.unit_eps = 1e-5F; }), HasSubstr("unit length"));
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.growth = 1; }), HasSubstr("grow without rope"));
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.latent.rank = 8; }), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.chunk = 8; }), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.unit_eps = 1e-5F; }), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.growth = 1; }), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) {
+                a.unit_eps = 1e-5F;
+                a.q_norm.weight = "norm";
+              }),
+              HasSubstr("unit length with norms"));
 }
 
 }  // namespace

@@ -210,6 +210,22 @@ TEST(HttpEvents, ClientsThatFallFarBehindAreCutOff) {
   EXPECT_TRUE(server.idle());
 }
 
+TEST(HttpEvents, AreNotCutOffForTheirLength) {
+  HttpOptions options = any_port();
+  options.queue_bytes = 1000;
+  Desk desk;
+  RunningServer server(options, desk.handler());
+  Client client(server.port());
+  client.send(events_request);
+  const auto replies = desk.take(1);
+  const std::string event = "data: " + std::string(100'000, '.') + "\n\n";
+  replies[0]->event(event);
+  replies[0]->end_events();
+  const ClientResponse response = client.response();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.body, event);
+}
+
 TEST(HttpEvents, BreakOffWhenTheHandlerFails) {
   std::atomic<bool> fail{false};
   RunningServer server(any_port(), [&](const HttpRequest& request, const auto& reply) {

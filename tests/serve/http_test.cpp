@@ -219,7 +219,9 @@ TEST(HttpServer, SomeAnswersDoNotWaitForHandlers) {
         }
         reply->send({200, "text/plain", request.path, {}});
       },
-      [](const HttpRequest& request) { return request.path == "/health"; });
+      [](const HttpRequest& request) {
+        return request.path == "/health" ? HttpTurn::at_once : HttpTurn::handlers;
+      });
   Client slow(server.port());
   ASSERT_TRUE(slow.send(get("/slow")));
   ASSERT_TRUE(eventually([&] { return busy.load(); }));
@@ -332,6 +334,37 @@ TEST(HttpServer, RefusesOptionsThatMakeNoSense) {
   EXPECT_TRUE(refused([](HttpOptions& options) { options.body_seconds = 0.0 / 0.0; }));
   EXPECT_TRUE(refused([](HttpOptions& options) { options.host = ""; }));
   EXPECT_FALSE(refused([](HttpOptions&) {}));
+}
+
+TEST(HttpServer, RequestsThatTakeLongHoldUpEachOtherOnly) {
+  HttpOptions options = any_port();
+  options.threads = 1;
+  std::promise<void> go;
+  const auto gone_on = go.get_future().share();
+  std::atomic<int> begun{0};
+  RunningServer server(
+      options,
+      [&](const HttpRequest& request, const auto& reply) {
+        if (request.path == "/long") {
+          ++begun;
+          gone_on.wait();
+        }
+        reply->send({});
+      },
+      [](const HttpRequest& request) {
+        if (request.path == "/long") return HttpTurn::one_by_one;
+        return request.path == "/now" ? HttpTurn::at_once : HttpTurn::handlers;
+      });
+  Client first(server.port()), second(server.port()), other(server.port());
+  first.send(get("/long"));
+  second.send(get("/long"));
+  EXPECT_TRUE(eventually([&] { return begun == 1; }));
+  EXPECT_EQ(other.ask(get("/now")).status, 200);
+  EXPECT_EQ(other.ask(get("/other")).status, 200);
+  EXPECT_EQ(begun, 1);
+  go.set_value();
+  EXPECT_EQ(first.response().status, 200);
+  EXPECT_EQ(second.response().status, 200);
 }
 
 TEST(HttpServer, ServesManyClientsAtOnce) {

@@ -26,9 +26,9 @@ inline HttpOptions any_port() {
 
 class RunningServer {
  public:
-  RunningServer(const HttpOptions& options, HttpHandler handler, HttpAtOnce at_once = nullptr)
+  RunningServer(const HttpOptions& options, HttpHandler handler, HttpTurnOf turn_of = nullptr)
       : server_(std::make_unique<HttpServer>(options, std::move(handler), error_text,
-                                             std::move(at_once))),
+                                             std::move(turn_of))),
         port_(server_->port()),
         thread_([this] {
           server_->run();

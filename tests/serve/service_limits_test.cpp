@@ -72,14 +72,48 @@ TEST_F(ServiceTest, LogProbabilitiesOfOneAnswerAreBounded) {
   EXPECT_EQ(reply->json()["error"]["param"], "logprobs");
 }
 
-TEST_F(ServiceTest, HealthWaitsForNobody) {
-  const auto at_once = [](const char* path) {
+TEST_F(ServiceTest, HealthWaitsForNobodyAndNobodyForLongTexts) {
+  const auto turn = [](const char* path) {
     HttpRequest request;
     request.path = path;
-    return Service::answers_at_once(request);
+    return Service::turn_of(request);
   };
-  EXPECT_TRUE(at_once("/health") && at_once("/v1/health") && at_once("/metrics"));
-  EXPECT_FALSE(at_once("/v1/completions") || at_once("/tokenize") || at_once("/nothing"));
+  for (const char* path : {"/health", "/v1/health", "/metrics"})
+    EXPECT_EQ(turn(path), HttpTurn::at_once) << path;
+  for (const char* path :
+       {"/tokenize", "/detokenize", "/apply-template", "/v1/messages/count_tokens"})
+    EXPECT_EQ(turn(path), HttpTurn::one_by_one) << path;
+  for (const char* path : {"/v1/completions", "/v1/messages", "/props", "/nothing"})
+    EXPECT_EQ(turn(path), HttpTurn::handlers) << path;
+}
+
+TEST_F(ServiceTest, NoTokensAreMadeForAClientThatHasGone) {
+  struct Gone : test::Recorded {
+    void on_gone(std::function<void()> what) override { what(); }
+  };
+  HttpRequest request;
+  request.method = "POST";
+  request.headers = {{"host", "localhost"}};
+  for (const auto& [path, body] : {std::pair<const char*, Json>{"/tokenize", {{"content", "a b"}}},
+                                   {"/detokenize", {{"tokens", {300, 301}}}}}) {
+    request.path = path;
+    request.body = body.dump();
+    const auto reply = std::make_shared<Gone>();
+    service_->handle(request, reply);
+    EXPECT_EQ(reply->response.status, 503) << path;
+  }
+}
+
+// Eight bytes of a request may be a hundred of a text.
+TEST_F(ServiceTest, TextsOfTokensAreBounded) {
+  const std::vector<std::string> bytes = loaded_.tokenizer.token_bytes();
+  const auto longest = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  const auto id = static_cast<int32_t>(longest - bytes.begin());
+  const std::vector<int32_t> all((size_t{16} << 20) / longest->size() + 1, id);
+  const auto reply = post("/detokenize", {{"tokens", all}});
+  EXPECT_EQ(reply->response.status, 400);
+  EXPECT_EQ(reply->json()["error"]["param"], "tokens");
 }
 
 // Tokens are told by their bytes, also where a character has several, with their place in the text.

@@ -14,13 +14,14 @@
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/device_code.h"
 #include "base/cuda/first_device.h"
-#include "base/cuda/lent_memory.h"
+#include "base/cuda/memory_pool.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
 thread_local CountedMemory* counter = nullptr;
+thread_local MemoryPool* current_pool = nullptr;
 std::atomic<uint64_t> allocated = 0;
 char no_memory;  // what counted buffers point to
 
@@ -29,6 +30,12 @@ uint64_t taken_bytes(uint64_t bytes) {
   constexpr uint64_t kPage = uint64_t{2} << 20, kStep = 512;
   const uint64_t unit = bytes < kPage ? kStep : kPage;
   return checked_add(bytes, unit - 1, "GPU memory") / unit * unit;
+}
+
+// On return, since other streams do not wait for the one that does it.
+void fill_zeros(void* memory, uint64_t bytes) {
+  check(cudaMemset(memory, 0, bytes), "memset");
+  synchronize(nullptr);
 }
 
 constexpr int kLeastMajor = 8;  // sm_80: asynchronous copies, int8 mma with k = 32
@@ -178,16 +185,46 @@ uint64_t allocated_bytes() {
   return allocated.load();
 }
 
+MemoryPool::MemoryPool(uint64_t bytes) : bytes_(bytes), measures_(false) {
+  const auto memory = std::make_shared<Buffer>(bytes);
+  memory_ = std::shared_ptr<void>(memory, memory->as());
+}
+
+MemoryPool::MemoryPool(void* memory, uint64_t bytes)
+    : memory_(std::shared_ptr<void>(), memory), bytes_(bytes), measures_(false) {}
+
+MemoryPool* MemoryPool::current() {
+  return current_pool;
+}
+
+MemoryPool::Scope::Scope(MemoryPool& pool) : outer_(std::exchange(current_pool, &pool)) {}
+
+MemoryPool::Scope::~Scope() {
+  current_pool = outer_;
+}
+
+std::shared_ptr<void> MemoryPool::take(uint64_t bytes) {
+  const uint64_t begin = used_, end = checked_add(begin, bytes, "GPU memory");
+  if (!measures_ && end > bytes_) {
+    throw Error(ErrorCode::internal, "GPU memory",
+                fmt::format("a pool of {} bytes is asked for {}", bytes_, end));
+  }
+  used_ = checked_align(end, kAlignment, "GPU memory");
+  if (measures_) return {std::shared_ptr<void>(), &no_memory};
+  return {memory_, static_cast<std::byte*>(memory_.get()) + begin};
+}
+
 Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   if (bytes == 0) return;
+  if (MemoryPool* pool = MemoryPool::current()) {
+    data_ = pool->take(bytes);
+    if (zeroed && data_.get() != &no_memory) fill_zeros(data_.get(), bytes);
+    return;
+  }
   const uint64_t taken = taken_bytes(bytes);
   if (CountedMemory* counted = CountedMemory::current()) {
     counted->add(taken);
     data_ = std::shared_ptr<void>(&no_memory, [](void*) {});
-    return;
-  }
-  if (LentMemory* lent = LentMemory::current(); lent != nullptr && !zeroed) {
-    data_ = std::shared_ptr<void>(lent->take(bytes), [](void*) {});
     return;
   }
   void* memory = nullptr;
@@ -206,9 +243,7 @@ Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
     cudaFree(p);
     allocated -= taken;
   });
-  if (!zeroed) return;
-  check(cudaMemset(memory, 0, bytes), "memset");
-  synchronize(nullptr);  // other streams do not wait for this one
+  if (zeroed) fill_zeros(memory, bytes);
 }
 
 PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {

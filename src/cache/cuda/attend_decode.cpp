@@ -63,7 +63,8 @@ void attend_decode(const CodedAttention& call, int64_t longest, const AttentionS
   args.window = static_cast<int>(call.window);
   args.cap = detail::logit_cap(call);
   fit_step(args);
-  args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
+  args.parts = {scratch.partials(),  scratch.arrived(), call.heads, dim,
+                call.scale * kLog2E, call.sinks};
   const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,
                                               detail::row_blocks(dim), attention_reach(longest));
   const auto launch = dim == 64    ? detail::launch_rows_64

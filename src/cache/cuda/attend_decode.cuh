@@ -45,7 +45,7 @@ struct RowsPart : PartHeads {
     const int position = args.rows.positions[p.row];
     p.end = position + 1;
     p.sequence = args.rows.sequences[p.row];
-    p.begin = args.window > 0 ? max(0, p.end - args.window) : 0;
+    p.begin = first_seen(args.window, position);
     const int border = stored_end(args.cache, p.sequence, position);
     p.first_stored = p.begin / kCacheTile;
     p.stored = max(0, border / kCacheTile - p.first_stored);
@@ -352,7 +352,7 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     const CodedView& cache = args.cache;
     for (int j = 0; j < count; ++j) {
       const int first = (part.first_stored + tile + j) * kCacheTile;
-      const int low = max(part.begin, args.window > 0 ? 0 : kCacheSinks) - first;
+      const int low = max(part.begin, args.window != 0 ? 0 : kCacheSinks) - first;
       attend_stored_tile<Dim, Capped>(args, queries, stage + cache.keys.tile_bytes * j,
                                       stage + args.values_at + cache.values.tile_bytes * j, low,
                                       lane, run, shift);

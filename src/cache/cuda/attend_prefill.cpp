@@ -12,7 +12,7 @@ bool reads(const CodedAttention& call) {
   const int dim = cache.head_dim, block = cache.values.block;
   return is_coded_head(dim) && (block == 0 || block == 32 || block == dim) && call.heads > 0 &&
          cache.kv_heads > 0 && call.heads % cache.kv_heads == 0 && call.ldq % 2 == 0 &&
-         call.ldo % 2 == 0 && call.window >= 0 && call.scale > 0 && call.logit_cap >= 0;
+         call.ldo % 2 == 0 && call.scale > 0 && call.logit_cap >= 0;
 }
 
 }  // namespace
@@ -42,6 +42,7 @@ void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const Fr
   args.prefill.window = static_cast<int>(call.window);
   args.prefill.scale = call.scale * kLog2E;
   args.prefill.cap = detail::logit_cap(call);
+  args.prefill.sinks = call.sinks;
   args.cache = cache;
   args.stored = old;
   args.exact = fresh;

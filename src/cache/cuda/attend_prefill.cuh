@@ -19,7 +19,7 @@ struct Span {
 // grow with the position. The first positions of stored rows are the sinks: load_units puts them
 // there.
 __device__ __forceinline__ Span seen_span(bool exact, int border, int position, int window) {
-  const int oldest = window > 0 ? max(0, position + 1 - window) : 0;
+  const int oldest = first_seen(window, position);
   return exact ? Span{max(oldest, border), position + 1} : Span{oldest, border};
 }
 

@@ -173,20 +173,33 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
     factors[r] = call.query(row + r);
   product<V>(rows, factors, FloatRows<V>{call.block_keys}, kKeys, 0, call.head_dim, weights, kKeys,
              kKeys, false);
+  int64_t from[V::kTileRows], to[V::kTileRows];
   for (int r = 0; r < rows; ++r) {
     float* logits = weights + r * kKeys;
     factors[r] = logits;
-    const int64_t from = std::max<int64_t>(0, call.first(row + r) - block);
-    const int64_t to = std::min(kKeys, call.end(row + r) - block);
+    from[r] = std::max<int64_t>(0, call.first(row + r) - block);
+    to[r] = std::min(kKeys, call.end(row + r) - block);
     // A row that sees nothing of this block may still have no largest logit: leave it alone.
-    if (from >= to) {
-      std::fill(logits, logits + kKeys, 0.0f);
-      continue;
-    }
-    weigh_row<V>(logits, from, to, call.logits, call.largest + slot + r, call.totals + slot + r,
-                 sums + r * padded, padded);
+    if (from[r] >= to[r]) continue;
+    weigh_row<V>(logits, from[r], to[r], call.logits, call.largest + slot + r,
+                 call.totals + slot + r, sums + r * padded, padded);
   }
-  product<V>(rows, factors, values, ldv, begin, end, sums, padded, padded, true);
+  // Each position for the rows that see it: a value that is not finite would not become zero by a
+  // weight of zero. Neither end ever goes back from row to row.
+  for (int64_t k = begin; k < end;) {
+    int64_t next = end;
+    int seen = 0, last = 0;
+    for (; seen < rows && to[seen] <= k; ++seen) {
+    }
+    for (last = seen; last < rows && from[last] <= k; ++last)
+      next = std::min(next, to[last]);
+    if (last < rows) next = std::min(next, std::max(k + 1, from[last]));
+    if (seen < last) {
+      product<V>(last - seen, factors + seen, values, ldv, k, next, sums + seen * padded, padded,
+                 padded, true);
+    }
+    k = next;
+  }
 }
 
 // Rows [row, row + rows), at most kRows, against everything they see.

@@ -6,14 +6,14 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "kernels/delta_norm.h"
 
 namespace walsh {
 namespace {
 
 constexpr int64_t kChannelBlock = 256;  // channels of the convolution that a thread takes at once
 constexpr int64_t kMaxTaps = 16;
-constexpr int64_t kAlignment = 16;       // floats
-constexpr float kLengthEpsilon = 1e-6f;  // added to the squared length of queries and keys
+constexpr int64_t kAlignment = 16;  // floats
 
 DeltaShape shape_of(const DeltaNetDesc& d) {
   return {d.group(), d.key_dim, d.value_dim};
@@ -25,7 +25,7 @@ int64_t head_floats(const DeltaNetDesc& d) {
 
 // log(1 + e^x)
 float softplus(float x) {
-  return x > 20 ? x : std::log1p(std::exp(x));
+  return x > kSoftplusLinear ? x : std::log1p(std::exp(x));
 }
 
 }  // namespace

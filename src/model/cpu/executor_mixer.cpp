@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/cpu/executor.h"
+#include "model/positions.h"
 
 namespace walsh {
 
@@ -64,10 +65,7 @@ void CpuExecutor::raise_query(const AttentionDesc& a, int64_t row) {
     const Rope& rope = ropes_[static_cast<size_t>(a.rope)];
     if (!rope.query.empty()) factor = rope.query[static_cast<size_t>(row)];
   }
-  if (a.growth != 0) {
-    const int64_t steps = (positions_[static_cast<size_t>(row)] + 1) / a.growth_step;
-    factor *= 1 + a.growth * std::log1p(static_cast<float>(steps));
-  }
+  factor *= query_growth(a, positions_[static_cast<size_t>(row)]);
   if (factor == 1) return;
   float* x = rows(Rows::query).row(row);
   for (int64_t i = 0; i < a.query_width(); ++i)

@@ -67,6 +67,10 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
+    if (!a.present()) {  // a recurrent layer has no keys
+      layers_.emplace_back();
+      continue;
+    }
     layers_.emplace_back(types, static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim),
                          shape.pages, shape.sequences);
   }
@@ -109,12 +113,12 @@ void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> 
 
 void CudaCodedCache::copy_page(const PageCopy& copy, cuda::Stream stream) const {
   for (const cuda::CodedLayer& layer : layers_)
-    layer.copy_page(copy.from, copy.to, stream);
+    if (!layer.empty()) layer.copy_page(copy.from, copy.to, stream);
 }
 
 void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
   for (const cuda::CodedLayer& layer : layers_)
-    layer.copy_sequence(from, to, stream);
+    if (!layer.empty()) layer.copy_sequence(from, to, stream);
   sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
   upload_kept(to, stream);
 }
@@ -133,8 +137,10 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
   sequence = {0, 0, false};  // should one of the launches fail
   if (restored) {
     const auto unit = static_cast<int>(stored / kCacheUnit);
-    for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer)
-      cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
+    for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer) {
+      if (!layers_[static_cast<size_t>(layer)].empty())
+        cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
+    }
   }
   sequence.stored = stored;
   upload_kept(index, stream);
@@ -169,7 +175,9 @@ void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda:
 
 cuda::FreshRows CudaCodedCache::fresh_of(const RunPlan& plan) const {
   cuda::FreshRows fresh = fresh_rows_;
-  const int64_t at = plan.fresh * layers_.front().head_dim();
+  const auto attends = std::find_if(layers_.begin(), layers_.end(),
+                                    [](const cuda::CodedLayer& layer) { return !layer.empty(); });
+  const int64_t at = plan.fresh * attends->head_dim();
   fresh.keys += at;
   fresh.values += at;
   fresh.first = static_cast<int>(plan.before);

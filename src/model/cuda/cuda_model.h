@@ -9,6 +9,7 @@
 namespace walsh {
 
 std::unique_ptr<Placement> make_cuda_placement(const Device& device);
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                             int64_t snapshots);
 
 }  // namespace walsh

@@ -21,6 +21,12 @@ const float* floats(const cuda::Buffer& buffer) {
   return buffer.empty() ? nullptr : buffer.as<float>();
 }
 
+// Whether the persistent kernel has all that this attention does.
+bool is_plain(const AttentionDesc& a) {
+  return !a.norms_all_heads() && !a.gated && a.sinks.empty() && !a.latent.present() &&
+         a.chunk == 0 && a.unit_eps == 0 && a.growth == 0;
+}
+
 }  // namespace
 
 void CudaExecutor::run(const Batch& batch) {
@@ -81,7 +87,8 @@ CudaExecutor::Recorded& CudaExecutor::recorded_batch() {
 }
 
 void CudaExecutor::run_or_replay() {
-  if (!decoding_ || m_ > memory_->logit_rows) return compute();
+  // Marks are host calls of their own.
+  if (!decoding_ || m_ > memory_->logit_rows || !batch_.marks.empty()) return compute();
   Recorded& recorded = recorded_batch();
   if (!recorded.warm) {  // every kernel and algorithm is loaded before it is recorded
     compute();
@@ -105,7 +112,7 @@ void CudaExecutor::compute() {
     const int64_t first = wanted_.empty() ? m_ : wanted_.front();
     for (const ForwardOp& op : pass_.layers()) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_) execute(op, skip);
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
   }
   const auto count = static_cast<int64_t>(wanted_.size());
@@ -169,7 +176,7 @@ void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
       memory_->cache.coded->copy_page(copy, stream_.get());
     } else {
       for (const cuda::KvPool& pool : memory_->cache.pools)
-        pool.copy_page(copy.from, copy.to, stream_.get());
+        if (pool.kv_heads > 0) pool.copy_page(copy.from, copy.to, stream_.get());
     }
   }
 }
@@ -189,10 +196,6 @@ float* CudaExecutor::row(Rows which, int64_t index, int64_t stride) const {
   return memory_->rows[static_cast<size_t>(which)].as<float>() + index * stride;
 }
 
-const AttentionDesc& CudaExecutor::attention_of(const ForwardOp& op) const {
-  return model_.config.layers[static_cast<size_t>(op.layer)].attention;
-}
-
 // The residual stream and what attention makes of it keep their places; what a block computes
 // besides begins at the first row of its buffers.
 CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, int64_t skip) const {
@@ -203,7 +206,10 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   Multiplication result;
   result.input = &layer.input(op.input);
   cuda::InputSource& source = result.source;
+  const AttentionDesc& a = desc.attention;
   source.width = source.ldx = activation.width;
+  // Heads of latent attention become shorter where they are.
+  if (op.from == Rows::mixed && a.latent.present()) source.ldx = a.query_width();
   source.x = row(op.from, op.from == Rows::gate ? 0 : skip, source.ldx);
   source.gain = floats(gains.inputs[static_cast<size_t>(op.input)]);
   source.eps = activation.norm.eps;
@@ -214,7 +220,10 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   for (const ForwardOp::Matmul& product : op.matmuls) {
     const Linear& linear = layer.matrix(product.matrix);
     const int64_t first = product.to == Rows::stream ? skip : 0;
-    result.items.push_back({&linear, row(product.to, first, linear.rows), linear.rows, op.add});
+    // Keys and values of a latent leave room for what place_heads adds to every head.
+    const bool heads = product.to == Rows::key || product.to == Rows::value;
+    const int64_t ld = heads ? std::max(linear.rows, a.kv_width()) : linear.rows;
+    result.items.push_back({&linear, row(product.to, first, ld), ld, op.add});
   }
   return result;
 }
@@ -259,12 +268,17 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
     case ForwardOp::Kind::add_branch:
       return add_branch(op, skip);
     case ForwardOp::Kind::route:
+      return route(op, skip);
     case ForwardOp::Kind::experts:
+      return run_experts(op, skip);
     case ForwardOp::Kind::add_experts:
+      return sum_experts(op, skip);
     case ForwardOp::Kind::convolve:
+      return convolve(op);
     case ForwardOp::Kind::delta_rule:
+      return apply_rule(op, skip);
     case ForwardOp::Kind::gate_mixed:
-      throw Error(ErrorCode::internal, "layer", "of a model that model/support refuses");
+      return gate_mixed(op, skip);
   }
 }
 
@@ -277,7 +291,7 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
-      if (attention_of(op).norms_all_heads()) return false;
+      if (!is_plain(attention_of(op))) return false;
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
     case ForwardOp::Kind::embed:
     case ForwardOp::Kind::add_branch:
@@ -313,7 +327,7 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   cuda::RopeCall call;
-  call.q = row(Rows::query, 0, 0);
+  call.q = queries(op);
   call.ldq = a.query_width();
   call.k = row(Rows::key, 0, 0);
   call.ldk = a.kv_width();
@@ -325,24 +339,32 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
     call.q_norm = floats(gains.q_norm);
     call.k_norm = floats(gains.k_norm);
   }
-  call.eps = a.q_norm.eps;
+  call.eps = a.unit_eps != 0 ? a.unit_eps : a.q_norm.eps;
+  if (a.growth != 0) call.q_scale = memory_->growth.as<float>();
   if (a.rope < 0) return call;
   const CudaMemory::Rope& rope = memory_->ropes[static_cast<size_t>(a.rope)];
   call.rotated = 2 * rope.pairs;
   call.cos = rope.cos.as<float>();
   call.sin = rope.sin.as<float>();
-  call.q_scale = floats(rope.query);
+  if (!rope.query.empty()) call.q_scale = rope.query.as<float>();
   return call;
 }
 
 void CudaExecutor::place_heads(const ForwardOp& op) {
-  if (const AttentionDesc& a = attention_of(op); a.norms_all_heads()) {
+  const AttentionDesc& a = attention_of(op);
+  if (a.gated) {
+    cuda::split_gates(row(Rows::query, 0, 0), m_, static_cast<int>(a.heads),
+                      static_cast<int>(a.head_dim), queries(op), row(Rows::mixer_gate, 0, 0),
+                      stream_.get());
+  }
+  if (a.norms_all_heads()) {
     const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
-    cuda::norm_rows(row(Rows::query, 0, 0), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
+    cuda::norm_rows(queries(op), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
                     stream_.get());
     cuda::norm_rows(row(Rows::key, 0, 0), m_, a.kv_width(), floats(gains.k_norm), a.k_norm.eps,
                     stream_.get());
   }
+  if (a.latent.present()) spread_latent(a);
   if (memory_->cache.coded) {
     memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
@@ -356,14 +378,15 @@ cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);
   cuda::AttentionRows call;
   call.heads = static_cast<int>(a.heads);
-  call.window = a.window;
+  call.window = a.reach();
   call.scale = a.scale;
   call.logit_cap = a.logit_cap;
   call.ldq = call.ldo = a.query_width();
   call.rows = places();
   call.m = m_;
-  call.q = row(Rows::query, 0, 0);
+  call.q = queries(op);
   call.out = row(Rows::mixed, 0, 0);
+  call.sinks = floats(gains_of(op).sinks);
   return call;
 }
 
@@ -377,8 +400,13 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
   if (memory_->cache.coded) {
     memory_->cache.coded->attend(op.layer, attention_rows(op), skip, memory_->attention_scratch,
                                  stream_.get());
-    return;
+  } else {
+    attend_pages(op, skip);
   }
+  if (attention_of(op).latent.present()) close_values(attention_of(op), skip);
+}
+
+void CudaExecutor::attend_pages(const ForwardOp& op, int64_t skip) {
   for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip), end = group.end();
     if (!group.single && begin < end)
@@ -392,6 +420,8 @@ void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
 
 void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
+  // The sum of experts has been added already (sum_experts).
+  if (!op.after_attention && desc.experts.present() && !desc.after_mlp.present()) return;
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
   const int64_t hidden = model_.config.hidden;
@@ -509,8 +539,9 @@ std::span<const int32_t> CudaExecutor::sampled() {
   return {slot.chosen.as<int32_t>(), slot.count};
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages) {
-  return std::make_unique<CudaExecutor>(model, pages);
+std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                             int64_t snapshots) {
+  return std::make_unique<CudaExecutor>(model, pages, snapshots);
 }
 
 }  // namespace walsh

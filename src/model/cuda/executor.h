@@ -24,7 +24,7 @@ namespace walsh {
 
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(const Model& model, const KvPages& pages);
+  CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots);
   ~CudaExecutor() override;
 
   int64_t max_rows() const override { return memory_->max_rows; }
@@ -33,8 +33,7 @@ class CudaExecutor : public Executor {
   void run(const Batch& batch) override;
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
-  // There is none: recurrent layers are refused (model/support.h).
-  void copy_state(int32_t, int32_t) override {}
+  void copy_state(int32_t from, int32_t to) override;
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override;
   bool can_sample() const override;
@@ -66,10 +65,27 @@ class CudaExecutor : public Executor {
   void execute(const ForwardOp& op, int64_t skip);
   void place_heads(const ForwardOp& op);
   void attend(const ForwardOp& op, int64_t skip);
+  void attend_pages(const ForwardOp& op, int64_t skip);
+  void spread_latent(const AttentionDesc& a);
+  void close_values(const AttentionDesc& a, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
+  void route(const ForwardOp& op, int64_t skip);
+  void run_experts(const ForwardOp& op, int64_t skip);
+  void sum_experts(const ForwardOp& op, int64_t skip);
+  void convolve(const ForwardOp& op);
+  void apply_rule(const ForwardOp& op, int64_t skip);
+  void gate_mixed(const ForwardOp& op, int64_t skip);
+  CudaDeltaNet::Rows delta_rows() const;
   // The same as a part of a program. False if it cannot be.
   bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;
-  const AttentionDesc& attention_of(const ForwardOp& op) const;
+  const LayerDesc& layer_of(const ForwardOp& op) const {
+    return model_.config.layers[static_cast<size_t>(op.layer)];
+  }
+  const AttentionDesc& attention_of(const ForwardOp& op) const { return layer_of(op).attention; }
+  const CudaMemory::Gains& gains_of(const ForwardOp& op) const {
+    return memory_->gains[static_cast<size_t>(op.layer)];
+  }
+  float* queries(const ForwardOp& op) const;
   cuda::RopeCall rope_call(const ForwardOp& op) const;
   cuda::AttentionRows attention_rows(const ForwardOp& op) const;
   cuda::AttentionCall attention_call(const ForwardOp& op, int64_t first, int64_t rows) const;
@@ -84,6 +100,7 @@ class CudaExecutor : public Executor {
 
   void upload_constants();
   void upload_rope(size_t index, cuda::Uploader& uploader);
+  void upload_growth(cuda::Uploader& uploader);
   void run_or_replay();
   Recorded& recorded_batch();
   void upload_pages();
@@ -100,6 +117,7 @@ class CudaExecutor : public Executor {
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
   std::unique_ptr<CudaMemory> memory_;
+  std::vector<int64_t> expert_strides_;  // of layers; 0 where there are no experts
   std::vector<int32_t> uploaded_table_;  // what the page table on the device holds
   cuda::StoredTable embedding_;
   ForwardPass pass_;

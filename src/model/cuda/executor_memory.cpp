@@ -35,10 +35,15 @@ CudaMemory::Gains gains_of(const LayerDesc& layer, int64_t hidden) {
   CudaMemory::Gains gains;
   for (const ActivationDesc& activation : layer.activations)
     gains.inputs.push_back(gain_of(activation.norm, activation.width));
-  gains.q_norm = gain_of(layer.attention.q_norm, layer.attention.q_norm.width);
-  gains.k_norm = gain_of(layer.attention.k_norm, layer.attention.k_norm.width);
+  const AttentionDesc& a = layer.attention;
+  // Heads of unit length have gains of one.
+  const int64_t ones = a.unit_eps != 0 ? a.head_dim : 0;
+  gains.q_norm = array({std::max(ones, a.q_norm.present() ? a.q_norm.width : 0), kFloat});
+  gains.k_norm = array({std::max(ones, a.k_norm.present() ? a.k_norm.width : 0), kFloat});
   gains.after_attention = gain_of(layer.after_attention, hidden);
   gains.after_mlp = gain_of(layer.after_mlp, hidden);
+  if (!layer.attention.sinks.empty()) gains.sinks = array({layer.attention.heads, kFloat});
+  if (!layer.experts.routing.bias.empty()) gains.choice_bias = array({layer.experts.count, kFloat});
   return gains;
 }
 
@@ -55,6 +60,10 @@ CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, c
   }
   for (const LayerDesc& layer : config.layers) {
     const AttentionDesc& a = layer.attention;
+    if (!a.present()) {
+      pools.emplace_back();
+      continue;
+    }
     pools.emplace_back(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), shape.pages);
   }
 }
@@ -66,7 +75,9 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                           std::max({kLogitFloats / c.vocab, cuda::kMaxVectors, shape.sequences}))),
       history_stride(2 * shape.capacity),
       cache(c, shapes.cache, shape, max_rows),
+      delta_net(c, shape.sequences + shapes.snapshots, max_rows),
       linear(shapes, max_rows),
+      experts(shapes.experts, c.hidden, max_rows),
       final_gain(gain_of(c.head_input.norm, c.hidden)) {
   for (const LayerDesc& layer : c.layers)
     gains.push_back(gains_of(layer, c.hidden));
@@ -78,6 +89,10 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
                      array({shape.capacity, pairs, kFloat}),
                      array({config.query_beta != 0 ? shape.capacity : 0, kFloat})});
   }
+  const bool grows = std::any_of(c.layers.begin(), c.layers.end(), [](const LayerDesc& layer) {
+    return layer.attention.growth != 0;
+  });
+  growth = array({grows ? shape.capacity : 0, kFloat});
   std::array<int64_t, kRowKinds> widths = row_widths(c);
   if (!needs_branch(c)) widths[static_cast<size_t>(Rows::branch)] = 0;
   // It also takes rows of the stream whose logits are wanted.
@@ -87,6 +102,9 @@ CudaMemory::CudaMemory(const ModelConfig& c, const CudaShapes& shapes, const KvS
     const bool logits = static_cast<Rows>(i) == Rows::logits;
     rows[i] = array({logits ? logit_rows : max_rows, widths[i], kFloat});
   }
+  const bool gated = std::any_of(c.layers.begin(), c.layers.end(),
+                                 [](const LayerDesc& layer) { return layer.attention.gated; });
+  queries = array({gated ? max_rows : 0, w.query, kFloat});
   attention_scratch =
       cuda::AttentionScratch(std::min(max_rows, cuda::kMaxVectors), static_cast<int>(w.heads),
                              static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));

@@ -10,6 +10,8 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/coded_cache.h"
+#include "model/cuda/delta_net.h"
+#include "model/cuda/experts.h"
 #include "model/cuda/linear.h"
 #include "model/forward.h"
 #include "model/kv_pages.h"
@@ -36,6 +38,8 @@ struct CudaMemory {
   struct Gains {
     std::vector<cuda::Buffer> inputs;
     cuda::Buffer q_norm, k_norm, after_attention, after_mlp;
+    // What else a layer has: logits of attention's sinks, the bias of the choice of experts.
+    cuda::Buffer sinks, choice_bias;
   };
   struct Rope {
     int pairs = 0;
@@ -46,12 +50,16 @@ struct CudaMemory {
   int64_t max_rows, logit_rows;  // of a batch; of logits that are computed together
   int64_t history_stride;        // ids of a sequence that sampling can remember
   CudaKvMemory cache;
+  CudaDeltaNet delta_net;
   CudaLinear linear;
+  CudaExperts experts;
   std::vector<Gains> gains;  // by layer
   cuda::Buffer final_gain;
   std::vector<Rope> ropes;  // as ModelConfig::ropes
+  cuda::Buffer growth;      // float [positions], factors of queries without rope, or empty
   std::array<cuda::Buffer, kRowKinds>
-      rows;  // by Rows: float [max_rows][width]; [logit_rows][vocab]
+      rows;              // by Rows: float [max_rows][width]; [logit_rows][vocab]
+  cuda::Buffer queries;  // float [max_rows][query width] without their gates, where there are any
   cuda::AttentionScratch attention_scratch;
   // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
   // logits are wanted.

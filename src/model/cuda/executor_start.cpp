@@ -8,6 +8,7 @@
 #include "model/cuda/executor.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"
+#include "model/positions.h"
 
 namespace walsh {
 namespace {
@@ -45,13 +46,13 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 
 }  // namespace
 
-CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages)
+CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots)
     : model_(model),
       pages_(pages),
       device_(cuda::use_device(model.device.index)),
       pass_(model.config) {
   const KvShape& shape = pages.shape();
-  const CudaShapes shapes = shapes_of(model);
+  const CudaShapes shapes = shapes_of(model, snapshots);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
   const int64_t rows = choose_cuda_rows(model.config, shapes, shape, usable);
   const uint64_t needed = cuda_memory_bytes(model.config, shapes, shape, rows);
@@ -82,16 +83,36 @@ void CudaExecutor::upload_constants() {
     const CudaMemory::Gains& gains = memory_->gains[i];
     for (size_t input = 0; input < layer.inputs.size(); ++input)
       upload(layer.inputs[input].gain, gains.inputs[input], uploader);
-    upload(layer.q_norm, gains.q_norm, uploader);
-    upload(layer.k_norm, gains.k_norm, uploader);
+    const AttentionDesc& a = model_.config.layers[i].attention;
+    const std::vector<float> ones(static_cast<size_t>(a.unit_eps != 0 ? a.head_dim : 0), 1.0f);
+    upload(ones.empty() ? layer.q_norm : ones, gains.q_norm, uploader);
+    upload(ones.empty() ? layer.k_norm : ones, gains.k_norm, uploader);
     upload(layer.after_attention, gains.after_attention, uploader);
     upload(layer.after_mlp, gains.after_mlp, uploader);
+    upload(layer.sinks, gains.sinks, uploader);
+    upload(layer.choice_bias, gains.choice_bias, uploader);
+    const LayerDesc& desc = model_.config.layers[i];
+    expert_strides_.push_back(desc.experts.present() ? expert_stride(desc, layer) : 0);
   }
+  memory_->delta_net.upload(model_, uploader);
   upload(model_.head_input.gain, memory_->final_gain, uploader);
   embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
   for (size_t i = 0; i < memory_->ropes.size(); ++i)
     upload_rope(i, uploader);
+  upload_growth(uploader);
   uploader.synchronize();
+}
+
+// Factors of queries, the same in all layers that have them (model/support.cpp).
+void CudaExecutor::upload_growth(cuda::Uploader& uploader) {
+  for (const LayerDesc& layer : model_.config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (a.growth == 0) continue;
+    std::vector<float> factors;
+    for (int64_t position = 0; position < pages_.shape().capacity; ++position)
+      factors.push_back(query_growth(a, position));
+    return upload(factors, memory_->growth, uploader);
+  }
 }
 
 void CudaExecutor::upload_rope(size_t index, cuda::Uploader& uploader) {

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/weight_side/weight_side.h"
+#include "model/cuda/expert_shapes.h"
 
 namespace walsh {
 namespace {
@@ -57,8 +58,9 @@ cuda::RowMatmul row_matmul(const CudaMatmul& item) {
 
 }  // namespace
 
-CudaShapes shapes_of(const Model& model) {
+CudaShapes shapes_of(const Model& model, int64_t snapshots) {
   CudaShapes shapes;
+  shapes.snapshots = snapshots;
   shapes.buffers = model.buffers;
   shapes.activations = model.activations;
   shapes.cache = model.cache;
@@ -67,9 +69,23 @@ CudaShapes shapes_of(const Model& model) {
     shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back, !l.bias.empty()});
   };
   add(model.head, true);
-  for (const Layer& layer : model.layers)
-    for (const Linear& l : layer.matrices)
-      add(l, false);
+  ExpertShapes experts;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerDesc& desc = model.config.layers[i];
+    const Layer& layer = model.layers[i];
+    for (size_t m = 0; m < layer.matrices.size(); ++m)
+      if (desc.matrices[m].expert < 0) add(layer.matrices[m], false);
+    experts.add_layer(desc.experts, [&](int matrix, ExpertShapes::Forms& forms) {
+      const Linear& l = layer.matrix(matrix);
+      const Input& input = layer.input(desc.matrix(matrix).input);
+      if (l.is_dense()) forms.add_floats(l.cols);
+      for (int pass = 0; pass < l.format->passes; ++pass) {
+        const PreparedInput& form = input.forms[static_cast<size_t>(l.input[pass])];
+        forms.add(l.input[pass], model.buffers[static_cast<size_t>(form.buffer)]);
+      }
+    });
+  }
+  shapes.experts = experts.shapes();
   return shapes;
 }
 

@@ -31,12 +31,20 @@ struct CudaShapes {
     bool rotated_back = false;  // as a weight, not its activation
     bool biased = false;
   };
-  std::vector<Matrix> matrices;
+  // Of experts: they have workspaces of their own, for a row of every slot.
+  struct Experts {
+    int64_t count = 0, chosen = 0, width = 0;    // the most of all layers; 0: there are none
+    std::vector<BufferShape> inputs, gated;      // int8 forms of what gate and up read, and down
+    int64_t input_floats = 0, gated_floats = 0;  // values of rows for plain ones
+  };
+  std::vector<Matrix> matrices;      // but those of experts
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
+  Experts experts;
+  int64_t snapshots = 0;  // SessionOptions
   ActivationMode activations = ActivationMode::automatic;
   CacheTypes cache;
 };
-CudaShapes shapes_of(const Model& model);
+CudaShapes shapes_of(const Model& model, int64_t snapshots);
 
 class CudaLinear {
  public:

@@ -9,10 +9,12 @@
 
 #include "base/checked.h"
 #include "base/cuda/counted_memory.h"
+#include "base/cuda/memory_pool.h"
 #include "formats/product.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"
+#include "model/cuda/expert_shapes.h"
 #include "model/cuda/linear.h"
 #include "model/support.h"
 
@@ -71,13 +73,16 @@ uint64_t counted(const Make& make) {
   return memory.bytes();
 }
 
+// The buffers of a matrix, as placing it makes them.
+void make_matrix(const Format& format, int64_t rows, int64_t cols, bool biased) {
+  if (format.dense) cuda::Buffer(tensor_bytes(format, rows, cols));
+  for (int pass = 0; pass < format.passes && !format.dense; ++pass)
+    cuda::allocate_matrix(format, pass, rows, cols);
+  if (biased) cuda::Buffer(static_cast<uint64_t>(rows) * sizeof(float));
+}
+
 uint64_t matrix_bytes(const CudaShapes::Matrix& m) {
-  return counted([&] {
-    if (m.format->dense) cuda::Buffer(tensor_bytes(*m.format, m.rows, m.cols));
-    for (int pass = 0; pass < m.format->passes && !m.format->dense; ++pass)
-      cuda::allocate_matrix(*m.format, pass, m.rows, m.cols);
-    if (m.biased) cuda::Buffer(static_cast<uint64_t>(m.rows) * sizeof(float));
-  });
+  return counted([&] { make_matrix(*m.format, m.rows, m.cols, m.biased); });
 }
 
 // Its arrays as they are stored.
@@ -98,17 +103,43 @@ void check_cache(const CacheTypes& types, int64_t head_dim) {
               reason + ": use --device cpu");
 }
 
+// Forms of an input have names by what makes them different, as the loader has them.
+CudaShapes::Experts planned_experts(const WeightSource& source, const ModelConfig& config,
+                                    const LoadOptions& options) {
+  ExpertShapes experts;
+  for (const LayerDesc& layer : config.layers) {
+    std::vector<std::tuple<Rotation, int64_t, int>> known;
+    experts.add_layer(layer.experts, [&](int matrix, ExpertShapes::Forms& forms) {
+      const MatrixDesc& m = layer.matrix(matrix);
+      const StoredForm form = source.form_of(m.weight);
+      if (form.format->dense) forms.add_floats(m.cols);
+      for (int pass = 0; pass < form.format->passes; ++pass) {
+        const BufferShape shape = prepared_shape(form, pass, m.cols, source.folded(), options);
+        const bool none = form.rotation[pass].kind == RotationKind::none;
+        const std::tuple key(none ? kNoRotation : form.rotation[pass], shape.cols, shape.planes);
+        const auto found = std::find(known.begin(), known.end(), key);
+        forms.add(static_cast<int>(found - known.begin()), shape);
+        if (found == known.end()) known.push_back(key);
+      }
+    });
+  }
+  return experts.shapes();
+}
+
 CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options) {
   CudaShapes shapes;
   shapes.activations = options.activations;
   shapes.cache = options.cache;
   BufferCount buffers(source.folded(), options);
+  shapes.snapshots = options.use.snapshots;
   const auto add = [&](const MatrixDesc& m, bool head) {
-    const StoredForm form = source.form_of(m.weight);
+    StoredForm form = source.form_of(m.weight);
+    if (m.plain) form.format = &get_format("f32");
+    buffers.add(form, m.cols);
+    if (m.expert >= 0) return;
     shapes.matrices.push_back({form.format, m.rows, m.cols, head,
                                options.rotate_weights && is_rotated(form), !m.bias.empty()});
-    buffers.add(form, m.cols);
   };
   for (const LayerDesc& layer : config.layers) {
     for (size_t input = 0; input < layer.activations.size(); ++input) {
@@ -120,6 +151,7 @@ CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
   buffers.start_site();
   add(config.head, true);
   shapes.buffers = buffers.shapes();
+  shapes.experts = planned_experts(source, config, options);
   return shapes;
 }
 
@@ -132,9 +164,18 @@ std::string MemoryPlan::text() const {
       gib(weights), gib(embedding), gib(cache), max_rows, gib(workspace), gib(total()));
 }
 
+uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer) {
+  cuda::MemoryPool pool;
+  const cuda::MemoryPool::Scope scope(pool);
+  for (const MatrixDesc& m : layer.matrices)
+    if (m.expert >= 0) make_matrix(source.format_of(m.weight), m.rows, m.cols, !m.bias.empty());
+  return pool.used();
+}
+
 int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
                          uint64_t available) {
-  const int64_t useful = std::max(cache.capacity, cache.sequences);
+  const int64_t useful =
+      std::min(std::max(cache.capacity, cache.sequences), most_expert_rows(shapes.experts));
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
     if (cuda_memory_bytes(config, shapes, cache, chosen) <= available) return chosen;
@@ -150,6 +191,10 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   const CudaShapes shapes = planned_shapes(source, config, options);
   for (const CudaShapes::Matrix& m : shapes.matrices)
     plan.weights = checked_add(plan.weights, matrix_bytes(m), "GPU memory");
+  for (const LayerDesc& layer : config.layers) {
+    const uint64_t pool = expert_pool_bytes(source, layer);
+    plan.weights = checked_add(plan.weights, counted([&] { cuda::Buffer{pool}; }), "GPU memory");
+  }
   const Format& embedding = source.format_of(config.embedding);
   const uint64_t stored = embedding_bytes(embedding, config.vocab, config.hidden);
   if (config.tied_head && embedding.dense) {  // one copy of both
@@ -160,7 +205,10 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   const uint64_t fixed = plan.total();
   plan.max_rows =
       choose_cuda_rows(config, shapes, shape, available > fixed ? available - fixed : 0);
-  plan.cache = counted([&] { CudaKvMemory(config, options.cache, shape, plan.max_rows); });
+  plan.cache = counted([&] {
+    CudaKvMemory(config, options.cache, shape, plan.max_rows);
+    CudaDeltaNet(config, shape.sequences + shapes.snapshots, 0);
+  });
   plan.workspace = cuda_memory_bytes(config, shapes, shape, plan.max_rows) - plan.cache;
   if (plan.total() <= available) return plan;
   throw Error(ErrorCode::limit, source.path(),

@@ -15,13 +15,17 @@ namespace walsh {
 struct MemoryPlan {
   uint64_t weights = 0;    // matrices, repacked, and biases
   uint64_t embedding = 0;  // as stored; a plain head may share it
-  uint64_t cache = 0;      // keys and values
+  uint64_t cache = 0;      // keys and values, states of recurrent layers
   uint64_t workspace = 0;
   int64_t max_rows = 0;  // tokens of one batch
 
   uint64_t total() const { return weights + embedding + cache + workspace; }
   std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
 };
+
+// Bytes of one allocation for all matrices and biases of a layer's experts, which are made in their
+// order (base/cuda/memory_pool.h). 0: there are none.
+uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
 // into `available` bytes (512 if none does), no more than there can be.

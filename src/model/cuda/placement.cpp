@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/cuda/memory_pool.h"
 #include "formats/product.h"
+#include "kernels/cuda/weights/fill_matrix.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/weights.h"
@@ -26,24 +28,30 @@ class CudaPlacement : public Placement {
     if (options.device_bytes > 0)
       spare = std::max(spare, free - std::min(free, options.device_bytes));
     plan_cuda_memory(source, config, options, free - spare);
+    for (const LayerDesc& layer : config.layers)
+      if (layer.experts.present()) pool_bytes_.push_back(expert_pool_bytes(source, layer));
     return spare;
   }
 
-  void place(Linear& linear, Tensor stored) override {
+  void place(Linear& linear, Tensor stored, const MatrixDesc& matrix) override {
     auto weights = std::make_shared<CudaWeights>();
     weights->padded = padded_cols(*stored.format, stored.cols);
+    begin_matrix(matrix);
     if (stored.format->dense) {
-      const bool tied = embedding_ && stored.data.data() == embedding_data_;
-      weights->dense = tied ? cuda::DenseMatrix{stored.format->dtype, stored.rows, stored.cols,
-                                                embedding_->arrays[0]}
-                            : cuda::upload_dense(stored, *uploader_);
+      place_dense(*weights, stored, matrix);
+      // Choices of experts and decays have inputs in float32, whatever the number of rows.
+      if (matrix.plain) {
+        weights->dense = cuda::widen(weights->dense, uploader_->stream());
+        linear.format = &get_format("f32");
+      }
     }
     for (int pass = 0; pass < stored.format->passes; ++pass) {
       weights->rotation[pass] = stored.rotation[pass];
-      weights->pass.push_back(cuda::upload_matrix(stored, pass, *uploader_, staging_));
+      weights->pass.push_back(allocate(stored, pass, matrix));
+      cuda::fill_matrix(weights->pass.back(), stored, pass, *uploader_, staging_);
     }
     if (!linear.bias.empty()) {
-      weights->bias = cuda::Buffer(linear.bias.size() * sizeof(float));
+      weights->bias = allocate(linear.bias.size() * sizeof(float), matrix);
       uploader_->copy(weights->bias.as(), linear.bias.data(), weights->bias.bytes());
     }
     linear.device_weights = std::move(weights);
@@ -82,7 +90,48 @@ class CudaPlacement : public Placement {
   void finish() override { uploader_->synchronize(); }
 
  private:
+  // The experts of a layer have one allocation, in which the arrays of two of them have one
+  // distance.
+  void begin_matrix(const MatrixDesc& matrix) {
+    if (matrix.expert == 0 && last_expert_ != 0) {
+      if (next_pool_ == pool_bytes_.size())
+        throw Error(ErrorCode::internal, "GPU experts", "more layers of them than were planned");
+      pool_ = cuda::MemoryPool(pool_bytes_[next_pool_++]);
+    }
+    last_expert_ = matrix.expert;
+  }
+
+  template <typename Make>
+  auto in_pool(const MatrixDesc& matrix, const Make& make) {
+    if (matrix.expert < 0) return make();
+    const cuda::MemoryPool::Scope scope(pool_);
+    return make();
+  }
+
+  cuda::Buffer allocate(uint64_t bytes, const MatrixDesc& matrix) {
+    return in_pool(matrix, [&] { return cuda::Buffer(bytes); });
+  }
+
+  cuda::Matrix allocate(const Tensor& stored, int pass, const MatrixDesc& matrix) {
+    return in_pool(matrix, [&] {
+      return cuda::allocate_matrix(*stored.format, pass, stored.rows, stored.cols);
+    });
+  }
+
+  void place_dense(CudaWeights& weights, const Tensor& stored, const MatrixDesc& matrix) {
+    const bool tied = embedding_ && stored.data.data() == embedding_data_;
+    if (tied) {
+      weights.dense = {stored.format->dtype, stored.rows, stored.cols, embedding_->arrays[0]};
+    } else {
+      weights.dense = in_pool(matrix, [&] { return cuda::upload_dense(stored, *uploader_); });
+    }
+  }
+
   Device device_;
+  std::vector<uint64_t> pool_bytes_;  // of layers with experts
+  size_t next_pool_ = 0;
+  cuda::MemoryPool pool_;  // of the current one
+  int last_expert_ = -1;   // of the last matrix
   std::unique_ptr<cuda::Uploader> uploader_;
   cuda::Buffer staging_;
   std::shared_ptr<CudaEmbedding> embedding_;

@@ -44,6 +44,7 @@ struct Problem {
   std::vector<float> q;
   int64_t ldq, ldo;
   float scale, cap = 0;
+  std::vector<float> sinks;  // per head, or empty
 
   // Rows of decoding stand at the ends of their sequences, which have the given lengths.
   Problem(const Shape& s, const std::vector<int64_t>& sequence_lengths, uint64_t seed,
@@ -125,9 +126,16 @@ struct Problem {
                         capacity, shape.kv_heads, shape.head_dim};
       for (int h = 0; h < shape.kv_heads; ++h) {
         const int64_t column = int64_t{h} * group * shape.head_dim;
+        std::vector<float> log_sums(static_cast<size_t>(group));
         ops().attention(view, h, group, q.data() + t * ldq + column, ldq, 1,
                         positions[static_cast<size_t>(t)], shape.window, {scale, cap},
-                        out.data() + t * ldo + column, ldo, nullptr, scratch.data());
+                        out.data() + t * ldo + column, ldo, log_sums.data(), scratch.data());
+        for (int i = 0; i < group * shape.head_dim && !sinks.empty(); ++i) {
+          const int head = i / shape.head_dim;
+          out[static_cast<size_t>(t * ldo + column + i)] /=
+              1 + std::exp(sinks[static_cast<size_t>(h * group + head)] -
+                           log_sums[static_cast<size_t>(head)]);
+        }
       }
     }
     return out;
@@ -139,7 +147,7 @@ struct Problem {
     pool.keys = to_device(paged(keys));
     pool.values = to_device(paged(values));
     const Buffer pages = to_device(table), at = to_device(positions), of = to_device(sequences);
-    const Buffer queries = to_device(q);
+    const Buffer queries = to_device(q), of_sinks = to_device(sinks);
     const std::vector<float> untouched(static_cast<size_t>(rows() * ldo), kUntouched);
     const AttentionScratch scratch(rows(), shape.heads, shape.kv_heads, shape.head_dim);
     AttentionCall call;
@@ -151,6 +159,7 @@ struct Problem {
     call.window = shape.window;
     call.scale = scale;
     call.logit_cap = cap;
+    call.sinks = sinks.empty() ? nullptr : of_sinks.as<const float>();
     call.q = queries.as<const float>();
     call.ldq = ldq;
     call.ldo = ldo;
@@ -234,7 +243,7 @@ TEST_F(GpuAttention, DecodesAsTheCpuForEveryBatchAndLength) {
 }
 
 TEST_F(GpuAttention, DecodesAsTheCpuWithWindowsAndLargeLogits) {
-  for (const int64_t window : {1, 2, 16, 63, 64, 100, 1000, 5000}) {
+  for (const int64_t window : {1, 2, 16, 63, 64, 100, 1000, 5000, -1, -64, -100, -600}) {
     expect_cpu(Problem({64, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
     expect_cpu(Problem({256, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
   }
@@ -264,13 +273,33 @@ TEST_F(GpuAttention, ReadsPromptsAsTheCpuForEveryPlace) {
 }
 
 TEST_F(GpuAttention, ReadsPromptsAsTheCpuWithWindowsAndLargeLogits) {
-  for (const int64_t window : {1, 2, 16, 63, 64, 100, 190, 1000}) {
+  for (const int64_t window : {1, 2, 16, 63, 64, 100, 190, 1000, -1, -64, -100, -600}) {
     expect_cpu_prompt(Problem({64, 4, 2, window}, 500, 333, 23));
     expect_cpu_prompt(Problem({128, 2, 2, window}, 700, 200, 24));
     expect_cpu_prompt(Problem({256, 2, 1, window}, 300, 150, 25));
   }
   expect_cpu_prompt(Problem({64, 4, 2, 0}, 300, 200, 26, 8), 8);
   expect_cpu_prompt(Problem({128, 4, 2, 0}, 300, 200, 27, 30), 30);
+}
+
+// Sinks below, among and above the logits; parts of a row and whole rows.
+TEST_F(GpuAttention, GivesSinksTheirShareAsTheCpu) {
+  for (const float middle : {-20.0f, 0.0f, 6.0f, 200.0f}) {
+    SCOPED_TRACE(middle);
+    const auto run = [&](Problem p, std::initializer_list<Kernel> kernels) {
+      for (int h = 0; h < p.shape.heads; ++h)
+        p.sinks.push_back(middle + 0.5f * static_cast<float>(h));
+      for (const Kernel kernel : kernels)
+        expect_cpu(p, kernel);
+    };
+    for (const int dim : {40, 64, 96, 128, 256}) {
+      const auto seed = static_cast<uint64_t>(dim);
+      for (const int64_t window : {0, 70}) {
+        run(Problem({dim, 9, 1, window}, {1, 17, 130, 4000}, seed), {Kernel::decode});
+        run(Problem({dim, 4, 2, window}, 200, 150, seed), {Kernel::prompt, Kernel::prefill_mma});
+      }
+    }
+  }
 }
 
 // Caps below, among and above the logits, whose standard deviation is `size`.

@@ -46,7 +46,7 @@ class GpuTest : public testing::Test {
     options.pool = &pool_;
     options.device = gpu_;
     options.cache = {&get_cache_type(cache), &get_cache_type(cache), 32};
-    options.use.max_positions = 1024;
+    options.use.max_positions = std::min<int64_t>(1024, config.max_positions);
     options.use.sequences = 3;
     const uint64_t free = cuda::use_device(gpu_.index).free_bytes;
     const MemoryPlan plan = plan_cuda_memory(source, config, options, free);

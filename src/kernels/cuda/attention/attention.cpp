@@ -94,7 +94,7 @@ namespace detail {
 CacheView cache_view(const AttentionCall& call) {
   const KvPool& pool = *call.cache;
   if (call.heads <= 0 || call.heads % pool.kv_heads != 0 || call.scale <= 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || call.window < 0 || !(call.logit_cap >= 0)) {
+      call.ldo % 2 != 0 || !(call.logit_cap >= 0)) {
     throw Error(
         ErrorCode::internal, "GPU attention",
         fmt::format("{} heads over {}, strides {} and {}, window {}, scale {}, cap {}", call.heads,
@@ -145,6 +145,7 @@ PrefillArgs prefill_args(const AttentionCall& call) {
   args.window = static_cast<int>(call.window);
   args.scale = call.scale * kLog2E;
   args.cap = logit_cap(call);
+  args.sinks = call.sinks;
   return args;
 }
 

@@ -48,8 +48,8 @@ struct RowPlaces {
   RowPlaces from(int64_t row) const { return {positions + row, sequences + row}; }
 };
 
-// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions up to that of row t, or the
-// last `window` of them, with cap(x) = logit_cap * tanh(x / logit_cap), or x without a cap. Query
+// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions from first_seen(window, p)
+// (kernels/first_seen.h) up to that of row t, p, with cap(x) = logit_cap * tanh(x / logit_cap), or x without a cap. Query
 // head h reads the cache's head h / (heads / kv_heads). Queries and weights of the softmax are
 // rounded to fp16, sums are float32; what the cache holds beyond the row's position is not used,
 // NaN included.
@@ -57,9 +57,12 @@ struct AttentionRows {
   RowPlaces rows;
   int64_t m = 0;
   int heads = 0;       // a multiple of kv_heads
-  int64_t window = 0;  // 0: all
+  int64_t window = 0;  // 0: all; negative: those of the row's chunk of -window positions
   float scale = 1;
-  float logit_cap = 0;       // 0: none
+  float logit_cap = 0;  // 0: none
+  // [heads] on the device: a logit that takes part in the softmax of its head and has no value,
+  // neither scaled nor capped; null: there are none.
+  const float* sinks = nullptr;
   const float* q = nullptr;  // [m][ldq], heads * head_dim each; ldq even, q 8-byte aligned
   int64_t ldq = 0;
   float* out = nullptr;  // [m][ldo]

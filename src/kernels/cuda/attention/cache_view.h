@@ -26,7 +26,8 @@ struct PartsArgs {
   float* partials = nullptr;
   int32_t* arrived = nullptr;
   int heads = 0, head_dim = 0;
-  float scale = 1;  // of logits in base 2
+  float scale = 1;               // of logits in base 2
+  const float* sinks = nullptr;  // [heads], AttentionRows
 };
 
 // A cap of logits, of products before they are scaled, so that the softmax behind it does not know:

@@ -53,7 +53,7 @@ struct Part : PartHeads {
     p.heads = min(kTileHeads, args.group - tile * kTileHeads);
     p.end = args.positions[p.row] + 1;
     p.sequence = args.sequences[p.row];
-    p.begin = args.window > 0 ? max(0, p.end - args.window) : 0;
+    p.begin = first_seen(args.window, p.end - 1);
     const int first = p.begin / Unit;
     const int units = (p.end + Unit - 1) / Unit - first;
     p.active = min(static_cast<int>(gridDim.x), units);
@@ -219,7 +219,8 @@ void attend_decode(const AttentionCall& call, int64_t longest, const AttentionSc
   args.window = static_cast<int>(call.window);
   args.cap = detail::logit_cap(call);
   const int dim = call.cache->head_dim;
-  args.parts = {scratch.partials(), scratch.arrived(), call.heads, dim, call.scale * kLog2E};
+  args.parts = {scratch.partials(),  scratch.arrived(), call.heads, dim,
+                call.scale * kLog2E, call.sinks};
   const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,
                                               dim <= 64 ? 4 : 3, attention_reach(longest));
   const auto launch = dim <= 64    ? launch_decode<64>

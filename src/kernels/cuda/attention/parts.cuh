@@ -92,6 +92,7 @@ __device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHead
                  factor);
     }
     if (part.active == 1) {
+      total += sink_weight(args.sinks, part.first_head + head, largest, args.scale);
       result(head, column, sum, 1.0f / total);
     } else {
       const Partials to(args, part.row, part.first_head + head);
@@ -123,6 +124,7 @@ __device__ __forceinline__ void weigh_parts(const PartsArgs& args, const PartHea
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
       total += __shfl_xor_sync(~0u, total, distance);
+    total += sink_weight(args.sinks, part.first_head + head, largest, args.scale);
     if (lane == 0) inverse[head] = 1.0f / total;
   }
 }

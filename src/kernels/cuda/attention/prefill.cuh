@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const int position = args.positions[0];
   const int32_t* pages = args.cache.pages + args.sequences[0] * args.cache.per_sequence;
   const int end = position + min(first + Shape::kQueries, args.m);  // positions that are visible
-  const int begin = args.window > 0 ? max(0, position + first + 1 - args.window) : 0;
+  const int begin = first_seen(args.window, position + first);
   const int first_tile = begin / Shape::kTokens;
   const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;
 

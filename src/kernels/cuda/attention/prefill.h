@@ -20,6 +20,7 @@ struct PrefillArgs {
   int window = 0;
   float scale = 1;  // of logits in base 2
   LogitCap cap;
+  const float* sinks = nullptr;  // [heads], AttentionRows
 };
 
 PrefillArgs prefill_args(const AttentionCall& call);

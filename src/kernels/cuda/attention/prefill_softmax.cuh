@@ -80,18 +80,22 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
 template <typename Shape>
 __device__ __forceinline__ void mask_tile(int row, int token, int window, int lane,
                                           PrefillLogits<Shape>& s) {
-  const bool oldest_hidden = window > 0 && row + Shape::kTiles * 16 - 1 - token >= window;
+  const bool oldest_hidden = first_seen(window, row + Shape::kTiles * 16 - 1) > token;
   if (token + Shape::kTokens - 1 <= row && !oldest_hidden) return;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll
-    for (int n = 0; n < Shape::kTokens / 8; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const int position = row + 16 * i + lane / 4 + 8 * half;
+      const int first = first_seen(window, position);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int ahead =
-            row + 16 * i + lane / 4 + 8 * (e / 2) - (token + 8 * n + 2 * (lane % 4) + e % 2);
-        if (ahead < 0 || (window > 0 && ahead >= window))
-          s[i][n][e] = -std::numeric_limits<float>::infinity();
+      for (int n = 0; n < Shape::kTokens / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int seen = token + 8 * n + 2 * (lane % 4) + e;
+          if (seen < first || seen > position)
+            s[i][n][2 * half + e] = -std::numeric_limits<float>::infinity();
+        }
       }
     }
   }
@@ -108,6 +112,7 @@ __device__ __forceinline__ void store_result(const PrefillArgs& args, int first,
       float total = run.total[i][half];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
+      total += sink_weight(args.sinks, head, run.largest[i][half], args.scale);
       const float inverse = 1.0f / total;
       const int row = first + 16 * i + lane / 4 + 8 * half;
       if (row >= args.m) continue;

@@ -141,8 +141,7 @@ __device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned c
   const int position = args.positions[0];
   const int32_t* pages = args.cache.pages + args.sequences[0] * args.cache.per_sequence;
   const int end = position + min(first + Shape::kQueries, args.m);
-  const int begin = args.window > 0 ? max(0, position + first + 1 - args.window) : 0;
-  const int first_tile = begin / Shape::kTokens;
+  const int begin = 0, first_tile = 0;  // launch_prefill_wgmma() takes no windows
   const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;
 
   const uint32_t ring = shared_address(memory);
@@ -184,7 +183,7 @@ __device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned c
     for (int k = 0; k < Dim / 16; ++k)
       multiply_group<0>(s[0], q[k], operand(keys + k / 4 * kBlockBytes + k % 4 * 32));
     finish_products(s[0]);
-    mask_tile<Shape>(row, tile * Shape::kTokens, args.window, lane, s);
+    mask_tile<Shape>(row, tile * Shape::kTokens, 0, lane, s);
     soften<Shape>(args.scale, run, s);
     uint32_t p[Shape::kTokens / 16][4];
 #pragma unroll

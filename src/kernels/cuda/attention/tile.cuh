@@ -12,6 +12,13 @@
 
 namespace walsh::cuda {
 
+// kernels/first_seen.h on the device: the first position that a query sees, of the last `window`
+// ones, or of its chunk of -window positions if that is negative; 0 if it is 0.
+__device__ __forceinline__ int first_seen(int window, int position) {
+  if (window < 0) return position - position % -window;
+  return window > 0 ? max(0, position + 1 - window) : 0;
+}
+
 // 16 bytes from global to shared memory, or zeros.
 __device__ __forceinline__ void copy_async_or_zero(uint32_t shared, const void* global, bool copy) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
@@ -112,6 +119,13 @@ __device__ __forceinline__ float capped(const LogitCap& cap, float s) {
 // nothing yet must not give inf - inf.
 __device__ __forceinline__ float exponent_base(float largest, float scale) {
   return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest * scale;
+}
+
+// What the sink of a head adds to the total of its softmax, whose largest logit is `largest`.
+__device__ __forceinline__ float sink_weight(const float* sinks, int head, float largest,
+                                             float scale) {
+  if (sinks == nullptr) return 0.0f;
+  return power_of_two(__fmaf_rn(sinks[head], kLog2E, -exponent_base(largest, scale)));
 }
 
 }  // namespace walsh::cuda

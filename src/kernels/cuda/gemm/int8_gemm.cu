@@ -29,6 +29,8 @@ void check_matmul(const Matrix& w, const Activations& x, int64_t m) {
   }
 }
 
+}  // namespace
+
 TileInput tile_input(const Matmul& product, int pass, int64_t m) {
   const Matrix& w = *product.pass[pass];
   const Activations& x = *product.input[pass];
@@ -59,6 +61,8 @@ TileInput tile_input(const Matmul& product, int pass, int64_t m) {
   p.add = product.add || pass > 0;
   return p;
 }
+
+namespace {
 
 template <typename Decoder>
 TileLauncher tile_launch(bool fine) {

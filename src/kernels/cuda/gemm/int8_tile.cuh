@@ -38,7 +38,20 @@ __device__ __forceinline__ void copy_or_zero(void* shared, const void* global, b
   }
 }
 
-template <typename Decoder, bool Fine, int WM, int WK, int NT>
+// Where the inputs of a block's vectors are: neighbours, or with `Grouped` rows of a list in shared
+// memory, whose first one is that of the block's first vector.
+template <bool Grouped>
+struct InputRows {
+  const int* list;
+
+  __device__ __forceinline__ int64_t of(int64_t first_row, int token, const TileInput& p,
+                                        int plane) const {
+    if constexpr (Grouped) return static_cast<int64_t>(list[token]) * p.planes + plane;
+    return first_row + token * p.planes;
+  }
+};
+
+template <typename Decoder, bool Fine, int WM, int WK, int NT, bool Grouped = false>
 struct TileKernel {
   static constexpr int kVectors = Decoder::kVectors;  // of codes
   static constexpr int kThreads = WM * WK * 32;
@@ -90,15 +103,23 @@ struct TileKernel {
   }
 
   // One plane of the vectors' columns of a k-tile, zero for vectors from m on.
-  static __device__ void load_inputs(Stage& stage, const TileInput& p, int first_token, int m,
-                                     int k_tile, int plane) {
+  static __device__ void load_inputs(Stage& stage, const TileInput& p, InputRows<Grouped> rows,
+                                     int first_token, int m, int k_tile, int plane) {
     const int thread = threadIdx.x % kGroupThreads;
     const int x_groups = p.cols >> p.x_shift, left = m - first_token;
     const int64_t first_row = static_cast<int64_t>(first_token) * p.planes + plane;
-    {
-      // A thread keeps its unit and walks over the vectors.
-      const int unit = thread % 16;
-      constexpr int kStride = kGroupThreads / 16;
+    // A thread keeps its unit and walks over the vectors.
+    const int unit = thread % 16;
+    constexpr int kStride = kGroupThreads / 16;
+    if constexpr (Grouped) {
+      const int8_t* from = p.q + k_tile * kKTileColumns + unit * 16;
+#pragma unroll
+      for (int token = thread / 16; token < kTokens; token += kStride) {
+        const bool valid = token < left;
+        const int64_t row = valid ? rows.of(first_row, token, p, plane) : 0;
+        copy_or_zero<16>(&stage.q[token][unit ^ (token & 1)], from + row * p.cols, valid);
+      }
+    } else {
       const int8_t* from = p.q +
                            (first_row + static_cast<int64_t>(thread / 16) * p.planes) * p.cols +
                            k_tile * kKTileColumns + unit * 16;
@@ -113,29 +134,29 @@ struct TileKernel {
       const int token = k / kSteps, s = k % kSteps;
       const bool valid = token < left;
       const int group = (k_tile * kKTileColumns + s * (kKTileColumns / kSteps)) >> p.x_shift;
-      const int64_t row = valid ? first_row + token * p.planes : 0;
+      const int64_t row = valid ? rows.of(first_row, token, p, plane) : 0;
       copy_or_zero<4>(&stage.x_scales[s][token], p.x_scales + row * x_groups + group, valid);
     }
     if constexpr (!Fine) {
-      if (p.offsets != nullptr) load_sums(stage, p, first_row, left, k_tile);
+      if (p.offsets != nullptr) load_sums(stage, p, rows, first_row, left, k_tile, plane);
     }
   }
 
-  static __device__ void load_sums(Stage& stage, const TileInput& p, int64_t first_row, int left,
-                                   int k_tile) {
+  static __device__ void load_sums(Stage& stage, const TileInput& p, InputRows<Grouped> rows,
+                                   int64_t first_row, int left, int k_tile, int plane) {
     for (int k = threadIdx.x % kGroupThreads; k < kTokens * 2; k += kGroupThreads) {
       const int token = k / 2, c = k % 2;
       const bool valid = token < left;
-      const int64_t row = valid ? first_row + token * p.planes : 0;
+      const int64_t row = valid ? rows.of(first_row, token, p, plane) : 0;
       copy_or_zero<4>(&stage.sums[c][token], p.sums + row * (p.cols / 128) + 2 * k_tile + c, valid);
     }
   }
 
-  static __device__ void load(Stage& stage, const TileInput& p, int first_tile, int first_token,
-                              int m, int step) {
+  static __device__ void load(Stage& stage, const TileInput& p, InputRows<Grouped> rows,
+                              int first_tile, int first_token, int m, int step) {
     const int k_tile = step / p.planes;
     load_weights(stage, p, first_tile, k_tile);
-    load_inputs(stage, p, first_token, m, k_tile, step - k_tile * p.planes);
+    load_inputs(stage, p, rows, first_token, m, k_tile, step - k_tile * p.planes);
   }
 
   static __device__ __forceinline__ float scale_of(uint32_t pair, int half) {
@@ -356,23 +377,29 @@ struct TileKernel {
   }
 
   static __device__ void run(const TileLaunch& launch, int stages, unsigned char* shared) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WM;
     int block = blockIdx.x / launch.token_blocks, which = 0;
     while (which + 1 < launch.count && block >= launch.input[which + 1].first_block)
       ++which;
     const TileInput& p = launch.input[which];
-    block -= p.first_block;
-    const int first_token = blockIdx.x % launch.token_blocks * kTokens;
+    multiply(p, {nullptr}, block - p.first_block, blockIdx.x % launch.token_blocks * kTokens,
+             launch.m, stages, shared);
+  }
+
+  // Rows of block `block` of the weights by the vectors [first_token, m), kTokens of them at most.
+  static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<Grouped> rows,
+                                                  int block, int first_token, int m, int stages,
+                                                  unsigned char* shared) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / WM;
     const int first_tile = block * kTiles, tile = warp % WM * 2;
     Stage* ring = reinterpret_cast<Stage*>(shared) + group * stages;
 
-    const int used = (launch.m - first_token + 7) / 8;
+    const int used = (m - first_token + 7) / 8;
     float y[2][NT][4] = {};
     const int steps = p.cols / kKTileColumns * p.planes;
     const int mine = steps / WK + (group < steps % WK ? 1 : 0);  // steps group, group + WK, ...
     const int rounds = (steps + WK - 1) / WK;                    // of all groups: they keep step
     for (int k = 0; k < stages - 1; ++k) {
-      if (k < mine) load(ring[k], p, first_tile, first_token, launch.m, group + k * WK);
+      if (k < mine) load(ring[k], p, rows, first_tile, first_token, m, group + k * WK);
       copy_commit();
     }
     int slot = 0;
@@ -385,7 +412,7 @@ struct TileKernel {
       __syncthreads();  // this step is there, and everybody is done with the one before
       const int next = k + stages - 1, free = slot == 0 ? stages - 1 : slot - 1;
       if (next < mine) {
-        load(ring[free], p, first_tile, first_token, launch.m, group + next * WK);
+        load(ring[free], p, rows, first_tile, first_token, m, group + next * WK);
       }
       copy_commit();
       if (k < mine) {
@@ -403,7 +430,7 @@ struct TileKernel {
       join_groups(reinterpret_cast<float*>(shared), warp, lane, y);
       if (group > 0) return;
     }
-    store(p, (first_tile + tile) * 16, first_token, launch.m, lane, y);
+    store(p, (first_tile + tile) * 16, first_token, m, lane, y);
   }
 };
 

@@ -38,6 +38,9 @@ struct TileLaunch {
   int token_blocks = 0;
 };
 
+// A pass of a product for m vectors; throws internal for shapes that tiles do not read.
+TileInput tile_input(const Matmul& product, int pass, int64_t m);
+
 // Rows and vectors per block: 256 x 128; 64 x 64 with the columns split four ways; 64 x 64.
 enum class TileShape { large, medium, small };
 

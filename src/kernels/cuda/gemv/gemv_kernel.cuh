@@ -6,7 +6,8 @@
 
 namespace walsh::cuda {
 
-template <typename Decoder, int Flush, int Tiles8>
+// `Loader` brings the inputs to shared memory, as InputLoader does.
+template <typename Decoder, int Flush, int Tiles8, typename Loader = InputLoader>
 struct GemvBlock {
   static constexpr GemvMemory kMemory =
       gemv_memory(Decoder::kKind, Flush, Tiles8, kGemvArchitecture);
@@ -152,7 +153,7 @@ struct GemvBlock {
     uint32_t slot = ring;
     Start start = start_of(0, 0);
     fill(0, kStages - 1);
-    InputLoader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
+    Loader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
     fill(kStages - 1, kStages);
     wait_previous_kernel();
     loader.load();
@@ -169,7 +170,7 @@ struct GemvBlock {
       start = start_of(slice, round);
       __syncthreads();
       if (round > 0) continue;
-      InputLoader(args, image, slice, warp, lane).load();
+      Loader(args, image, slice, warp, lane).load();
     }
   }
 };

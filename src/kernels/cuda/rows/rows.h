@@ -38,6 +38,22 @@ struct RopeCall {
 // Pairs that a call rotates; throws internal if heads of head_dim values do not have them.
 int turned_pairs(const RopeCall& call, int head_dim);
 
+// Rows of latent attention, `ld` floats apart. In front of spread_heads() a key has head_dim -
+// rope_dim values of each head and a value value_dim of each; behind it both have head_dim of each:
+// keys begin with the row's shared_key, values end with zeros.
+struct LatentHeads {
+  float *key = nullptr, *value = nullptr;  // [m][ld]
+  const float* shared_key = nullptr;       // [m][rope_dim]
+  int64_t ld = 0, m = 0;
+  int heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;
+};
+// One launch. The bits are those of the CPU.
+void spread_heads(const LatentHeads& call, Stream stream);
+// The first value_dim values of every head, one head behind the other, become the first heads *
+// value_dim values of a row. One launch.
+void close_values(float* rows, int64_t ld, int64_t m, int heads, int head_dim, int value_dim,
+                  Stream stream);
+
 // m rows of `width` values, in place: x = x * gain / sqrt(mean(x^2) + eps). One launch. Bits are
 // those of the CPU but for the order in which squares are added in double.
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);

@@ -1,10 +1,12 @@
 // Repacking of stored rows into fragment order.
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <string>
 
 #include "base/checked.h"
 #include "formats/product.h"
+#include "kernels/cuda/weights/fill_matrix.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/cuda/weights/pack_trellis.h"
 #include "walsh/error.h"
@@ -282,12 +284,14 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
   return m;
 }
 
-Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
-                   const StoredPass& stored, Stream stream) {
-  const Matrix m = allocate_matrix(format, pass, rows, cols);
+namespace {
+
+// Repacks into memory that is there.
+void pack_into(const Matrix& m, const Format& format, int pass, int64_t cols,
+               const StoredPass& stored, Stream stream) {
   if (is_trellis(m.code.decoder)) {
     detail::pack_trellis(m, format, cols, stored, stream);
-    return m;
+    return;
   }
   const ScalarCode code = grouping(format, pass, cols);
   const int64_t stored_cols = ceil_div(cols, kUnit) * kUnit;
@@ -303,12 +307,26 @@ Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
         format.product.residual);
     check_launch("codebook packing");
   }
+}
+
+}  // namespace
+
+Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
+                   const StoredPass& stored, Stream stream) {
+  const Matrix m = allocate_matrix(format, pass, rows, cols);
+  pack_into(m, format, pass, cols, stored, stream);
   return m;
 }
 
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging) {
+  const Matrix m = allocate_matrix(*tensor.format, pass, tensor.rows, tensor.cols);
+  fill_matrix(m, tensor, pass, uploader, staging);
+  return m;
+}
+
+void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader& uploader,
+                 Buffer& staging) {
   const PassArrays& arrays = tensor.pass[pass];
-  describe(*tensor.format, pass, tensor.rows, tensor.cols);  // refuses what is not packed
   check_arrays(tensor, pass);
   const std::span<const std::byte> spans[] = {arrays.codes,        arrays.scales,
                                               arrays.offsets,      arrays.sub_scales,
@@ -334,8 +352,8 @@ Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer&
       begin += round_256(spans[i].size());
     }
   }
-  return pack_matrix(*tensor.format, pass, tensor.rows, tensor.cols,
-                     {sent[0], sent[1], sent[2], sent[3], sent[4], sent[5]}, uploader.stream());
+  pack_into(matrix, *tensor.format, pass, tensor.cols,
+            {sent[0], sent[1], sent[2], sent[3], sent[4], sent[5]}, uploader.stream());
 }
 
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {
@@ -350,6 +368,28 @@ DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader) {
     uploader.copy(m.data.as(), tensor.data.data(), tensor.data.size());
   }
   return m;
+}
+
+namespace {
+
+__global__ void widen_values(const void* from, bool halves, float* to, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  to[i] = halves ? __half2float(static_cast<const __half*>(from)[i])
+                 : __bfloat162float(static_cast<const __nv_bfloat16*>(from)[i]);
+}
+
+}  // namespace
+
+DenseMatrix widen(const DenseMatrix& matrix, Stream stream) {
+  if (matrix.type == DType::f32) return matrix;
+  const int64_t count = matrix.rows * matrix.cols;
+  DenseMatrix wide{DType::f32, matrix.rows, matrix.cols,
+                   Buffer(static_cast<uint64_t>(count) * sizeof(float))};
+  widen_values<<<blocks_for(count), kThreads, 0, stream>>>(
+      matrix.data.as(), matrix.type == DType::f16, wide.data.as<float>(), count);
+  check_launch("widening");
+  return wide;
 }
 
 Activations::Activations(int64_t vectors, int64_t columns, int group_size, int plane_count)

@@ -1,0 +1,162 @@
+// The short convolution of delta nets with what follows it: silu, lengths of queries and keys,
+// decays and strengths.
+#include <string>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/delta/delta.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/delta_norm.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kPerLane = kMostDeltaDim / 32;
+constexpr int kKeepThreads = 256;
+
+// A row of the batch and what stands in front of it.
+struct Row {
+  int64_t row;
+  int position, in_front;
+  const float* kept;  // of its sequence
+
+  __device__ Row(const ConvolveCall& call, int64_t index)
+      : row(index),
+        position(call.places.positions[index]),
+        in_front(rows_in_front(call.places.sequences, index, call.dims.taps - 1)),
+        kept(call.memory.slots + call.places.sequences[index] * call.memory.slot_floats +
+             call.memory.rows_at) {}
+
+  // What stood `back` rows in front of it.
+  __device__ __forceinline__ float value(const ConvolveCall& call, int channel, int back) const {
+    const TapSource from = tap_source(back, in_front, position, call.dims.taps);
+    const int64_t channels = call.dims.channels();
+    if (from.back >= 0) return call.in[(row - from.back) * channels + channel];
+    return from.kept >= 0 ? kept[from.kept * channels + channel] : 0.0f;
+  }
+};
+
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0f + expf(-x));
+}
+
+// One channel; `keep`: the slot gets the last rows, of which each is written after it was read.
+__device__ __forceinline__ float convolve_channel(const ConvolveCall& call, const Row& row,
+                                                  int channel, float* keep) {
+  const int taps = call.dims.taps;
+  const int64_t channels = call.dims.channels();
+  float sum = 0;
+  for (int t = 0; t < taps; ++t) {
+    const float x = row.value(call, channel, taps - 1 - t);
+    sum += call.taps[t * channels + channel] * x;
+    if (keep != nullptr && t > 0) keep[(t - 1) * channels + channel] = x;
+  }
+  return silu(sum);
+}
+
+// x * scale / sqrt(mean(x^2) + eps) over a warp's values.
+__device__ __forceinline__ void scale_head(float (&v)[kPerLane], int size, const float* scale,
+                                           int lane) {
+  double sum = 0;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    sum += static_cast<double>(v[j]) * static_cast<double>(v[j]);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  const double eps = static_cast<double>(kLengthEpsilon / static_cast<float>(size));
+  const auto inverse = static_cast<float>(1.0 / sqrt(sum / size + eps));
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    if (lane + 32 * j < size) v[j] = v[j] * inverse * scale[lane + 32 * j];
+}
+
+__device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t row, int head) {
+  const int64_t at = row * call.dims.value_heads + head;
+  const float x = call.decay[at] + call.bias[head];
+  const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
+  call.decay[at] = -call.rate[head] * softplus;
+  call.strength[at] = 1.0f / (1.0f + expf(-call.strength[at]));
+}
+
+// Grid: x over units of channels, y over rows.
+__global__ void __launch_bounds__(kWarps * 32)
+    convolve_kernel(const __grid_constant__ ConvolveCall call) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int number = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (number >= channel_units(call.dims)) return;
+  const ChannelUnit unit = channel_unit(call.dims, number);
+  const int64_t index = blockIdx.y;
+  if (unit.kind == ChannelUnit::Kind::scalars) {
+    if (lane < unit.size) finish_scalars(call, index, unit.first + lane);
+    return;
+  }
+  const Row row(call, index);
+  const bool single = is_single(call.places.sequences, index, call.m);
+  float* keep = single ? const_cast<float*>(row.kept) : nullptr;
+  float v[kPerLane] = {};
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    if (lane + 32 * j < unit.size)
+      v[j] = convolve_channel(call, row, unit.first + lane + 32 * j, keep);
+  if (unit.kind != ChannelUnit::Kind::value) {
+    const bool query = unit.kind == ChannelUnit::Kind::query;
+    scale_head(v, unit.size, query ? call.query_scale : call.key_scale, lane);
+  }
+  float* out = call.out + index * call.dims.channels() + unit.first;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    if (lane + 32 * j < unit.size) out[lane + 32 * j] = v[j];
+}
+
+// A thread per channel. Rows are read before those in front of them are written, which matters
+// where the slot is the sequence's own.
+__global__ void __launch_bounds__(kKeepThreads)
+    keep_kernel(const __grid_constant__ ConvolveCall call, int64_t index, int64_t slot) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int channel = static_cast<int>(blockIdx.x) * kKeepThreads + static_cast<int>(threadIdx.x);
+  const int64_t channels = call.dims.channels();
+  if (channel >= channels) return;
+  const Row row(call, index);
+  float* to = call.memory.slots + slot * call.memory.slot_floats + call.memory.rows_at;
+  const int kept = call.dims.taps - 1;
+  for (int i = 0; i < kept; ++i)
+    to[i * channels + channel] = row.value(call, channel, kept - 1 - i);
+}
+
+}  // namespace
+
+void check_delta(const DeltaDims& d) {
+  const auto known = [](int dim) { return dim > 0 && dim % 16 == 0 && dim <= kMostDeltaDim; };
+  if (d.key_heads > 0 && d.value_heads > 0 && d.value_heads % d.key_heads == 0 &&
+      known(d.key_dim) && known(d.value_dim) && d.taps >= 2 && d.taps <= kMostTaps) {
+    return;
+  }
+  throw Error(ErrorCode::internal, "GPU delta net",
+              std::to_string(d.value_heads) + " heads of " + std::to_string(d.key_dim) + " and " +
+                  std::to_string(d.value_dim) + " values, " + std::to_string(d.taps) + " taps");
+}
+
+void convolve(const ConvolveCall& call, Stream stream) {
+  if (call.m == 0) return;
+  check_delta(call.dims);
+  const int units = channel_units(call.dims);
+  launch("convolution", convolve_kernel,
+         {dim3(static_cast<unsigned>((units + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
+          dim3(kWarps * 32)},
+         stream, call);
+}
+
+void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream) {
+  const int channels = call.dims.channels();
+  launch("convolution's rows", keep_kernel,
+         {dim3(static_cast<unsigned>((channels + kKeepThreads - 1) / kKeepThreads)),
+          dim3(kKeepThreads)},
+         stream, call, row, slot);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,98 @@
+// Where kernels of delta nets find things. Compiles for the device and for the host.
+#pragma once
+
+#include <cstdint>
+
+namespace walsh::cuda {
+
+inline constexpr int kDeltaRows = 32;     // of a chunk
+inline constexpr int kDeltaColumns = 32;  // of a state that a block has
+inline constexpr int kMostTaps = 16;
+inline constexpr int kMostDeltaDim = 256;  // of a head
+
+// DeltaNetDesc as kernels have it. A row of channels is queries, keys, values.
+struct DeltaDims {
+  int key_heads = 0, value_heads = 0;
+  int key_dim = 0, value_dim = 0;
+  int taps = 0;
+
+  constexpr int group() const { return value_heads / key_heads; }
+  constexpr int key_width() const { return key_heads * key_dim; }
+  constexpr int value_width() const { return value_heads * value_dim; }
+  constexpr int channels() const { return 2 * key_width() + value_width(); }
+  constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
+  constexpr int64_t kept_floats() const { return int64_t{taps - 1} * channels(); }
+  // Of a value head: where its queries, keys and values begin in a row.
+  constexpr int query_of(int head) const { return head / group() * key_dim; }
+  constexpr int key_of(int head) const { return key_width() + query_of(head); }
+  constexpr int value_of(int head) const { return 2 * key_width() + head * value_dim; }
+};
+
+// Rows of the batch in front of `row` that are of its sequence, `most` at most.
+constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
+  int count = 0;
+  while (count < most && count < row && sequences[row - count - 1] == sequences[row])
+    ++count;
+  return count;
+}
+
+// Whether a row is the only one of its sequence in a batch of m rows.
+constexpr bool is_single(const int32_t* sequences, int64_t row, int64_t m) {
+  return rows_in_front(sequences, row, 1) == 0 &&
+         (row + 1 == m || sequences[row + 1] != sequences[row]);
+}
+
+// Where the convolution finds the row that is `back` rows in front of one.
+struct TapSource {
+  int back = -1;  // >= 0: so many rows in front of it in the batch
+  int kept = -1;  // >= 0: in the sequence's slot; else the sequence had not begun: zeros
+};
+constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
+  if (back <= in_front) return {back, -1};
+  if (back > position) return {-1, -1};
+  return {-1, taps - 1 - (back - in_front)};
+}
+
+// Warps of the convolution have a head each, of queries, keys, then values, or 32 decays and
+// strengths.
+struct ChannelUnit {
+  enum class Kind : uint8_t { query, key, value, scalars };
+  Kind kind = Kind::query;
+  int first = 0;  // channel, or value head
+  int size = 0;
+};
+constexpr int channel_units(const DeltaDims& d) {
+  return 2 * d.key_heads + d.value_heads + (d.value_heads + 31) / 32;
+}
+constexpr ChannelUnit channel_unit(const DeltaDims& d, int unit) {
+  using Kind = ChannelUnit::Kind;
+  if (unit < 2 * d.key_heads)
+    return {unit < d.key_heads ? Kind::query : Kind::key, unit * d.key_dim, d.key_dim};
+  unit -= 2 * d.key_heads;
+  if (unit < d.value_heads)
+    return {Kind::value, 2 * d.key_width() + unit * d.value_dim, d.value_dim};
+  const int first = (unit - d.value_heads) * 32, left = d.value_heads - first;
+  return {Kind::scalars, first, left < 32 ? left : 32};
+}
+
+// Shared memory of delta_rows, in floats from the beginning.
+struct ChunkLayout {
+  int stride;  // of rows of queries and keys: their 16-byte pieces lie in different banks
+  int state, keys, queries, seen, weights, updates, scalars, floats;
+};
+inline constexpr int kChunkStride = kDeltaRows + 4;  // of rows of `seen`, `weights`, `updates`
+constexpr ChunkLayout chunk_layout(int key_dim) {
+  ChunkLayout l{};
+  l.stride = key_dim + 4;
+  l.state = 0;
+  l.keys = l.state + key_dim * kDeltaColumns;
+  l.queries = l.keys + kDeltaRows * l.stride;
+  l.seen = l.queries + kDeltaRows * l.stride;
+  l.weights = l.seen + kDeltaRows * kChunkStride;
+  l.updates = l.weights + kDeltaRows * kChunkStride;
+  l.scalars = l.updates + kDeltaRows * kChunkStride;
+  l.floats = l.scalars + 3 * kDeltaRows;
+  return l;
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,118 @@
+// Chooses kernels and launches for products of experts.
+#include "kernels/cuda/experts/expert_product.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/experts/expert_gemv.h"
+#include "kernels/cuda/experts/expert_tile.h"
+#include "kernels/cuda/gemv/gemv_args.h"
+#include "kernels/cuda/launch.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+using detail::PassMatmul;
+
+ExpertGemvKernel gemv_kernel_for(const GemvKind& kind) {
+  return with_decoder(kind.decoder,
+                      [&]<typename Decoder>() { return expert_gemv_kernel<Decoder>(kind); });
+}
+
+void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
+                      Stream stream) {
+  const DeviceInfo& device = current_device();
+  const Matrix& matrix = *group.front().matrix;
+  const Activations& x = *group.front().input;
+  ExpertGemvArgs args;
+  detail::describe_group(group, args);
+  GemvKind kind;
+  kind.decoder = matrix.code.decoder;
+  kind.flush = detail::flush_columns(matrix, x);
+  // Kernels have their arguments in shared memory as well.
+  const auto shared = static_cast<int64_t>(device.shared_bytes) - 1024;
+  const int most = detail::plan_slices(kind, shared, device.code, args);
+  const int per_item = batch.plan.per_item;
+  if (per_item > most)
+    detail::refuse_matmul(fmt::format("{} slots of an expert at once, {} fit", per_item, most));
+  args.m = per_item;
+  args.vectors = per_item * args.planes;
+  args.q = x.q.as<int8_t>();
+  args.x_scales = x.scales.as<float>();
+  args.x_sums = x.sums.as<int32_t>();
+  args.stride = stride;
+  args.items = batch.items;
+  args.rows = batch.rows;
+  kind.tiles8 = detail::tiles_of_8(args.vectors);
+  const int64_t blocks = blocks_of_item(args.tiles, batch, device.multiprocessors);
+  args.tiles_per_block = args.tiles / static_cast<int>(blocks);
+  args.blocks_with_more = args.tiles % static_cast<int>(blocks);
+  const int64_t places = batch.plan.places(batch.slots, batch.experts);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(places)),
+                          dim3(static_cast<unsigned>(gemv_warps(code_vectors(kind.decoder)) * 32)),
+                          static_cast<size_t>(detail::gemv_bytes(kind, args, device.code))};
+  launch("experts", gemv_kernel_for(kind), shape, stream, args);
+}
+
+detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
+  const bool fine = std::min<int64_t>(p.matrix->group, p.input->group) < kChunkColumns;
+  switch (p.matrix->code.decoder) {
+    case DecoderKind::scalar2:
+      return detail::expert_tile<ScalarDecoder<2>>(fine);
+    case DecoderKind::scalar3:
+      return detail::expert_tile<ScalarDecoder<3>>(fine);
+    case DecoderKind::scalar4:
+      return detail::expert_tile<ScalarDecoder<4>>(fine);
+    case DecoderKind::scalar8:
+      return detail::expert_tile<ScalarDecoder<8>>(fine);
+    default:
+      detail::refuse_matmul("codes without tiles");
+  }
+}
+
+void multiply_tiles(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
+                    Stream stream) {
+  using detail::TileShape;
+  const auto kernel = tile_kernel_for(group.front());
+  detail::ExpertTileLaunch work;
+  work.stride = stride;
+  work.items = batch.items;
+  work.rows = batch.rows;
+  work.places = batch.plan.places(batch.slots, batch.experts);
+  for (const PassMatmul& p : group)
+    work.tiles.input[work.tiles.count++] = detail::tile_input(*p.product, p.pass, 0);
+  const TileShape shape =
+      batch.plan.per_item >= kLargeTileSlots ? TileShape::large : TileShape::medium;
+  if (kernel(shape, work, stream) || kernel(TileShape::medium, work, stream) ||
+      kernel(TileShape::small, work, stream)) {
+    return;
+  }
+  throw Error(ErrorCode::limit, "GPU product", "the device has too little shared memory");
+}
+
+}  // namespace
+
+bool have_tiles(const Format& format) {
+  return !format.dense && format.kind == CodeKind::scalar;
+}
+
+void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
+                      Stream stream) {
+  if (batch.slots == 0) return;
+  const bool tiles = batch.plan.kind == ExpertPlan::Kind::tiles;
+  for (int pass = 0; pass < 2; ++pass) {
+    detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {
+      if (tiles) {
+        multiply_tiles(group, stride, batch, stream);
+      } else {
+        multiply_vectors(group, stride, batch, stream);
+      }
+      return true;
+    });
+  }
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,105 @@
+// The tile kernel of gemm/int8_tile.cuh for items of experts: a block has rows of one expert's
+// weights and the slots of one item.
+#pragma once
+
+#include "kernels/cuda/experts/expert_tile.h"
+#include "kernels/cuda/gemm/int8_tile.cuh"
+
+namespace walsh::cuda::detail {
+
+template <typename T>
+__device__ __forceinline__ T* moved(T* p, int64_t bytes) {
+  if (p == nullptr) return p;
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes));
+}
+
+// A product as it is of expert `item.expert`, by all threads of the block.
+__device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes, TileInput& own) {
+  constexpr int kWords = sizeof(TileInput) / sizeof(uint32_t);
+  static_assert(sizeof(TileInput) % sizeof(uint32_t) == 0);
+  for (int i = static_cast<int>(threadIdx.x); i < kWords; i += static_cast<int>(blockDim.x))
+    reinterpret_cast<uint32_t*>(&own)[i] = reinterpret_cast<const uint32_t*>(&first)[i];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    own.codes = moved(own.codes, bytes);
+    own.scales = moved(own.scales, bytes);
+    own.offsets = moved(own.offsets, bytes);
+    own.bias = moved(own.bias, bytes);
+  }
+}
+
+// Grid: x over blocks of rows of all products, y over items.
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
+__global__ void __launch_bounds__(WM* WK * 32)
+    expert_tile_kernel(const __grid_constant__ ExpertTileLaunch launch, int stages) {
+  using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
+  extern __shared__ __align__(16) unsigned char tile_shared[];
+  __shared__ __align__(16) unsigned char storage[sizeof(TileInput)];
+  __shared__ int list[Kernel::kTokens];
+  wait_previous_kernel();
+  const ExpertItem item = launch.items[blockIdx.y];
+  if (item.count == 0) return;
+  const int block = static_cast<int>(blockIdx.x);
+  int which = 0;
+  while (which + 1 < launch.tiles.count && block >= launch.tiles.input[which + 1].first_block)
+    ++which;
+  TileInput& p = *reinterpret_cast<TileInput*>(storage);
+  find_input(launch.tiles.input[which], item.expert * launch.stride, p);
+  const int end = item.first + item.count;
+  for (int first = item.first; first < end; first += Kernel::kTokens) {
+    __syncthreads();  // the stages before have been read
+    for (int t = static_cast<int>(threadIdx.x); t < Kernel::kTokens; t += Kernel::kThreads) {
+      const int slot = first + t < end ? first + t : first;
+      list[t] = launch.rows != nullptr ? launch.rows[slot] : slot;
+    }
+    __syncthreads();
+    Kernel::multiply(p, {list}, block - p.first_block, first, end, stages, tile_shared);
+  }
+}
+
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
+bool launch_expert_blocks(ExpertTileLaunch& work, Stream stream) {
+  using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
+  constexpr int kMostStages = 3;
+  constexpr size_t kOwn = 2048;  // shared memory that is not the stages'
+  const size_t limit = current_device().shared_bytes - kOwn;
+  int stages = kMostStages;
+  while (stages > 1 && Kernel::shared_bytes(stages) > limit)
+    --stages;
+  if (stages < 2) return false;
+  int blocks = 0;
+  for (int k = 0; k < work.tiles.count; ++k) {
+    work.tiles.input[k].first_block = blocks;
+    blocks += (work.tiles.input[k].rows + Kernel::kRows - 1) / Kernel::kRows;
+  }
+  cuda::launch("tiles of experts", expert_tile_kernel<Decoder, Fine, WM, WK, NT>,
+               {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(work.places)),
+                dim3(Kernel::kThreads), Kernel::shared_bytes(stages)},
+               stream, work, stages);
+  return true;
+}
+
+template <typename Decoder, bool Fine>
+bool launch_expert_tile(TileShape shape, ExpertTileLaunch& work, Stream stream) {
+  switch (shape) {
+    case TileShape::large:
+      return launch_expert_blocks<Decoder, Fine, 8, 1, 16>(work, stream);
+    case TileShape::medium:
+      return launch_expert_blocks<Decoder, Fine, 2, 4, 8>(work, stream);
+    case TileShape::small:
+      return launch_expert_blocks<Decoder, Fine, 2, 1, 8>(work, stream);
+  }
+  return false;
+}
+
+// Scales of 8-bit codes always change within 128 columns, or are treated as if.
+template <typename Decoder>
+ExpertTileLauncher select_expert_tile(bool fine) {
+  if constexpr (Decoder::kKind == DecoderKind::scalar8) {
+    return launch_expert_tile<Decoder, true>;
+  } else {
+    return fine ? launch_expert_tile<Decoder, true> : launch_expert_tile<Decoder, false>;
+  }
+}
+
+}  // namespace walsh::cuda::detail

@@ -1,0 +1,22 @@
+// Tiles of experts' products with many vectors.
+#pragma once
+
+#include "kernels/cuda/experts/expert_slots.h"
+#include "kernels/cuda/gemm/int8_tile.h"
+
+namespace walsh::cuda::detail {
+
+struct ExpertTileLaunch {
+  TileLaunch tiles;                   // inputs of expert 0, y of slot 0
+  int64_t stride = 0;                 // from expert to expert, in bytes
+  const ExpertItem* items = nullptr;  // [places]
+  const int32_t* rows = nullptr;      // of slots, or null
+  int64_t places = 0;
+};
+
+// False if the device lacks the shared memory.
+using ExpertTileLauncher = bool (*)(TileShape shape, ExpertTileLaunch& work, Stream stream);
+template <typename Decoder>
+ExpertTileLauncher expert_tile(bool fine);  // one file per decoder
+
+}  // namespace walsh::cuda::detail

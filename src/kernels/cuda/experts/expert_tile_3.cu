@@ -1,0 +1,10 @@
+#include "kernels/cuda/experts/expert_tile.cuh"
+
+namespace walsh::cuda::detail {
+
+template <>
+ExpertTileLauncher expert_tile<ScalarDecoder<3>>(bool fine) {
+  return select_expert_tile<ScalarDecoder<3>>(fine);
+}
+
+}  // namespace walsh::cuda::detail

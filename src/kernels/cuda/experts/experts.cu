@@ -1,0 +1,216 @@
+#include "kernels/cuda/experts/experts.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/dynamic_shared.cuh"
+#include "kernels/cuda/launch.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr int kRouteWarps = 4;  // rows of a block
+constexpr int kGroupThreads = 512, kSumThreads = 256;
+constexpr int kSharedBytes = 48 << 10;
+
+// The lanes of a warp (lanes.h).
+struct WarpLanes {
+  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x % 32); }
+  static __device__ __forceinline__ int count() { return 32; }
+  static __device__ __forceinline__ void sync() { __syncwarp(); }
+  static __device__ __forceinline__ float sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+  }
+  static __device__ __forceinline__ float largest(float x) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+  }
+  static __device__ __forceinline__ int least(int i) {
+    return __reduce_min_sync(~0u, i);
+  }
+  // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
+  // key is 0), then the lowest index that has it.
+  static __device__ __forceinline__ Candidate best(Candidate mine) {
+    const uint32_t bits = __float_as_uint(mine.value + 0.0f);
+    const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    const uint32_t top = __reduce_max_sync(~0u, mine.index < 0 ? 0 : key);
+    if (top == 0) return {};
+    const bool first = mine.index >= 0 && key == top;
+    const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
+    return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
+  }
+};
+
+// The threads of a block.
+struct BlockLanes {
+  static constexpr int kWarps = kGroupThreads / 32;
+  int* counts;  // shared [kWarps]
+
+  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x); }
+  static __device__ __forceinline__ int count() { return kGroupThreads; }
+
+  __device__ __forceinline__ int total(int x) const {
+    x = __reduce_add_sync(~0u, x);
+    __syncthreads();  // counts have been read
+    if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = x;
+    __syncthreads();
+    int sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w)
+      sum += counts[w];
+    return sum;
+  }
+  __device__ __forceinline__ Rank rank(bool flag) const {
+    const unsigned votes = __ballot_sync(~0u, flag);
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) counts[warp] = __popc(votes);
+    __syncthreads();
+    Rank rank;
+    rank.before = __popc(votes & ((1u << (threadIdx.x % 32)) - 1));
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w < warp) rank.before += counts[w];
+      rank.all += counts[w];
+    }
+    return rank;
+  }
+};
+
+// A warp per row. `slots.row` null: slots are found by another launch.
+__global__ void __launch_bounds__(kRouteWarps * 32)
+    route_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots) {
+  WALSH_DYNAMIC_SHARED(unsigned char, memory);
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t row = int64_t{blockIdx.x} * kRouteWarps + warp;
+  if (row >= call.m) return;
+  const RouteRule& rule = call.rule;
+  const RouteScratch scratch =
+      RouteScratch::at(memory + warp * RouteScratch::bytes(rule.experts), rule.experts);
+  int32_t* choices = call.choices + row * rule.chosen;
+  route_row(WarpLanes(), rule, call.logits + row * rule.experts, call.bias, scratch, choices,
+            call.weights + row * rule.chosen);
+  if (slots.row == nullptr) return;
+  for (int k = lane; k < rule.chosen; k += 32)
+    keep_order(static_cast<int>(row) * rule.chosen + k, rule.chosen, choices[k], slots);
+}
+
+// A block per expert.
+__global__ void __launch_bounds__(kGroupThreads)
+    group_kernel(const int32_t* choices, int count, int chosen, int per_item, SlotArrays slots) {
+  __shared__ int counts[BlockLanes::kWarps];
+  allow_next_kernel();
+  wait_previous_kernel();
+  group_expert(BlockLanes{counts}, choices, count, chosen, static_cast<int>(blockIdx.x), per_item,
+               slots);
+}
+
+__global__ void clamp_kernel(float* gate, float* up, int64_t count, float slope, float limit) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  // What is no number stays so, as on the CPU.
+  const float g = gate[i], u = up[i];
+  gate[i] = slope * (limit < g ? limit : g);
+  up[i] = (1.0f + (u < -limit ? -limit : limit < u ? limit : u)) / slope;
+}
+
+// A block per choice and part of its row.
+__global__ void __launch_bounds__(kSumThreads)
+    weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (column >= width) return;
+  const int64_t at = slot[blockIdx.y] * width + column;
+  const float weight = weights[blockIdx.y];
+  gate[at] *= weight;
+  up[at] *= weight;
+}
+
+// A block per row and part of it.
+__global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t row = blockIdx.y;
+  const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (column >= call.width) return;
+  const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
+  const int32_t* slot = call.slot + row * call.chosen;
+  const int64_t at = row * call.width + column;
+  float* out = call.out + at;
+  float sum = 0;
+  if (call.shared) {
+    sum = *out;
+    if (call.share != nullptr) sum *= 1.0f / (1.0f + expf(-call.share[row]));
+  }
+#pragma unroll 4
+  for (int k = 0; k < call.chosen; ++k)
+    sum += (weights == nullptr ? 1.0f : weights[k]) * call.results[slot[k] * call.width + column];
+  if (call.stream == nullptr) {
+    *out = sum;
+  } else {
+    call.stream[at] = call.stream[at] + call.scale * sum;
+  }
+}
+
+}  // namespace
+
+void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream) {
+  if (call.m == 0) return;
+  const RouteRule& rule = call.rule;
+  const int shared = kRouteWarps * RouteScratch::bytes(rule.experts);
+  if (rule.experts <= 0 || rule.chosen <= 0 || rule.chosen > rule.experts || rule.groups <= 0 ||
+      rule.experts % rule.groups != 0 || rule.groups_chosen > rule.groups ||
+      shared > kSharedBytes || call.m * rule.chosen > std::numeric_limits<int>::max()) {
+    throw Error(ErrorCode::internal, "GPU experts",
+                std::to_string(rule.chosen) + " of " + std::to_string(rule.experts) +
+                    " experts in " + std::to_string(rule.groups) + " groups for " +
+                    std::to_string(call.m) + " rows");
+  }
+  const auto blocks = static_cast<unsigned>((call.m + kRouteWarps - 1) / kRouteWarps);
+  launch("routing", route_kernel,
+         {dim3(blocks), dim3(kRouteWarps * 32), static_cast<size_t>(shared)}, stream, call,
+         plan.grouped() ? SlotArrays() : slots);
+  if (!plan.grouped()) return;
+  launch("grouping", group_kernel, {dim3(static_cast<unsigned>(rule.experts)), dim3(kGroupThreads)},
+         stream, call.choices, static_cast<int>(call.m) * rule.chosen, rule.chosen, plan.per_item,
+         slots);
+}
+
+void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit, Stream stream) {
+  if (count == 0) return;
+  launch("clamped gates", clamp_kernel,
+         {dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)), dim3(kSumThreads)},
+         stream, gate, up, count, slope, limit);
+}
+
+void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
+                 int64_t width, Stream stream) {
+  if (choices == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((width + kSumThreads - 1) / kSumThreads),
+                               static_cast<unsigned>(choices)),
+                          dim3(kSumThreads)};
+  launch("weights of experts", weigh_kernel, shape, stream, gate, up, slot, weights, width);
+}
+
+void sum_experts(const ExpertSum& call, Stream stream) {
+  if (call.m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((call.width + kSumThreads - 1) / kSumThreads),
+                               static_cast<unsigned>(call.m)),
+                          dim3(kSumThreads)};
+  launch("sum of experts", sum_kernel, shape, stream, call);
+}
+
+}  // namespace walsh::cuda

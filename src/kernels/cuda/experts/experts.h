@@ -1,0 +1,52 @@
+// Steps of layers with experts between the products: which experts a row gets, the rows by expert,
+// clamped gates, and the sum of what the experts give.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cuda/device.h"
+#include "kernels/cuda/experts/expert_slots.h"
+#include "kernels/cuda/experts/route_row.h"
+
+namespace walsh::cuda {
+
+struct RouteCall {
+  RouteRule rule;
+  const float* logits = nullptr;  // [m][experts]
+  const float* bias = nullptr;    // [experts] of the choice, or null
+  int64_t m = 0;
+  int32_t* choices = nullptr;  // [m][chosen], best first
+  float* weights = nullptr;    // of them
+};
+
+// One or two launches: the choices, then slots and items as the plan says. Throws internal for more
+// experts than a block has shared memory for.
+void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream);
+
+// gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope for `count` values,
+// so that silu(gate) * up is GateFunction::clamped_silu.
+void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit, Stream stream);
+
+// Rows `slot[i]` of gate and up, `width` values each, times weights[i], for `choices` i: experts
+// whose weights are those of their input.
+void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
+                 int64_t width, Stream stream);
+
+// out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] * results[slot of
+// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, and out stays
+// as it is.
+struct ExpertSum {
+  const float* results = nullptr;  // [slots][width]
+  const int32_t* slot = nullptr;   // [m][chosen]
+  const float* weights = nullptr;  // [m][chosen], or null: all are 1
+  const float* share = nullptr;    // [m], whose sigmoid multiplies what out holds, or null: 1
+  bool shared = false;             // out holds what the shared expert gives
+  float* out = nullptr;            // [m][width]
+  float* stream = nullptr;         // [m][width], or null
+  float scale = 1;
+  int64_t m = 0, width = 0;
+  int chosen = 0;
+};
+void sum_experts(const ExpertSum& call, Stream stream);
+
+}  // namespace walsh::cuda

@@ -1,0 +1,9 @@
+// Constants of gated delta nets that all devices share.
+#pragma once
+
+namespace walsh {
+
+inline constexpr float kLengthEpsilon = 1e-6f;  // added to the squared length of queries and keys
+inline constexpr float kSoftplusLinear = 20;    // log(1 + e^x) is x from here on
+
+}  // namespace walsh

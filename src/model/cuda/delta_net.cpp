@@ -1,0 +1,187 @@
+#include "model/cuda/delta_net.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kAlignment = 4;  // floats
+
+cuda::Buffer floats(int64_t count) {
+  return cuda::Buffer(
+      checked_mul(static_cast<uint64_t>(count), sizeof(float), "states of recurrent layers"));
+}
+
+cuda::DeltaDims dims_of(const DeltaNetDesc& d) {
+  cuda::DeltaDims dims;
+  dims.key_heads = static_cast<int>(d.key_heads);
+  dims.value_heads = static_cast<int>(d.value_heads);
+  dims.key_dim = static_cast<int>(d.key_dim);
+  dims.value_dim = static_cast<int>(d.value_dim);
+  dims.taps = static_cast<int>(d.taps);
+  return dims;
+}
+
+void upload_values(const std::vector<float>& values, const cuda::Buffer& to,
+                   cuda::Uploader& uploader) {
+  if (values.size() * sizeof(float) != to.bytes())
+    throw Error(ErrorCode::internal, "GPU constants", "sizes differ from those that were planned");
+  uploader.copy(to.as(), values.data(), to.bytes());
+}
+
+// The marks of a run, in the order of their rows.
+std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
+  std::vector<StateMark> own;
+  std::copy_if(marks.begin(), marks.end(), std::back_inserter(own),
+               [&](const StateMark& mark) { return mark.run == run; });
+  std::sort(own.begin(), own.end(),
+            [](const StateMark& a, const StateMark& b) { return a.rows < b.rows; });
+  return own;
+}
+
+}  // namespace
+
+CudaDeltaNet::CudaDeltaNet(const ModelConfig& config, int64_t slots, int64_t max_rows) {
+  int64_t channels = 0;
+  for (const LayerDesc& desc : config.layers) {
+    const DeltaNetDesc& d = desc.delta_net;
+    Layer& layer = layers_.emplace_back();
+    if (!d.present()) continue;
+    layer.dims = dims_of(d);
+    layer.rows_at = slot_floats_;
+    layer.states_at = layer.rows_at + round_up(layer.dims.kept_floats(), kAlignment);
+    slot_floats_ = layer.states_at + layer.dims.state_floats();
+    layer.taps = floats(d.taps * d.channels());
+    layer.rate = floats(d.value_heads);
+    layer.bias = floats(d.value_heads);
+    layer.norm = floats(d.value_dim);
+    layer.query_scale = floats(d.key_dim);
+    layer.key_scale = floats(d.key_dim);
+    channels = std::max(channels, d.channels());
+  }
+  states_ = floats(slots * slot_floats_);
+  convolved_ = floats(max_rows * channels);
+}
+
+void CudaDeltaNet::upload(const Model& model, cuda::Uploader& uploader) const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const DeltaNetWeights& weights = model.layers[i].delta_net;
+    if (layer.dims.value_heads == 0) continue;
+    upload_values(weights.taps, layer.taps, uploader);
+    upload_values(weights.rate, layer.rate, uploader);
+    upload_values(weights.bias, layer.bias, uploader);
+    upload_values(weights.norm, layer.norm, uploader);
+    upload_values(weights.query_scale, layer.query_scale, uploader);
+    upload_values(weights.key_scale, layer.key_scale, uploader);
+  }
+}
+
+const float* CudaDeltaNet::norm(int64_t layer) const {
+  return at(layer).norm.as<const float>();
+}
+
+void CudaDeltaNet::copy_part(int64_t from, int64_t to, int64_t begin, int64_t count,
+                             cuda::Stream stream) const {
+  auto* slots = states_.as<float>();
+  cuda::copy_on_device(slots + to * slot_floats_ + begin, slots + from * slot_floats_ + begin,
+                       static_cast<uint64_t>(count) * sizeof(float), stream);
+}
+
+void CudaDeltaNet::copy(int32_t from, int32_t to, cuda::Stream stream) const {
+  if (slot_floats_ > 0 && from != to) copy_part(from, to, 0, slot_floats_, stream);
+}
+
+cuda::DeltaMemory CudaDeltaNet::memory(const Layer& layer) const {
+  return {states_.as<float>(), slot_floats_, layer.rows_at, layer.states_at};
+}
+
+cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& rows) const {
+  cuda::ConvolveCall call;
+  call.dims = layer.dims;
+  call.memory = memory(layer);
+  call.places = rows.places;
+  call.in = rows.channels;
+  call.out = convolved_.as<float>();
+  call.decay = rows.decay;
+  call.strength = rows.strength;
+  call.taps = layer.taps.as<const float>();
+  call.rate = layer.rate.as<const float>();
+  call.bias = layer.bias.as<const float>();
+  call.query_scale = layer.query_scale.as<const float>();
+  call.key_scale = layer.key_scale.as<const float>();
+  call.m = rows.m;
+  return call;
+}
+
+// Rows of runs of several rows are kept behind the launch that reads what was kept in front of it,
+// those of marks before their sequence's own.
+void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run> runs,
+                            std::span<const StateMark> marks, cuda::Stream stream) const {
+  const Layer& layer = at(index);
+  const cuda::ConvolveCall call = convolve_call(layer, rows);
+  cuda::convolve(call, stream);
+  int64_t first = 0;
+  for (size_t i = 0; i < runs.size(); first += runs[i].rows, ++i) {
+    const Run& run = runs[i];
+    for (const StateMark& mark : marks_of(marks, i)) {
+      if (run.rows > 1) {
+        cuda::keep_convolved(call, first + mark.rows - 1, mark.slot, stream);
+      } else {
+        copy_part(run.sequence, mark.slot, layer.rows_at, layer.dims.kept_floats(), stream);
+      }
+    }
+    if (run.rows > 1) cuda::keep_convolved(call, first + run.rows - 1, run.sequence, stream);
+  }
+}
+
+void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const Run> runs,
+                              std::span<const RowGroup> groups, std::span<const StateMark> marks,
+                              int64_t skip, cuda::Stream stream) const {
+  const Layer& layer = at(index);
+  cuda::DeltaCall call;
+  call.dims = layer.dims;
+  call.memory = memory(layer);
+  call.places = rows.places;
+  call.channels = convolved_.as<const float>();
+  call.decay = rows.decay;
+  call.strength = rows.strength;
+  call.out = rows.mixed;
+  for (const RowGroup& group : groups) {
+    if (!group.single) {
+      run_rows(layer, call, group, runs[group.run], marks_of(marks, group.run), skip, stream);
+      continue;
+    }
+    cuda::delta_steps(call, group.first, group.end(), stream);
+    for (int64_t i = 0; i < group.rows && !marks.empty(); ++i) {
+      const size_t run = group.run + static_cast<size_t>(i);
+      for (const StateMark& mark : marks_of(marks, run))
+        copy_part(runs[run].sequence, mark.slot, layer.states_at, layer.dims.state_floats(),
+                  stream);
+    }
+  }
+}
+
+// A run of several rows, with a copy of the state behind each mark.
+void CudaDeltaNet::run_rows(const Layer& layer, const cuda::DeltaCall& call, const RowGroup& group,
+                            const Run& run, std::span<const StateMark> marks, int64_t skip,
+                            cuda::Stream stream) const {
+  cuda::DeltaRange range;
+  range.skip = skip;
+  range.slot = run.sequence;
+  const auto advance = [&](int64_t rows) {
+    range.begin = range.end == 0 ? group.first : range.end;
+    range.end = group.first + rows;
+    range.position = run.position + range.begin - group.first;
+    cuda::delta_rows(call, range, stream);
+  };
+  for (const StateMark& mark : marks) {
+    advance(mark.rows);
+    copy_part(run.sequence, mark.slot, layer.states_at, layer.dims.state_floats(), stream);
+  }
+  advance(run.rows);
+}
+
+}  // namespace walsh

@@ -1,0 +1,84 @@
+// The steps in front of a model: tokens of texts, texts of tokens, prompts of messages.
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "base/stop.h"
+#include "io/json.h"
+#include "serve/service.h"
+#include "text/utf8.h"
+
+namespace walsh {
+namespace {
+
+// Of a text that tokens are turned into: a token takes two bytes of a request, and may be a hundred
+// of a text.
+constexpr size_t kMostTextBytes = size_t{16} << 20;
+
+// As llama.cpp: a text, or a list of bytes where they are none.
+std::string piece_text(std::string_view bytes) {
+  const Json piece =
+      is_valid_utf8(bytes) ? Json(bytes) : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));
+  return piece.dump();
+}
+
+}  // namespace
+
+// A token may be a byte of the request: the answer is written as it goes, without an object for
+// each.
+void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const Json body = parse_body(request.body);
+  const Fields fields(body, "");
+  // llama.cpp calls it content, vLLM prompt.
+  const auto content = fields.text("content"), prompt = fields.text("prompt");
+  if (!content && !prompt) fields.refuse("content", "a string");
+  const bool special =
+      fields.flag("add_special")
+          .value_or(fields.flag("add_special_tokens").value_or(prompt.has_value()));
+  const bool pieces = fields.flag("with_pieces").value_or(false);
+  const auto ids = model_.tokenizer.encode(content ? *content : *prompt, special);
+  HttpResponse response;
+  const auto to = std::back_inserter(response.body);
+  fmt::format_to(to, "{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(),
+                 scheduler_.positions());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    check_stop();
+    if (i > 0) response.body += ',';
+    if (pieces) {
+      fmt::format_to(to, "{{\"id\":{},\"piece\":{}}}", ids[i], piece_text(tokens_.bytes(ids[i])));
+    } else {
+      fmt::format_to(to, "{}", ids[i]);
+    }
+  }
+  response.body += "]}";
+  reply->send(std::move(response));
+}
+
+void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const Json body = parse_body(request.body);
+  const Fields fields(body, "");
+  const Json* list = fields.find("tokens");
+  if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");
+  std::vector<int32_t> ids;
+  size_t bytes = 0;
+  for (const Json& id : *list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX)
+      fields.refuse("tokens", "a list of token ids");
+    ids.push_back(id.get<int32_t>());
+    bytes += tokens_.bytes(ids.back()).size();
+  }
+  if (bytes > kMostTextBytes)
+    throw ApiError(
+        400,
+        fmt::format("they are a text of {} bytes, at most {} are given", bytes, kMostTextBytes),
+        "tokens");
+  const std::string text = model_.tokenizer.decode(ids, false);
+  reply->send(json_response({{"content", text}, {"prompt", text}}));
+}
+
+void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const OrderedJson body = parse_ordered_body(request.body);
+  reply->send(json_response({{"prompt", chat_prompt(body)}}));
+}
+
+}  // namespace walsh

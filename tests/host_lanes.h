@@ -1,0 +1,93 @@
+// Lanes of kernels/cuda/experts/lanes.h on the host: threads that wait for each other.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/experts/lanes.h"
+
+namespace walsh::cuda::test {
+
+// What `count` lanes exchange. Sums are added in the order of the lanes.
+class LaneGroup {
+ public:
+  explicit LaneGroup(int count)
+      : barrier_(count), values_(static_cast<size_t>(count)), count_(count) {}
+
+  class Lanes {
+   public:
+    Lanes(LaneGroup& group, int index) : group_(&group), index_(index) {}
+
+    int index() const { return index_; }
+    int count() const { return group_->count_; }
+    void sync() const { group_->barrier_.arrive_and_wait(); }
+    float sum(float x) const {
+      return fold<float>(
+          {x, 0}, [](float a, const Candidate& b) { return a + b.value; }, 0.0f);
+    }
+    float largest(float x) const {
+      return fold<float>(
+          {x, 0}, [](float a, const Candidate& b) { return b.value > a ? b.value : a; },
+          -std::numeric_limits<float>::infinity());
+    }
+    int total(int i) const {
+      return fold<int>(
+          {0, i}, [](int a, const Candidate& b) { return a + b.index; }, 0);
+    }
+    int least(int i) const {
+      return fold<int>(
+          {0, i}, [](int a, const Candidate& b) { return std::min(a, b.index); },
+          std::numeric_limits<int>::max());
+    }
+    Candidate best(const Candidate& mine) const {
+      return fold<Candidate>(
+          mine, [](const Candidate& a, const Candidate& b) { return better(b, a) ? b : a; }, {});
+    }
+    Rank rank(bool flag) const {
+      group_->values_[static_cast<size_t>(index_)] = {0, flag ? 1 : 0};
+      sync();
+      Rank rank;
+      for (int lane = 0; lane < count(); ++lane) {
+        const int other = group_->values_[static_cast<size_t>(lane)].index;
+        rank.before += lane < index_ ? other : 0;
+        rank.all += other;
+      }
+      sync();
+      return rank;
+    }
+
+   private:
+    template <typename T, typename Join>
+    T fold(const Candidate& mine, const Join& join, T all) const {
+      group_->values_[static_cast<size_t>(index_)] = mine;
+      sync();
+      for (const Candidate& other : group_->values_)
+        all = join(all, other);
+      sync();
+      return all;
+    }
+
+    LaneGroup* group_;
+    int index_;
+  };
+
+  // body(lanes) in every lane.
+  template <typename Body>
+  static void run(int count, const Body& body) {
+    LaneGroup group(count);
+    std::vector<std::jthread> threads;
+    for (int lane = 1; lane < count; ++lane)
+      threads.emplace_back([&group, &body, lane] { body(Lanes(group, lane)); });
+    body(Lanes(group, 0));
+  }
+
+ private:
+  std::barrier<> barrier_;
+  std::vector<Candidate> values_;
+  int count_;
+};
+
+}  // namespace walsh::cuda::test

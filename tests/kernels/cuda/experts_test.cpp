@@ -1,0 +1,306 @@
+// Products of experts on a GPU against the CPU's products, expert by expert: every plan, every
+// format, and replayed as a graph.
+#include "kernels/cuda/experts/experts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/cuda/graph.h"
+#include "base/cuda/memory_pool.h"
+#include "formats/codec.h"
+#include "gemv_data.h"
+#include "kernels/cuda/experts/expert_product.h"
+#include "kernels/cuda/weights/fill_matrix.h"
+
+namespace walsh::cuda {
+namespace {
+
+struct Shape {
+  int64_t experts, chosen, rows, cols;
+};
+
+// The matrices of one kind of all experts, on both sides, and their biases.
+struct ExpertWeights {
+  std::vector<RandomTensor> host;
+  std::vector<std::vector<float>> bias;
+  std::vector<std::vector<Matrix>> device;
+  std::vector<Buffer> device_bias;
+  int64_t stride = 0;
+
+  ExpertWeights(const Format& format, const Shape& shape, uint64_t seed) {
+    const auto count = static_cast<uint64_t>(shape.experts);
+    for (uint64_t e = 0; e < count; ++e) {
+      host.emplace_back(format, shape.rows, shape.cols, seed + e);
+      bias.push_back(random_values(shape.rows, seed + 100 + e));
+    }
+    MemoryPool measured;
+    allocate(format, shape, measured);
+    MemoryPool pool(measured.used());
+    allocate(format, shape, pool);
+    Uploader uploader;
+    Buffer staging;
+    for (size_t e = 0; e < host.size(); ++e) {
+      for (int pass = 0; pass < format.passes; ++pass)
+        fill_matrix(device[e][static_cast<size_t>(pass)], host[e].tensor, pass, uploader, staging);
+      uploader.copy(device_bias[e].as(), bias[e].data(), device_bias[e].bytes());
+    }
+    uploader.synchronize();
+    if (host.size() > 1)
+      stride = device[1][0].codes.as<std::byte>() - device[0][0].codes.as<std::byte>();
+  }
+
+  void allocate(const Format& format, const Shape& shape, MemoryPool& pool) {
+    device.clear();
+    device_bias.clear();
+    const MemoryPool::Scope scope(pool);
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      auto& matrix = device.emplace_back();
+      for (int pass = 0; pass < format.passes; ++pass)
+        matrix.push_back(allocate_matrix(format, pass, shape.rows, shape.cols));
+      device_bias.emplace_back(static_cast<uint64_t>(shape.rows) * sizeof(float));
+    }
+  }
+};
+
+// Choices of m rows and what a GPU makes of them.
+struct Routed {
+  ExpertPlan plan;
+  Buffer logits, choices, weights, row, slot, items;
+  std::vector<int32_t> slot_of, expert_of_slot, row_of_slot;
+
+  Routed(const Shape& shape, int64_t m, bool tiles, uint64_t seed)
+      : plan(plan_experts(m, shape.chosen, shape.experts, tiles)),
+        logits(to_device(random_values(m * shape.experts, seed))) {
+    const auto slots = static_cast<uint64_t>(m * shape.chosen);
+    choices = Buffer(slots * sizeof(int32_t));
+    weights = Buffer(slots * sizeof(float));
+    row = Buffer(slots * sizeof(int32_t));
+    slot = Buffer(slots * sizeof(int32_t));
+    items = Buffer(static_cast<uint64_t>(most_items(m, shape.chosen, shape.experts)) *
+                   sizeof(ExpertItem));
+    RouteCall call;
+    call.rule.experts = static_cast<int>(shape.experts);
+    call.rule.chosen = static_cast<int>(shape.chosen);
+    call.logits = logits.as<float>();
+    call.m = m;
+    call.choices = choices.as<int32_t>();
+    call.weights = weights.as<float>();
+    route(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()}, nullptr);
+    slot_of = to_host<int32_t>(slot);
+    row_of_slot = to_host<int32_t>(row);
+    const auto chosen = to_host<int32_t>(choices);
+    expert_of_slot.resize(slots);
+    for (size_t i = 0; i < slots; ++i)
+      expert_of_slot[static_cast<size_t>(slot_of[i])] = chosen[i];
+  }
+
+  ExpertBatch batch(const Shape& shape, int64_t m, bool by_row) const {
+    ExpertBatch batch;
+    batch.plan = plan;
+    batch.slots = m * shape.chosen;
+    batch.experts = shape.experts;
+    batch.items = items.as<ExpertItem>();
+    batch.rows = by_row ? row.as<const int32_t>() : nullptr;
+    return batch;
+  }
+};
+
+void expect_products(const Format& format, const Shape& shape, int64_t m, bool by_row) {
+  SCOPED_TRACE(std::string(format.name) + ", " + std::to_string(m) + " rows" +
+               (by_row ? "" : ", a row per slot"));
+  const ExpertWeights weights(format, shape, 1);
+  const Routed routed(shape, m, have_tiles(format), 2);
+  const int64_t slots = m * shape.chosen, inputs = by_row ? m : slots;
+  const int64_t padded = divide_up(shape.cols, 32) * 32;
+  std::vector<ActivationsI8> x;
+  std::vector<Activations> device_x;
+  for (int pass = 0; pass < format.passes; ++pass) {
+    x.push_back(random_inputs(inputs, padded, format.rotation_block ? 128 : 32,
+                              format.activation_planes, 7u + static_cast<unsigned>(pass)));
+    device_x.push_back(upload(x.back(), inputs));
+  }
+  const Buffer y(static_cast<uint64_t>(slots * shape.rows) * sizeof(float));
+  fill_zero(y.as(), y.bytes(), nullptr);
+  Matmul product;
+  for (int pass = 0; pass < format.passes; ++pass) {
+    product.pass[pass] = &weights.device[0][static_cast<size_t>(pass)];
+    product.input[pass] = &device_x[static_cast<size_t>(pass)];
+  }
+  product.bias = weights.device_bias[0].as<float>();
+  product.y = y.as<float>();
+  product.ldy = shape.rows;
+  multiply_experts({&product, 1}, weights.stride, routed.batch(shape, m, by_row), nullptr);
+  const auto got = to_host<float>(y);
+
+  std::vector<std::vector<float>> all;  // of every expert, all inputs
+  for (const RandomTensor& of_expert : weights.host) {
+    std::vector<float>& rows = all.emplace_back(static_cast<size_t>(inputs * shape.rows));
+    for (int pass = 0; pass < format.passes; ++pass) {
+      const PanelMatrix panels = pack_panels(of_expert.tensor, pass);
+      ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], inputs, rows.data(), shape.rows,
+                              0, panels.panels(), pass > 0);
+    }
+  }
+  std::vector<float> expected;
+  for (int64_t s = 0; s < slots; ++s) {
+    const auto e = static_cast<size_t>(routed.expert_of_slot[static_cast<size_t>(s)]);
+    const int64_t from = by_row ? routed.row_of_slot[static_cast<size_t>(s)] : s;
+    for (int64_t row = 0; row < shape.rows; ++row)
+      expected.push_back(all[e][static_cast<size_t>(from * shape.rows + row)] +
+                         weights.bias[e][static_cast<size_t>(row)]);
+  }
+  expect_close(got, expected, 1e-5);
+}
+
+// One row, few, some, and so many that tiles are medium and large.
+TEST(GpuExperts, MultiplyAsTheCpuForEveryFormat) {
+  WALSH_NEED_GPU();
+  for (const Format& format : all_formats()) {
+    if (format.dense || !codec_of(format).on_gpu(format)) continue;
+    for (const int64_t m : {1, 3, 9}) {
+      expect_products(format, {5, 2, 40, 512}, m, true);
+      expect_products(format, {5, 2, 40, 512}, m, false);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuExperts, MultiplyAsTheCpuByTiles) {
+  WALSH_NEED_GPU();
+  for (const char* name : {"tq2", "tq3", "tq4", "itq3_s", "q8_0", "q4_0", "tq4+4"}) {
+    for (const int64_t m : {20, 70, 300}) {
+      expect_products(get_format(name), {4, 2, 72, 256}, m, true);
+      expect_products(get_format(name), {3, 1, 300, 512}, m, false);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuExperts, MultiplyPlainMatricesAsTheCpu) {
+  WALSH_NEED_GPU();
+  const Shape shape{4, 2, 37, 100};
+  for (const int64_t m : {1, 4, 30}) {
+    for (const bool by_row : {true, false}) {
+      const Routed routed(shape, m, false, 3);
+      const int64_t slots = m * shape.chosen, inputs = by_row ? m : slots;
+      const auto w = random_values(shape.experts * shape.rows * shape.cols, 4);
+      const auto x = random_values(inputs * shape.cols, 5);
+      const DenseMatrix matrix{DType::f32, shape.rows, shape.cols, to_device(w)};
+      const Buffer device_x = to_device(x);
+      const Buffer y(static_cast<uint64_t>(slots * shape.rows) * sizeof(float));
+      const DenseMatmul product{&matrix,       device_x.as<float>(), shape.cols, nullptr,
+                                y.as<float>(), shape.rows,           false};
+      multiply_experts({&product, 1}, shape.rows * shape.cols * 4, routed.batch(shape, m, by_row),
+                       nullptr);
+      std::vector<float> expected;
+      for (int64_t s = 0; s < slots; ++s) {
+        const int64_t e = routed.expert_of_slot[static_cast<size_t>(s)];
+        const int64_t from = by_row ? routed.row_of_slot[static_cast<size_t>(s)] : s;
+        for (int64_t row = 0; row < shape.rows; ++row) {
+          double sum = 0;
+          for (int64_t c = 0; c < shape.cols; ++c)
+            sum += double{w[static_cast<size_t>((e * shape.rows + row) * shape.cols + c)]} *
+                   x[static_cast<size_t>(from * shape.cols + c)];
+          expected.push_back(static_cast<float>(sum));
+        }
+      }
+      expect_close(to_host<float>(y), expected, 1e-5);
+    }
+  }
+}
+
+TEST(GpuExperts, SumAndClampAsWritten) {
+  WALSH_NEED_GPU();
+  const Shape shape{6, 3, 1, 1};
+  constexpr int64_t kRows = 11, kWidth = 300;
+  const Routed routed(shape, kRows, false, 9);
+  const auto results = random_values(kRows * shape.chosen * kWidth, 10);
+  const auto out = random_values(kRows * kWidth, 11), share = random_values(kRows, 12);
+  const auto weights = to_host<float>(routed.weights);
+  const Buffer device_results = to_device(results), device_share = to_device(share);
+  for (int kind = 0; kind < 3; ++kind) {  // without a shared expert, with one, with a gate
+    const Buffer sum = to_device(out);
+    ExpertSum call;
+    call.results = device_results.as<float>();
+    call.slot = routed.slot.as<const int32_t>();
+    call.weights = routed.weights.as<const float>();
+    call.shared = kind > 0;
+    call.share = kind > 1 ? device_share.as<const float>() : nullptr;
+    call.out = sum.as<float>();
+    call.m = kRows;
+    call.width = kWidth;
+    call.chosen = static_cast<int>(shape.chosen);
+    sum_experts(call, nullptr);
+    std::vector<float> expected;
+    for (int64_t t = 0; t < kRows; ++t) {
+      for (int64_t i = 0; i < kWidth; ++i) {
+        float value = kind > 0 ? out[static_cast<size_t>(t * kWidth + i)] : 0.0f;
+        if (kind > 1) value *= 1 / (1 + std::exp(-share[static_cast<size_t>(t)]));
+        for (int64_t k = 0; k < shape.chosen; ++k) {
+          const auto choice = static_cast<size_t>(t * shape.chosen + k);
+          value +=
+              weights[choice] * results[static_cast<size_t>(routed.slot_of[choice] * kWidth + i)];
+        }
+        expected.push_back(value);
+      }
+    }
+    expect_close(to_host<float>(sum), expected, 1e-6);
+  }
+  const std::vector<float> gate{-9, 0.5f, 3, 9}, up{-9, -1, 2, 9};
+  const Buffer device_gate = to_device(gate), device_up = to_device(up);
+  clamp_gates(device_gate.as<float>(), device_up.as<float>(), 4, 2, 7, nullptr);
+  EXPECT_EQ(to_host<float>(device_gate), (std::vector<float>{-18, 1, 6, 14}));
+  EXPECT_EQ(to_host<float>(device_up), (std::vector<float>{-3, 0, 1.5f, 4}));
+}
+
+// Other choices than those that were recorded.
+TEST(GpuExperts, AGraphFollowsTheChoicesOfItsInputs) {
+  WALSH_NEED_GPU();
+  const Shape shape{6, 2, 48, 256};
+  const Format& format = get_format("tq3");
+  for (const int64_t m : {2, 16, 100}) {
+    const ExpertWeights weights(format, shape, 20);
+    Routed routed(shape, m, true, 21);
+    const Activations x = upload(random_inputs(m, shape.cols, 128, 1, 22), m);
+    const Buffer y(static_cast<uint64_t>(m * shape.chosen * shape.rows) * sizeof(float));
+    Matmul product;
+    product.pass[0] = &weights.device[0][0];
+    product.input[0] = &x;
+    product.y = y.as<float>();
+    product.ldy = shape.rows;
+    RouteCall call;
+    call.rule.experts = static_cast<int>(shape.experts);
+    call.rule.chosen = static_cast<int>(shape.chosen);
+    call.logits = routed.logits.as<float>();
+    call.m = m;
+    call.choices = routed.choices.as<int32_t>();
+    call.weights = routed.weights.as<float>();
+    const OwnedStream stream;
+    const auto step = [&] {
+      route(call, routed.plan,
+            {routed.row.as<int32_t>(), routed.slot.as<int32_t>(), routed.items.as<ExpertItem>()},
+            stream.get());
+      multiply_experts({&product, 1}, weights.stride, routed.batch(shape, m, true), stream.get());
+    };
+    step();
+    stream.synchronize();
+    const Graph graph = Graph::record(stream.get(), step);
+    for (uint64_t seed = 30; seed < 33; ++seed) {
+      const auto logits = random_values(m * shape.experts, seed);
+      copy_to_device(routed.logits.as(), logits.data(), routed.logits.bytes(), stream.get());
+      step();
+      stream.synchronize();
+      const auto direct = bits_of(to_host<float>(y));
+      fill_zero(y.as(), y.bytes(), stream.get());
+      graph.launch(stream.get());
+      stream.synchronize();
+      ASSERT_EQ(bits_of(to_host<float>(y)), direct) << m;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh::cuda

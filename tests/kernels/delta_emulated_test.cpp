@@ -1,0 +1,307 @@
+// The kernels of gated delta nets, run on the host (emulated/device.h), against the recurrence
+// written out in double precision. Batches are ragged, and texts are cut anywhere.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/random.h"
+#include "kernels/delta_norm.h"
+//
+#include "kernels/emulated/device.h"
+//
+#include "kernels/cuda/delta/delta.h"
+
+namespace walsh::cuda {
+namespace {
+
+std::vector<float> normal_values(int64_t count, Random& random, double size = 1) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values)
+    v = static_cast<float>(size * random.normal());
+  return values;
+}
+
+// A layer: its constants, and what every sequence has read.
+struct Net {
+  DeltaDims dims;
+  std::vector<float> taps, rate, bias, query_scale, key_scale;
+
+  Net(const DeltaDims& d, Random& random)
+      : dims(d),
+        taps(normal_values(d.taps * d.channels(), random, 0.5)),
+        rate(normal_values(d.value_heads, random)),
+        bias(normal_values(d.value_heads, random)),
+        query_scale(static_cast<size_t>(d.key_dim), 1.0f / static_cast<float>(d.key_dim)),
+        key_scale(static_cast<size_t>(d.key_dim), 1.0f / std::sqrt(static_cast<float>(d.key_dim))) {
+    for (float& r : rate)
+      r = std::exp(r);
+  }
+};
+
+// A sequence as the specification has it.
+struct Text {
+  std::vector<std::vector<float>> rows;  // channels of every position
+  std::vector<double> state;             // [value_heads][key_dim][value_dim]
+
+  // The convolution of the last row.
+  std::vector<double> convolved(const Net& net) const {
+    const DeltaDims& d = net.dims;
+    std::vector<double> out(static_cast<size_t>(d.channels()));
+    for (int c = 0; c < d.channels(); ++c) {
+      double sum = 0;
+      for (int t = 0; t < d.taps; ++t) {
+        const auto at = static_cast<int64_t>(rows.size()) - d.taps + t;
+        if (at < 0) continue;
+        sum += double{net.taps[static_cast<size_t>(t * d.channels() + c)]} *
+               rows[static_cast<size_t>(at)][static_cast<size_t>(c)];
+      }
+      out[static_cast<size_t>(c)] = sum / (1 + std::exp(-sum));
+    }
+    for (int h = 0; h < 2 * d.key_heads; ++h) {
+      double squares = 0;
+      double* head = out.data() + h * d.key_dim;
+      for (int i = 0; i < d.key_dim; ++i)
+        squares += head[i] * head[i];
+      const double length = std::sqrt(squares + double{kLengthEpsilon});
+      for (int i = 0; i < d.key_dim; ++i)
+        head[i] /= h < d.key_heads ? length * std::sqrt(d.key_dim) : length;
+    }
+    return out;
+  }
+
+  // The delta rule for the last row, whose decay and strength are those of all heads.
+  std::vector<double> step(const Net& net, const std::vector<double>& decay,
+                           const std::vector<double>& strength) {
+    const DeltaDims& d = net.dims;
+    const std::vector<double> x = convolved(net);
+    if (state.empty()) state.assign(static_cast<size_t>(d.state_floats()), 0);
+    std::vector<double> out(static_cast<size_t>(d.value_width()));
+    for (int h = 0; h < d.value_heads; ++h) {
+      const double* q = x.data() + h / d.group() * d.key_dim;
+      const double* k = q + d.key_width();
+      const double* v = x.data() + 2 * d.key_width() + h * d.value_dim;
+      double* s = state.data() + int64_t{h} * d.key_dim * d.value_dim;
+      for (int c = 0; c < d.value_dim; ++c) {
+        double seen = 0, result = 0;
+        for (int r = 0; r < d.key_dim; ++r)
+          seen += k[r] * (s[r * d.value_dim + c] *= decay[static_cast<size_t>(h)]);
+        const double u = strength[static_cast<size_t>(h)] * (v[c] - seen);
+        for (int r = 0; r < d.key_dim; ++r)
+          result += q[r] * (s[r * d.value_dim + c] += k[r] * u);
+        out[static_cast<size_t>(h * d.value_dim + c)] = result;
+      }
+    }
+    return out;
+  }
+};
+
+struct Piece {
+  int sequence;
+  int rows;
+};
+
+// All that the kernels of a layer are given, on the host.
+class Device {
+ public:
+  Device(const Net& net, int slots)
+      : net_(net),
+        slot_floats_(net.dims.kept_floats() + 3 + net.dims.state_floats()),
+        // What was there before must not matter.
+        slots_(static_cast<size_t>(slots * slot_floats_), 1e9f) {}
+
+  // One batch; the results of its rows.
+  std::vector<float> run(const std::vector<Piece>& runs, std::vector<Text>& texts, Random& random) {
+    const DeltaDims& d = net_.dims;
+    std::vector<int32_t> positions, sequences;
+    std::vector<float> channels, decay, strength;
+    for (const Piece& run : runs) {
+      const auto first = static_cast<int32_t>(texts[static_cast<size_t>(run.sequence)].rows.size());
+      for (int i = 0; i < run.rows; ++i) {
+        positions.push_back(first + i);
+        sequences.push_back(run.sequence);
+      }
+    }
+    const auto m = static_cast<int64_t>(positions.size());
+    channels = normal_values(m * d.channels(), random);
+    decay = normal_values(m * d.value_heads, random);
+    strength = normal_values(m * d.value_heads, random);
+    expect(runs, texts, channels, decay, strength);
+    std::vector<float> convolved(channels.size()),
+        mixed(static_cast<size_t>(m * d.value_width()), 7.0f);
+    ConvolveCall call;
+    call.dims = d;
+    call.memory = memory();
+    call.places = {positions.data(), sequences.data()};
+    call.in = channels.data();
+    call.out = convolved.data();
+    call.decay = decay.data();
+    call.strength = strength.data();
+    call.taps = net_.taps.data();
+    call.rate = net_.rate.data();
+    call.bias = net_.bias.data();
+    call.query_scale = net_.query_scale.data();
+    call.key_scale = net_.key_scale.data();
+    call.m = m;
+    convolve(call, nullptr);
+    DeltaCall rule{
+        d, memory(), call.places, convolved.data(), decay.data(), strength.data(), mixed.data()};
+    int64_t first = 0;
+    for (const Piece& run : runs) {
+      const int64_t end = first + run.rows;
+      if (run.rows > 1) {
+        keep_convolved(call, end - 1, run.sequence, nullptr);
+        // In two parts, as at a snapshot.
+        const int64_t cut =
+            first + static_cast<int64_t>(random.below(static_cast<uint64_t>(run.rows)));
+        const int64_t position = positions[static_cast<size_t>(first)];
+        delta_rows(rule, {first, cut, 0, run.sequence, position}, nullptr);
+        delta_rows(rule, {cut, end, 0, run.sequence, position + cut - first}, nullptr);
+      } else {
+        delta_steps(rule, first, end, nullptr);
+      }
+      first = end;
+    }
+    check(mixed);
+    return mixed;
+  }
+
+  void check_states(const std::vector<Text>& texts) const {
+    for (size_t t = 0; t < texts.size(); ++t) {
+      const float* state = slots_.data() + static_cast<int64_t>(t) * slot_floats_ + memory_states();
+      for (size_t i = 0; i < texts[t].state.size(); ++i)
+        ASSERT_NEAR(state[i], texts[t].state[i], 2e-4) << "sequence " << t << " value " << i;
+    }
+  }
+
+ private:
+  int64_t memory_states() const { return net_.dims.kept_floats() + 3; }
+  DeltaMemory memory() { return {slots_.data(), slot_floats_, 0, memory_states()}; }
+
+  void expect(const std::vector<Piece>& runs, std::vector<Text>& texts,
+              const std::vector<float>& channels, const std::vector<float>& a,
+              const std::vector<float>& b) {
+    const DeltaDims& d = net_.dims;
+    expected_.clear();
+    size_t row = 0;
+    for (const Piece& run : runs) {
+      Text& text = texts[static_cast<size_t>(run.sequence)];
+      for (int i = 0; i < run.rows; ++i, ++row) {
+        const float* x = channels.data() + static_cast<int64_t>(row) * d.channels();
+        text.rows.emplace_back(x, x + d.channels());
+        std::vector<double> decay, strength;
+        for (int h = 0; h < d.value_heads; ++h) {
+          const size_t at = row * static_cast<size_t>(d.value_heads) + static_cast<size_t>(h);
+          const auto head = static_cast<size_t>(h);
+          const double softplus = std::log1p(std::exp(double{a[at]} + net_.bias[head]));
+          decay.push_back(std::exp(-net_.rate[head] * softplus));
+          strength.push_back(1 / (1 + std::exp(-double{b[at]})));
+        }
+        for (const double v : text.step(net_, decay, strength))
+          expected_.push_back(v);
+      }
+    }
+  }
+
+  void check(const std::vector<float>& mixed) const {
+    ASSERT_EQ(mixed.size(), expected_.size());
+    for (size_t i = 0; i < mixed.size(); ++i)
+      ASSERT_NEAR(mixed[i], expected_[i], 2e-4) << i;
+  }
+
+  const Net& net_;
+  int64_t slot_floats_;
+  std::vector<float> slots_;
+  std::vector<double> expected_;
+};
+
+struct Case {
+  DeltaDims dims;
+  std::vector<std::vector<Piece>> batches;
+};
+
+class DeltaKernels : public testing::TestWithParam<Case> {};
+
+TEST_P(DeltaKernels, FollowTheRecurrence) {
+  Random random(4);
+  const Net net(GetParam().dims, random);
+  std::vector<Text> texts(3);
+  Device device(net, 3);
+  for (const std::vector<Piece>& batch : GetParam().batches) {
+    device.run(batch, texts, random);
+    if (HasFatalFailure()) return;
+    device.check_states(texts);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, DeltaKernels,
+    testing::Values(
+        // Single steps behind a prompt; lengths around the border of a chunk.
+        Case{{2, 4, 16, 16, 4}, {{{0, 33}}, {{0, 1}}, {{0, 1}}, {{0, 2}}, {{0, 31}}, {{0, 1}}}},
+        // Ragged: single rows beside prompts, new sequences beside old ones.
+        Case{{1, 2, 32, 48, 2}, {{{0, 1}}, {{0, 1}, {1, 5}}, {{2, 40}, {0, 1}, {1, 1}}, {{1, 3}}}},
+        // More taps than rows of a run.
+        Case{{2, 2, 48, 16, 16}, {{{0, 2}, {1, 1}}, {{0, 1}, {1, 3}}, {{1, 1}, {0, 20}}}},
+        Case{{1, 1, 128, 128, 4}, {{{0, 70}}, {{0, 1}}}}));
+
+TEST(DeltaKernels, RowsInFrontOfWantedOnesAreNotWritten) {
+  Random random(5);
+  const DeltaDims d{1, 1, 16, 16, 2};
+  const auto channels = normal_values(40 * d.channels(), random);
+  const std::vector<float> decay(40, -0.1f), strength(40, 0.5f);
+  std::vector<float> slots(static_cast<size_t>(d.kept_floats() + d.state_floats()));
+  std::vector<float> all(40 * 16), some(40 * 16, 7.0f);
+  const std::vector<int32_t> zeros(40);
+  DeltaCall call{d,
+                 {slots.data(), 0, 0, d.kept_floats()},
+                 {zeros.data(), zeros.data()},
+                 channels.data(),
+                 decay.data(),
+                 strength.data(),
+                 all.data()};
+  delta_rows(call, {0, 40, 0, 0, 0}, nullptr);
+  call.out = some.data();
+  delta_rows(call, {0, 40, 35, 0, 0}, nullptr);
+  for (size_t i = 0; i < all.size(); ++i)
+    ASSERT_EQ(some[i], i < 35 * 16 ? 7.0f : all[i]) << i;
+}
+
+TEST(DeltaKernels, GateWhatAMixerGives) {
+  Random random(6);
+  for (const bool normed : {false, true}) {
+    constexpr int kHeads = 5, kDim = 48;
+    constexpr int64_t kRows = 3;
+    auto x = normal_values(kRows * kHeads * kDim, random);
+    const auto before = x, gate = normal_values(kRows * kHeads * kDim, random),
+               gain = normal_values(kDim, random);
+    gate_mixed({x.data(), gate.data(), normed ? gain.data() : nullptr, 1e-5f, kRows, kHeads, kDim},
+               nullptr);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t head = i / kDim * kDim;
+      double squares = 0, expected = before[i];
+      for (size_t c = head; c < head + kDim; ++c)
+        squares += double{before[c]} * before[c];
+      if (normed) expected *= gain[i - head] / std::sqrt(squares / kDim + 1e-5);
+      expected *= (normed ? double{gate[i]} : 1.0) / (1 + std::exp(-double{gate[i]}));
+      ASSERT_NEAR(x[i], expected, 1e-5) << i;
+    }
+  }
+}
+
+TEST(DeltaKernels, SplitQueriesFromTheirGates) {
+  std::vector<float> from(2 * 3 * 2 * 8), q(2 * 3 * 8), gate(q.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<float>(i);
+  split_gates(from.data(), 2, 3, 8, q.data(), gate.data(), nullptr);
+  for (size_t i = 0; i < q.size(); ++i) {
+    const size_t head = i / 8;
+    EXPECT_EQ(q[i], from[head * 16 + i % 8]);
+    EXPECT_EQ(gate[i], from[head * 16 + 8 + i % 8]);
+  }
+}
+
+}  // namespace
+}  // namespace walsh::cuda

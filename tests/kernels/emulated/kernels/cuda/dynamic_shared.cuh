@@ -1,0 +1,4 @@
+// See emulated/device.h.
+#pragma once
+
+#include "kernels/emulated/device.h"
