@@ -146,12 +146,14 @@ class Model:
     def __init__(self, path: Path, *, quantize: Union[str, Mapping[str, Any], None] = None,
                  device: str = "auto", threads: int = 0, context: int = 0,
                  activations: str = "auto", cache_keys: str = "f16", cache_values: str = "f16",
-                 cache_window: int = 32, device_bytes: int = 0) -> None:
+                 cache_window: int = 32, device_bytes: int = 0,
+                 gpu_layers: Optional[int] = None, cpu_experts: Optional[int] = None) -> None:
         options = _walsh.EngineOptions()
         for name, value in {"device": device, "threads": threads, "context": context,
                             "activations": activations, "cache_keys": cache_keys,
                             "cache_values": cache_values, "cache_window": cache_window,
-                            "device_bytes": device_bytes}.items():
+                            "device_bytes": device_bytes, "gpu_layers": gpu_layers,
+                            "cpu_experts": cpu_experts}.items():
             set_option(options, name, value)
         if isinstance(quantize, str):
             quantize = {"type": quantize}
