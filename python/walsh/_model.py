@@ -130,6 +130,10 @@ class Model:
     """A walsh file, or a Hugging Face folder, which is compressed while loading if `quantize` says
     to what: the name of a type, or a mapping with the options of `walsh.quantize`.
 
+    Of a model that is larger than the GPU the CPU has a part: the first layers where `gpu_layers`
+    says how many of the last ones the GPU has, the experts of the first `cpu_experts` layers.
+    Without these as much as fits is on the GPU.
+
     Threads may share a model; their calls wait for each other.
 
     >>> import walsh
