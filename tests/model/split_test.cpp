@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "golden.h"
+#include "model/forward.h"
 #include "model/op_count.h"
 #include "model/synthetic.h"
 #include "model_support.h"
@@ -170,7 +171,12 @@ TEST(Split, CountsAreThoseOfTheWholeModel) {
       EXPECT_EQ(count_embedding(parts), count_embedding(whole)) << shape;
       for (size_t i = 0; i < whole.layers.size(); ++i) {
         const auto layer = static_cast<int64_t>(i);
-        EXPECT_EQ(count_layer(parts, layer), count_layer(whole, layer)) << shape << i;
+        const OpCount own = count_layer(parts, layer), all = count_layer(whole, layer);
+        EXPECT_EQ(own.lookups, all.lookups) << shape << i;
+        // What routed experts and a shared one read is rotated in both parts.
+        if (split.cpu_experts == 0 || whole.config.layers[i].mlp.width == 0) {
+          EXPECT_EQ(own, all) << shape << i;
+        }
       }
     }
   }
@@ -184,11 +190,18 @@ TEST(Split, PartsHaveTheTensorsThatTheyUse) {
   EXPECT_FALSE(has_mixer(parts.first.layers[0]));
   EXPECT_TRUE(parts.first.layers[0].experts.present());
   EXPECT_TRUE(has_mixer(parts.second.layers[0]));
-  EXPECT_FALSE(has_feed_forward(parts.second.layers[0]));
+  EXPECT_TRUE(experts_elsewhere(parts.second.layers[0]));
+  EXPECT_FALSE(experts_elsewhere(parts.first.layers[0]));
   EXPECT_EQ(parts.first.layers[0].matrices.size() + parts.second.layers[0].matrices.size(),
             config.layers[0].matrices.size());
   EXPECT_TRUE(parts.first.layers[1].matrices.empty());
   EXPECT_EQ(parts.second.layers[1].matrices.size(), config.layers[1].matrices.size());
+  const ModelConfig shared = config_of(synthetic("tiny-latent"));
+  const ModelParts both = split_config(shared, {0, 2});
+  EXPECT_GE(both.second.layers[1].mlp.gate, 0) << "a shared expert stays";
+  EXPECT_EQ(both.first.layers[1].mlp.gate, -1);
+  for (const MatrixDesc& m : both.second.layers[1].matrices)
+    EXPECT_EQ(m.expert, -1);
   EXPECT_TRUE(parts.first.head.weight.empty());
   EXPECT_TRUE(parts.second.embedding.empty());
 }
