@@ -12,6 +12,7 @@
 #include "model/synthetic.h"
 #include "model_support.h"
 #include "ragged.h"
+#include "threads.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -54,7 +55,7 @@ struct Kept {
 class SplitBatches : public testing::TestWithParam<Kept> {};
 
 TEST_P(SplitBatches, GiveTheBitsOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   SyntheticSource source = synthetic(GetParam().shape);
   LoadOptions load;
   load.pool = &pool;
@@ -102,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
 class SplitFamilies : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const std::string folder = test::tiny_model(GetParam());
   CheckpointSource source = CheckpointSource::open(folder);
   LoadOptions load;
@@ -130,7 +131,7 @@ std::string model_name(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Golden, SplitFamilies, testing::ValuesIn(test::tiny_models()), model_name);
 
 TEST(Split, ABatchThatFailedIsAsIfItHadNotBeen) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   SyntheticSource source = synthetic("tiny-delta");
   LoadOptions load;
   load.pool = &pool;
@@ -155,7 +156,7 @@ TEST(Split, ABatchThatFailedIsAsIfItHadNotBeen) {
 }
 
 TEST(Split, CountsAreThoseOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   LoadOptions load;
   load.pool = &pool;
   for (const char* shape : {"tiny", "tiny-moe", "tiny-latent", "tiny-delta"}) {
