@@ -249,9 +249,10 @@ Action add_quantize(CLI::App& command) {
       ->needs(calibrate)
       ->group("Compression");
   command
-      .add_option("--device", options->device,
-                  "Where scalar formats are encoded: cpu, cuda, cuda:N or auto, a GPU if there is "
-                  "one; the bytes are the same")
+      .add_option(
+          "--device", options->device,
+          "Where scalar and trellis formats are encoded: cpu, cuda, cuda:N or auto, a GPU if "
+          "there is one; the bytes are the same")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "quantize/cuda/encode_launch.h"
 #include "quantize/cuda/encode_plan.h"
+#include "quantize/cuda/gpu_tiles.h"
 #include "quantize/cuda/slice_stream.h"
 #include "quantize/encode/encode_source.h"
 
@@ -96,7 +97,7 @@ T* row_of(const Buffer& buffer, int64_t row, int64_t row_bytes) {
 
 struct GpuEncoder::Impl {
   Impl(int index, ThreadPool* pool, uint64_t slice_bytes)
-      : device(use_device(index)), slices(slice_bytes, pool) {}
+      : device(use_device(index)), slices(slice_bytes, pool), tiles(device) {}
 
   std::vector<PassPlan> plans(const Format& format, const Rotation (&rotation)[2],
                               const EncodeOptions& options, int64_t cols) const;
@@ -113,6 +114,7 @@ struct GpuEncoder::Impl {
   Buffer residual;               // float [slice rows][cols] between two passes
   Buffer norms, errors, totals;  // per block of a slice, and Totals
   Buffer column_partial, column_norms;
+  GpuTiles tiles;
 };
 
 // Empty if something is not supported.
@@ -295,6 +297,10 @@ Tensor GpuEncoder::encode_to_host(const Format& format, const Rotation (&rotatio
   Tensor tensor = tensor_of(encoded, arrays, squared_error, squared_norm);
   tensor.owner = storage;
   return tensor;
+}
+
+walsh::detail::TileDevice& GpuEncoder::tiles() {
+  return impl_->tiles;
 }
 
 void GpuEncoder::add_column_norms(const Tensor& source, std::span<double> norms) {

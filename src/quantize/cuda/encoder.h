@@ -1,5 +1,6 @@
 // Encoding on a GPU: the same bytes as encode_tensor gives, for every scalar format, both efforts,
-// rotation hadamard or none. Plain C++; a build without CUDA has the class and no device for it.
+// rotation hadamard or none; of trellis formats the search for tiles. Plain C++; a build without
+// CUDA has the class and no device for it.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,10 @@
 #include "base/thread_pool.h"
 #include "formats/tensor.h"
 #include "quantize/scalar/encoder.h"
+
+namespace walsh::detail {
+class TileDevice;
+}
 
 namespace walsh::cuda {
 
@@ -57,6 +62,9 @@ class GpuEncoder {
                         const EncodeOptions& options, const Tensor& source,
                         std::span<const float> column_scales, double* squared_error,
                         double* squared_norm);
+
+  // Searches the tiles of trellis codes for encode_tensor, as long as the encoder lives.
+  walsh::detail::TileDevice& tiles();
 
   // add_column_norms (quantize/source/balance.h) of a plain matrix, with the same bits.
   void add_column_norms(const Tensor& source, std::span<double> norms);

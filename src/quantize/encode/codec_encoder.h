@@ -19,6 +19,15 @@ struct CodecEncoder {
                                const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
   // Nanoseconds that a weight takes on one core, about (time_estimate.h).
   double (*cost)(const Format& format, const EncodeOptions& options);
+  // The first two with the tiles searched by a device that knows the code; null for codes that have
+  // no tiles.
+  void (*encode_on)(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
+                    ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                    ErrorSum& errors) = nullptr;
+  void (*encode_with_feedback_on)(TileDevice& device, const Tensor& tensor,
+                                  const EncodeOptions& options, const ErrorFeedback& feedback,
+                                  ReadRows read_rows, const TensorStorage& storage,
+                                  ThreadPool& pool, ErrorSum& errors) = nullptr;
 };
 
 // Of any format.

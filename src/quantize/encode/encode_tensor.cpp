@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "quantize/encode/codec_encoder.h"
+#include "quantize/trellis/tile_device.h"
 
 namespace walsh {
 
 Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
                      const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
                      ThreadPool& pool, double* squared_error, double* squared_norm,
-                     const ErrorFeedback* feedback) {
+                     const ErrorFeedback* feedback, detail::TileDevice* device) {
   const std::shared_ptr<detail::TensorStorage> storage =
       detail::allocate_tensor(format, rows, cols);
   Tensor tensor;
@@ -26,7 +27,14 @@ Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
 
   detail::ErrorSum errors(rows);
   const detail::CodecEncoder& encoder = detail::encoder_of(format);
-  if (feedback && encoder.encode_with_feedback) {
+  if (device && encoder.encode_on && device->searches(format.trellis)) {
+    if (feedback) {
+      encoder.encode_with_feedback_on(*device, tensor, options, *feedback, read_rows, *storage,
+                                      pool, errors);
+    } else {
+      encoder.encode_on(*device, tensor, options, read_rows, *storage, pool, errors);
+    }
+  } else if (feedback && encoder.encode_with_feedback) {
     encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
   } else {
     encoder.encode(tensor, options, read_rows, *storage, pool, errors);

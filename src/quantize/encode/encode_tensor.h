@@ -12,6 +12,9 @@
 namespace walsh {
 
 class ErrorFeedback;
+namespace detail {
+class TileDevice;
+}
 
 // Fills out[(row_end - row_begin) * cols] with source rows in f32, in the original basis (already
 // balanced). Called from several threads at once, with disjoint ranges.
@@ -22,7 +25,8 @@ using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out
 // squared_error: sum of (row - decoded row)^2 in the original basis; squared_norm: sum of row^2;
 // both may be null. The result owns its arrays. With `feedback`, in the basis of the last pass,
 // scalar and trellis codes are chosen for the least error of the output instead of the weights
-// (error_feedback.h); others take no notice.
+// (error_feedback.h); others take no notice. `device` searches the tiles of the trellis codes that
+// it knows; the bytes are the same.
 //
 // Throws bad_input with an empty `where` (the caller knows the tensor's name): NaN or infinity with
 // its row and column, a value that does not fit (dense f16, or finite input whose rotation
@@ -30,6 +34,6 @@ using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out
 Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
                      const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
                      ThreadPool& pool, double* squared_error, double* squared_norm,
-                     const ErrorFeedback* feedback = nullptr);
+                     const ErrorFeedback* feedback = nullptr, detail::TileDevice* device = nullptr);
 
 }  // namespace walsh

@@ -8,6 +8,8 @@
 
 namespace walsh::detail {
 
+class TileDevice;
+
 // Fills the arrays of `tensor` (scalar, bound to `storage`). Scales are chosen by the plain search
 // on what a group should become when it is reached, columns are then rounded one by one, and in the
 // end all scales of a row are multiplied by the factor that suits H. Of a residual format the
@@ -22,5 +24,10 @@ void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& opti
 void encode_trellis_with_feedback(const Tensor& tensor, const EncodeOptions& options,
                                   const ErrorFeedback& feedback, ReadRows read_rows,
                                   const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+// The same bytes with the tiles searched, and errors fed back, by a device that knows the code.
+void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
+                                     const EncodeOptions& options, const ErrorFeedback& feedback,
+                                     ReadRows read_rows, const TensorStorage& storage,
+                                     ThreadPool& pool, ErrorSum& errors);
 
 }  // namespace walsh::detail

@@ -38,6 +38,10 @@ Tensor GpuEncoder::encode_to_host(const Format&, const Rotation (&)[2], const En
   unavailable();
 }
 
+detail::TileDevice& GpuEncoder::tiles() {
+  unavailable();
+}
+
 void GpuEncoder::add_column_norms(const Tensor&, std::span<double>) {
   unavailable();
 }

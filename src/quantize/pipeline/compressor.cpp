@@ -362,7 +362,8 @@ Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
   with_rows(plan, source, column_scales(plan.name), [&](ReadRows read_rows) {
     double squared_error = 0, squared_norm = 0;
     tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
-                           read_rows, pool_, &squared_error, &squared_norm, feedback(plan));
+                           read_rows, pool_, &squared_error, &squared_norm, feedback(plan),
+                           gpu_ ? &gpu_->tiles() : nullptr);
     refuse_lost_scales(tensor, read_rows, pool_, squared_error, squared_norm);
     nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
   });

@@ -30,6 +30,10 @@ struct TrellisTable {
   void set_order();  // the others from `levels`
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
+  // Of weight t of a tile with these states of its steps.
+  float level(const uint16_t* of_steps, int t) const {
+    return levels.data()[t % values * states() + of_steps[t / values]];
+  }
 };
 
 // best[0][class]: costs to start with. Sets best[t][class] for t = 1..steps, the least over paths

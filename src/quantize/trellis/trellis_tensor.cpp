@@ -1,155 +1,125 @@
 #include "quantize/trellis/trellis_tensor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/half.h"
 #include "formats/trellis.h"
-#include "quantize/scalar/encoder_search.h"
+#include "quantize/trellis/tile_row_encoder.h"
 #include "quantize/trellis/trellis_scales.h"
 #include "quantize/trellis/trellis_search.h"
 
 namespace walsh::detail {
 namespace {
 
-constexpr float kLargestHalf = 65504;
-// Beyond every level; a larger target would only overflow the costs.
-constexpr float kLargestTarget = 64;
-constexpr int kTiles = TrellisTable::kTilesAtOnce;  // that are searched together
-
-// Sets the codes of one row of tiles and the scales of its rows.
-class TileRowEncoder {
+// What is known of a tensor before its tiles are searched, and the reading and measuring of its
+// rows of tiles, from any thread.
+class TrellisTensor {
  public:
-  TileRowEncoder(const Tensor& tensor, const EncodeOptions& options, const TrellisTable& table,
-                 const BlockPowers& powers, const RankOneScales& scales,
-                 const TensorStorage& storage)
-      : code_(tensor.format->trellis),
-        rows_(tensor.rows),
-        padded_(padded_cols(*tensor.format, tensor.cols)),
-        blocks_(powers.blocks()),
-        powers_(powers),
-        scales_(scales),
-        storage_(storage),
-        table_(table),
-        search_(table, seam_weights(options.effort)) {}
+  TrellisTensor(const Tensor& tensor, ReadRows read_rows, const TensorStorage& storage,
+                ThreadPool& pool, ErrorSum& errors)
+      : tensor_(tensor),
+        read_rows_(read_rows),
+        errors_(errors),
+        rotator_(tensor.rotation[0], padded_cols(*tensor.format, tensor.cols)),
+        powers_(measure_powers(rotator_, tensor.rows, tensor.cols, read_rows, pool)),
+        scales_(fit_rank_one(powers_)),
+        table_(tensor.format->trellis),
+        job_{tensor, storage, table_, powers_, scales_} {
+    if (tensor.format->trellis.block_scales) return;
+    for (size_t b = 0; b < scales_.col.size(); ++b)
+      storage.halves(2)[b] = f32_to_f16(scales_.col[b]);
+  }
 
-  // x[kTileRows][padded]: rotated rows from row `row` on, zeros beyond the last one.
-  void encode(int64_t row, const float* x) {
-    set_start_scales(row);
-    std::memset(xq_, 0, sizeof(xq_));
-    std::memset(qq_, 0, sizeof(qq_));
-    block_xq_.assign(static_cast<size_t>(kTileRows * blocks_), 0.0);
-    block_qq_.assign(block_xq_.size(), 0.0);
-    std::byte* tile =
-        storage_.arrays[0].data() + row / kTileRows * (padded_ / kTileCols) * tile_bytes(code_);
-    for (int64_t col = 0; col < padded_; col += kTiles * kTileCols) {
-      const auto tiles = static_cast<int>(std::min<int64_t>(kTiles, (padded_ - col) / kTileCols));
-      encode_tiles(x, col, tiles, tile);
-      tile += tiles * tile_bytes(code_);
+  const TrellisJob& job() const { return job_; }
+  const TrellisCode& code() const { return tensor_.format->trellis; }
+  const TrellisTable& table() const { return table_; }
+  int64_t padded() const { return rotator_.size(); }
+  int64_t cols() const { return tensor_.cols; }
+  int64_t items() const { return tile_rows(tensor_.rows); }
+
+  // The rows of a row of tiles: source[kTileRows][cols], rotated[kTileRows][padded] with zeros
+  // behind the last one.
+  void read(int64_t item, float* source, float* rotated) const {
+    const int64_t begin = item * kTileRows, end = std::min(tensor_.rows, begin + kTileRows);
+    read_finite_rows(read_rows_, begin, end, cols(), source);
+    for (int64_t r = 0; r < end - begin; ++r)
+      rotate_row(rotator_, source + r * cols(), cols(), begin + r, rotated + r * padded());
+    std::fill(rotated + (end - begin) * padded(), rotated + kTileRows * padded(), 0.0f);
+  }
+
+  // When the row of tiles is stored. Overwrites both.
+  void measure(int64_t item, float* source, float* scratch) const {
+    const int64_t begin = item * kTileRows, end = std::min(tensor_.rows, begin + kTileRows);
+    for (int64_t row = begin; row < end; ++row) {
+      float* x = source + (row - begin) * cols();
+      const double norm = squared_length(x, cols());
+      decode_pass_row(tensor_, 0, row, scratch);
+      rotator_.invert(scratch);
+      for (int64_t i = 0; i < cols(); ++i)
+        x[i] -= scratch[i];
+      errors_.set(row, squared_length(x, cols()), norm);
     }
-    store_scales(row);
   }
 
  private:
-  // The product of scales that a row's block starts with; 0 where all is zero.
-  float& start(int row, int64_t block) {
-    return start_[static_cast<size_t>(row * blocks_ + block)];
+  const Tensor& tensor_;
+  ReadRows read_rows_;
+  ErrorSum& errors_;
+  Rotator rotator_;
+  BlockPowers powers_;
+  RankOneScales scales_;
+  TrellisTable table_;
+  TrellisJob job_;
+};
+
+// Rows of tiles whose targets are with the device.
+class TileBatch {
+ public:
+  TileBatch(const TrellisTensor& tensor, TileDevice& device, int slot)
+      : tensor_(tensor), device_(device), slot_(slot) {}
+
+  void start(int64_t first, int64_t count, ThreadPool& pool) {
+    first_ = first;
+    rows_.clear();
+    rows_.resize(static_cast<size_t>(count));
+    source_.resize(static_cast<size_t>(count * kTileRows * tensor_.cols()));
+    rotated_.resize(static_cast<size_t>(count * kTileRows * tensor_.padded()));
+    const int64_t tiles = tensor_.padded() / kTileCols;
+    float* targets = device_.targets(slot_, count * tiles);
+    pool.for_each(count, [&](int64_t i) {
+      tensor_.read(first + i, source(i), rotated(i));
+      auto& row = rows_[static_cast<size_t>(i)];
+      row = std::make_unique<TileRowEncoder>(tensor_.job(), (first + i) * kTileRows);
+      row->set_targets(rotated(i), 0, tiles, targets + i * tiles * kTileWeights);
+    });
+    device_.start(slot_, count * tiles);
   }
 
-  void set_start_scales(int64_t first) {
-    start_.assign(static_cast<size_t>(kTileRows * blocks_), 0.0f);
-    const int64_t rows = std::min<int64_t>(kTileRows, rows_ - first);
-    for (int r = 0; r < rows; ++r) {
-      for (int64_t b = 0; b < blocks_; ++b) {
-        const auto power = static_cast<size_t>((first + r) * blocks_ + b);
-        start(r, b) = code_.block_scales
-                          ? static_cast<float>(std::sqrt(powers_.mean[power]))
-                          : std::min(scales_.row[static_cast<size_t>(first + r)], kLargestHalf) *
-                                scales_.col[static_cast<size_t>(b)];
-      }
-    }
+  void finish(ThreadPool& pool) {
+    if (rows_.empty()) return;
+    const uint16_t* states = device_.finish(slot_);
+    const int64_t tiles = tensor_.padded() / kTileCols;
+    pool.for_each(static_cast<int64_t>(rows_.size()), [&](int64_t i) {
+      TileRowEncoder& row = *rows_[static_cast<size_t>(i)];
+      row.accept(rotated(i), 0, tiles, states + i * tiles * kTileWeights);
+      row.store_scales();
+      tensor_.measure(first_ + i, source(i), rotated(i));
+    });
+    rows_.clear();
   }
 
-  // `tiles` tiles of columns from `col` on.
-  void encode_tiles(const float* x, int64_t col, int tiles, std::byte* out) {
-    float targets[kTiles * kTileWeights] = {};
-    uint16_t states[kTiles * kTileWeights];
-    for (int i = 0; i < tiles; ++i)
-      set_targets(x + col + i * kTileCols, column_block(col + i * kTileCols, padded_),
-                  targets + i * kTileWeights);
-    search_.encode(targets, tiles, states);
-    for (int i = 0; i < tiles; ++i) {
-      const uint16_t* of_tile = states + i * kTileWeights;
-      pack_tile(code_, of_tile, out + i * tile_bytes(code_));
-      add_products(x + col + i * kTileCols, column_block(col + i * kTileCols, padded_), of_tile);
-    }
-  }
+ private:
+  float* source(int64_t i) { return source_.data() + i * kTileRows * tensor_.cols(); }
+  float* rotated(int64_t i) { return rotated_.data() + i * kTileRows * tensor_.padded(); }
 
-  void set_targets(const float* x, int64_t block, float* targets) {
-    for (int r = 0; r < kTileRows; ++r) {
-      const float scale = code_.prescale * start(r, block);
-      const float inverse = scale > 0 && std::isnormal(1 / scale) ? 1 / scale : 0.0f;
-      for (int c = 0; c < kTileCols; ++c) {
-        targets[tile_position(r, c)] =
-            std::clamp(x[r * padded_ + c] * inverse, -kLargestTarget, kLargestTarget);
-      }
-    }
-  }
-
-  // Sums for the least-squares scales of the rows.
-  void add_products(const float* x, int64_t block, const uint16_t* states) {
-    const double col =
-        code_.block_scales ? 1.0 : static_cast<double>(scales_.col[static_cast<size_t>(block)]);
-    for (int r = 0; r < kTileRows; ++r) {
-      double xq = 0, qq = 0;
-      for (int c = 0; c < kTileCols; ++c) {
-        const int t = tile_position(r, c);
-        const int state = states[t / code_.values];
-        const double q =
-            col *
-            static_cast<double>(table_.levels.data()[t % code_.values * table_.states() + state]);
-        xq += static_cast<double>(x[r * padded_ + c]) * q;
-        qq += q * q;
-      }
-      xq_[r] += xq;
-      qq_[r] += qq;
-      block_xq_[static_cast<size_t>(r * blocks_ + block)] += xq;
-      block_qq_[static_cast<size_t>(r * blocks_ + block)] += qq;
-    }
-  }
-
-  static uint16_t refit(double xq, double qq) {
-    if (!(xq > 0) || !(qq > 0)) return 0;
-    return saturated_half(static_cast<float>(std::min(xq / qq, 1e30)), kLargestHalf);
-  }
-
-  void store_scales(int64_t first) {
-    uint16_t* out = storage_.halves(1);
-    const int64_t rows = std::min<int64_t>(kTileRows, rows_ - first);
-    for (int r = 0; r < rows; ++r) {
-      if (!code_.block_scales) {
-        out[first + r] = refit(xq_[r], qq_[r]);
-        continue;
-      }
-      for (int64_t b = 0; b < blocks_; ++b) {
-        const auto i = static_cast<size_t>(r * blocks_ + b);
-        out[(first + r) * blocks_ + b] = refit(block_xq_[i], block_qq_[i]);
-      }
-    }
-  }
-
-  const TrellisCode& code_;
-  int64_t rows_, padded_, blocks_;
-  const BlockPowers& powers_;
-  const RankOneScales& scales_;
-  const TensorStorage& storage_;
-  const TrellisTable& table_;
-  TileSearch search_;
-  std::vector<float> start_;                 // [kTileRows][blocks]
-  double xq_[kTileRows], qq_[kTileRows];     // <x, q>, <q, q> per row
-  std::vector<double> block_xq_, block_qq_;  // the same per row and block
+  const TrellisTensor& tensor_;
+  TileDevice& device_;
+  int slot_;
+  int64_t first_ = 0;
+  std::vector<float> source_, rotated_;
+  std::vector<std::unique_ptr<TileRowEncoder>> rows_;
 };
 
 }  // namespace
@@ -172,37 +142,41 @@ BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, R
 
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
-  const TrellisCode& code = tensor.format->trellis;
-  const int64_t rows = tensor.rows, cols = tensor.cols;
-  const int64_t padded = padded_cols(*tensor.format, cols);
-  const Rotator rotator(tensor.rotation[0], padded);
-  const BlockPowers powers = measure_powers(rotator, rows, cols, read_rows, pool);
-  const RankOneScales scales = fit_rank_one(powers);
-  if (!code.block_scales) {
-    for (size_t b = 0; b < scales.col.size(); ++b)
-      storage.halves(2)[b] = f32_to_f16(scales.col[b]);
-  }
-  const TrellisTable table(code);
-  pool.for_each(tile_rows(rows), [&](int64_t item) {
-    const int64_t begin = item * kTileRows, end = std::min(rows, begin + kTileRows);
-    std::vector<float> source(static_cast<size_t>((end - begin) * cols));
-    std::vector<float> rotated(static_cast<size_t>(kTileRows * padded));
-    read_finite_rows(read_rows, begin, end, cols, source.data());
-    for (int64_t row = begin; row < end; ++row) {
-      rotate_row(rotator, source.data() + (row - begin) * cols, cols, row,
-                 rotated.data() + (row - begin) * padded);
+  const TrellisTensor job(tensor, read_rows, storage, pool, errors);
+  pool.for_each(job.items(), [&](int64_t item) {
+    constexpr int64_t kTiles = TrellisTable::kTilesAtOnce;  // that are searched together
+    std::vector<float> source(static_cast<size_t>(kTileRows * job.cols()));
+    std::vector<float> rotated(static_cast<size_t>(kTileRows * job.padded()));
+    job.read(item, source.data(), rotated.data());
+    TileSearch search(job.table(), seam_weights(options.effort));
+    TileRowEncoder row(job.job(), item * kTileRows);
+    for (int64_t first = 0; first < row.tiles(); first += kTiles) {
+      float targets[kTiles * kTileWeights];
+      uint16_t states[kTiles * kTileWeights];
+      const int64_t count = std::min(kTiles, row.tiles() - first);
+      row.set_targets(rotated.data(), first, count, targets);
+      search.encode(targets, static_cast<int>(count), states);
+      row.accept(rotated.data(), first, count, states);
     }
-    TileRowEncoder(tensor, options, table, powers, scales, storage).encode(begin, rotated.data());
-    for (int64_t row = begin; row < end; ++row) {
-      float* x = source.data() + (row - begin) * cols;
-      const double norm = squared_length(x, cols);
-      decode_pass_row(tensor, 0, row, rotated.data());
-      rotator.invert(rotated.data());
-      for (int64_t i = 0; i < cols; ++i)
-        x[i] -= rotated[static_cast<size_t>(i)];
-      errors.set(row, squared_length(x, cols), norm);
-    }
+    row.store_scales();
+    job.measure(item, source.data(), rotated.data());
   });
+}
+
+void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
+                       ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                       ErrorSum& errors) {
+  const TrellisTensor job(tensor, read_rows, storage, pool, errors);
+  device.prepare(job.code(), job.table(), seam_weights(options.effort));
+  const int64_t wanted = std::max<int64_t>(1, device.batch_tiles() * kTileCols / job.padded());
+  const int64_t items = std::min(wanted, job.items());
+  TileBatch batches[2] = {{job, device, 0}, {job, device, 1}};
+  int slot = 0;
+  for (int64_t first = 0; first < job.items(); first += items, slot = 1 - slot) {
+    batches[slot].start(first, std::min(items, job.items() - first), pool);
+    batches[1 - slot].finish(pool);
+  }
+  batches[1 - slot].finish(pool);
 }
 
 double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,

@@ -3,6 +3,7 @@
 
 #include "quantize/encode/encode_source.h"
 #include "quantize/encode/encode_tensor.h"
+#include "quantize/trellis/tile_device.h"
 #include "quantize/trellis/trellis_scales.h"
 
 namespace walsh::detail {
@@ -11,6 +12,10 @@ namespace walsh::detail {
 // of threads or the instruction set. Throws as encode_tensor.
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+// The same bytes with the tiles searched by a device that knows the code.
+void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
+                       ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                       ErrorSum& errors);
 
 // Mean squares of the rotated source rows per column block.
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,

@@ -220,6 +220,13 @@ inline int __reduce_min_sync(unsigned, int value) {
   return emulated::block().over_warp(value, INT32_MAX,
                                      [](int a, int b, int) { return b < a ? b : a; });
 }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return result;
+}
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   return emulated::block().over_warp(value, 0u,
                                      [](unsigned a, unsigned b, int) { return a < b ? b : a; });

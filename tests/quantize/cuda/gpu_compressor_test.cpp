@@ -8,6 +8,7 @@
 #include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -31,11 +32,11 @@ class GpuCompressor : public testing::Test {
   }
 
   TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(GpuCompressor, FilesHaveTheBytesOfTheCpu) {
-  for (const char* type : {"tq3", "itq3_s", "tq4+2", "q4_0", "f16", "tc2"}) {
+  for (const char* type : {"tq3", "itq3_s", "tq4+2", "q4_0", "f16", "tc2", "tc3:h"}) {
     quantize_to_file(*compressor(type), tiny_.file("cpu.gguf"), {});
     const auto gpu = compressor(type);
     gpu->use_gpu(0);

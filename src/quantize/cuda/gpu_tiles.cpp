@@ -1,0 +1,199 @@
+#include "quantize/cuda/gpu_tiles.h"
+
+#include <algorithm>
+
+#include "base/stop.h"
+#include "formats/trellis.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+using encoding::FeedbackArgs;
+using encoding::TileColumn;
+using encoding::TileSearchArgs;
+using encoding::TileSearchPlan;
+
+constexpr int64_t kMostGroup = 8;
+// Weights of the rows that are fed back together, 22 bytes of device memory each.
+constexpr int64_t kFedBackWeights = int64_t{1} << 27;
+
+void grow(Buffer& buffer, uint64_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  buffer = {};  // before the new one: there may not be room for both
+  buffer = Buffer(bytes);
+}
+
+void grow(PinnedBuffer& buffer, uint64_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  buffer = {};
+  buffer = PinnedBuffer(bytes);
+}
+
+constexpr uint64_t target_bytes(int64_t tiles) {
+  return static_cast<uint64_t>(tiles * kTileWeights) * sizeof(float);
+}
+constexpr uint64_t state_bytes(int64_t tiles) {
+  return static_cast<uint64_t>(tiles * kTileWeights) * sizeof(uint16_t);
+}
+
+}  // namespace
+
+// A device that fails has nothing under way that memory would have to wait for.
+GpuTiles::~GpuTiles() {
+  try {
+    synchronize(copy_.get());
+    synchronize(work_.get());
+  } catch (const Error&) {
+  }
+}
+
+bool GpuTiles::searches(const TrellisCode& code) const {
+  return encoding::has_tile_search(code) &&
+         encoding::plan_tile_search(code, kMostGroup, 1).shared_bytes <= device_.shared_bytes;
+}
+
+void GpuTiles::prepare(const TrellisCode& code, const detail::TrellisTable&, int seam_weights) {
+  synchronize(work_.get());
+  code_ = code;
+  seam_ = seam_weights;
+  const std::vector<uint8_t> levels = encoding::packed_levels(code);
+  grow(levels_, levels.size());
+  copy_to_device(levels_.as(), levels.data(), levels.size(), work_.get());
+  synchronize(work_.get());
+}
+
+int64_t GpuTiles::batch_tiles() const {
+  return batch_waves_ * kMostGroup * device_.multiprocessors;
+}
+
+float* GpuTiles::targets(int slot, int64_t tiles) {
+  Slot& s = slots_[slot];
+  s.sent.wait();
+  grow(s.host_targets, target_bytes(tiles));
+  return s.host_targets.as<float>();
+}
+
+void GpuTiles::start(int slot, int64_t tiles) {
+  Slot& s = slots_[slot];
+  s.done.wait();
+  grow(s.targets, target_bytes(tiles));
+  grow(s.states, state_bytes(tiles));
+  grow(s.host_states, state_bytes(tiles));
+  copy_to_device(s.targets.as(), s.host_targets.as(), target_bytes(tiles), copy_.get());
+  s.sent.record(copy_.get());
+  s.sent.hold_back(work_.get());
+  search(s.targets.as<float>(), s.states.as<uint16_t>(), tiles);
+  copy_to_host(s.host_states.as(), s.states.as(), state_bytes(tiles), work_.get());
+  s.done.record(work_.get());
+}
+
+const uint16_t* GpuTiles::finish(int slot) {
+  slots_[slot].done.wait();
+  return slots_[slot].host_states.as<uint16_t>();
+}
+
+void GpuTiles::search(const float* targets, uint16_t* states, int64_t tiles) {
+  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, device_.multiprocessors);
+  if (best_.bytes() < plan.best_bytes) synchronize(work_.get());
+  grow(best_, plan.best_bytes);
+  TileSearchArgs args;
+  args.levels = levels_.as<uint8_t>();
+  args.unit = code_.unit;
+  args.step_bits = code_.step_bits;
+  args.state_bits = code_.state_bits;
+  args.seam = seam_;
+  args.tiles = tiles;
+  args.targets = targets;
+  args.states = states;
+  args.best = best_.as<float>();
+  encoding::launch_tile_search(code_, plan, args, work_.get());
+}
+
+int64_t GpuTiles::fed_back_rows(int64_t cols) const {
+  return std::max<int64_t>(1, kFedBackWeights / cols / kTileRows) * kTileRows;
+}
+
+float* GpuTiles::rows(int64_t count, int64_t cols) {
+  grow(feedback_.x, static_cast<uint64_t>(count * cols) * sizeof(float));
+  return feedback_.x.as<float>();
+}
+
+// Everything that the kernels read, in device memory.
+FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
+  const int64_t size = rows.feedback.size(), blocks = column_blocks(size);
+  const auto weights = static_cast<uint64_t>(rows.rows * size);
+  const auto square = static_cast<uint64_t>(size * size) * sizeof(float);
+  const auto factors = static_cast<uint64_t>(rows.rows * blocks) * sizeof(float);
+  std::vector<float> inverse(static_cast<size_t>(size));
+  for (int64_t j = 0; j < size; ++j)
+    inverse[static_cast<size_t>(j)] = 1 / rows.feedback.row(j)[j];
+  const Stream stream = work_.get();
+  const auto send_to = [&](Buffer& buffer, const void* host, uint64_t bytes) {
+    grow(buffer, bytes);
+    copy_to_device(buffer.as(), host, bytes, stream);
+    return buffer.as<float>();
+  };
+  FeedbackArgs args;
+  args.rows = rows.rows;
+  args.size = size;
+  args.blocks = blocks;
+  args.factor = send_to(feedback_.factor, rows.feedback.row(0), square);
+  args.inverse = send_to(feedback_.inverse, inverse.data(), inverse.size() * sizeof(float));
+  args.target_factors = send_to(feedback_.scales[0], rows.target_factors, factors);
+  args.level_factors = send_to(feedback_.scales[1], rows.level_factors, factors);
+  grow(feedback_.matrices, 5 * weights * sizeof(float));
+  float* matrix[5];
+  for (uint64_t i = 0; i < 5; ++i)
+    matrix[i] = feedback_.matrices.as<float>() + i * weights;
+  copy_to_device(matrix[0], rows.x, weights * sizeof(float), stream);
+  args.x = matrix[0];
+  args.rounded = matrix[1];
+  args.errors = matrix[2];
+  args.sums = matrix[3];
+  args.products = matrix[4];
+  fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // and the products
+  synchronize(stream);                                        // `inverse` goes
+  return args;
+}
+
+void GpuTiles::encode_columns(const FeedbackArgs& args) {
+  const Stream stream = work_.get();
+  const int64_t tiles = tile_rows(args.rows);
+  const encoding::LevelTable table{levels_.as<uint8_t>(), code_.unit, code_.step_bits,
+                                   code_.state_bits, code_.values};
+  for (int64_t begin = 0; begin < args.size; begin += encoding::kFeedbackColumns) {
+    const int64_t end = std::min(args.size, begin + encoding::kFeedbackColumns);
+    for (int64_t col = begin; col < end; col += kTileCols) {
+      uint16_t* states = feedback_.states.as<uint16_t>() + col / kTileCols * tiles * kTileWeights;
+      const TileColumn column{col, column_block(col, args.size), feedback_.targets.as<float>(),
+                              states};
+      encoding::launch_targets(args, column, stream);
+      search(column.targets, states, tiles);
+      encoding::launch_set(args, column, table, stream);
+    }
+    if (end < args.size) {
+      encoding::launch_product(args, {args.errors, args.sums, begin, end, end}, stream);
+    }
+    encoding::launch_product(args, {args.rounded, args.products, begin, end, begin}, stream);
+    synchronize(stream);
+    check_stop();
+  }
+}
+
+void GpuTiles::feed_back(const detail::FedBackRows& rows) {
+  const FeedbackArgs args = send(rows);
+  const int64_t row_tiles = tile_rows(args.rows);
+  const int64_t tiles = row_tiles * (args.size / kTileCols);
+  grow(feedback_.targets, target_bytes(row_tiles));
+  grow(feedback_.states, state_bytes(tiles));
+  grow(feedback_.row_factors, static_cast<uint64_t>(args.rows) * sizeof(double));
+  encode_columns(args);
+  encoding::launch_row_factors(args, feedback_.row_factors.as<double>(), work_.get());
+  copy_to_host(rows.row_factors, feedback_.row_factors.as(),
+               static_cast<uint64_t>(args.rows) * sizeof(double), work_.get());
+  copy_to_host(rows.states, feedback_.states.as(), state_bytes(tiles), work_.get());
+  synchronize(work_.get());
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,61 @@
+// The search for tiles of trellis codes on a GPU (quantize/trellis/tile_device.h).
+#pragma once
+
+#include "base/cuda/device.h"
+#include "quantize/cuda/feedback_kernels.h"
+#include "quantize/cuda/tile_search.h"
+#include "quantize/trellis/tile_device.h"
+
+namespace walsh::cuda {
+
+// Of the device of the calling thread, which must be `device` in every call.
+class GpuTiles : public walsh::detail::TileDevice {
+ public:
+  // Tiles that every block of a batch searches one after the other: many, so that the last ones,
+  // when blocks are idle, count little; few, so that the host has something to do beside the
+  // device.
+  static constexpr int kBatchWaves = 16;
+
+  explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves)
+      : device_(device), batch_waves_(batch_waves) {}
+  ~GpuTiles() override;
+  GpuTiles(const GpuTiles&) = delete;
+  GpuTiles& operator=(const GpuTiles&) = delete;
+
+  bool searches(const TrellisCode& code) const override;
+  void prepare(const TrellisCode& code, const detail::TrellisTable& table,
+               int seam_weights) override;
+  int64_t batch_tiles() const override;
+  float* targets(int slot, int64_t tiles) override;
+  void start(int slot, int64_t tiles) override;
+  const uint16_t* finish(int slot) override;
+  int64_t fed_back_rows(int64_t cols) const override;
+  float* rows(int64_t count, int64_t cols) override;
+  void feed_back(const detail::FedBackRows& rows) override;
+
+ private:
+  struct Slot {
+    PinnedBuffer host_targets, host_states;
+    Buffer targets, states;
+    StreamEvent sent, done;
+  };
+  struct Feedback {
+    PinnedBuffer x;
+    Buffer factor, inverse, scales[2], matrices, targets, states, row_factors;
+  };
+
+  void search(const float* targets, uint16_t* states, int64_t tiles);
+  encoding::FeedbackArgs send(const detail::FedBackRows& rows);
+  void encode_columns(const encoding::FeedbackArgs& args);
+
+  DeviceInfo device_;
+  int batch_waves_;
+  TrellisCode code_;
+  int seam_ = 0;
+  OwnedStream copy_, work_;
+  Buffer levels_, best_;
+  Slot slots_[2];
+  Feedback feedback_;
+};
+
+}  // namespace walsh::cuda

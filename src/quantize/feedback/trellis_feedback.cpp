@@ -1,0 +1,116 @@
+#include "quantize/feedback/trellis_feedback.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "quantize/scalar/encoder_search.h"
+#include "quantize/trellis/trellis_search.h"
+#include "quantize/trellis/trellis_tensor.h"
+
+namespace walsh::detail {
+namespace {
+
+constexpr float kLargestHalf = 65504;
+constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
+
+float expected_scale(const TrellisCode& code, const TrellisTable& table, int seam_weights) {
+  constexpr int kTiles = 32;
+  TileSearch search(table, seam_weights);
+  Random random(5);
+  double xq = 0, qq = 0;
+  for (int tile = 0; tile < kTiles; ++tile) {
+    float x[kTileWeights], targets[kTileWeights];
+    uint16_t states[kTileWeights];
+    for (int t = 0; t < kTileWeights; ++t) {
+      x[t] = static_cast<float>(random.normal());
+      targets[t] = x[t] / code.prescale;
+    }
+    search.encode(targets, states);
+    for (int t = 0; t < kTileWeights; ++t) {
+      const double q = table.level(states, t);
+      xq += double{x[t]} * q;
+      qq += q * q;
+    }
+  }
+  return static_cast<float>(xq / qq);
+}
+
+}  // namespace
+
+FedBackTrellis::FedBackTrellis(const Tensor& coded, const EncodeOptions& encode_options,
+                               const ErrorFeedback& error_feedback, ReadRows read,
+                               const TensorStorage& tensor_storage, ThreadPool& pool)
+    : tensor(coded),
+      options(encode_options),
+      feedback(error_feedback),
+      read_rows(read),
+      storage(tensor_storage),
+      rotator(coded.rotation[0], error_feedback.size()),
+      powers(measure_powers(rotator, coded.rows, coded.cols, read, pool)),
+      scales(fit_rank_one(powers)),
+      table(coded.format->trellis),
+      expected(expected_scale(code(), table, seam_weights(encode_options.effort))) {
+  if (code().block_scales) return;
+  for (size_t b = 0; b < scales.col.size(); ++b)
+    storage.halves(2)[b] = f32_to_f16(scales.col[b]);
+}
+
+void FedBackTrellis::read(int64_t begin, int64_t end, float* source, float* rotated) const {
+  const int64_t cols = tensor.cols;
+  read_finite_rows(read_rows, begin, end, cols, source);
+  for (int64_t row = begin; row < end; ++row, source += cols, rotated += rotator.size())
+    rotate_row(rotator, source, cols, row, rotated);
+}
+
+void FedBackTrellis::measure(int64_t row, float* x, float* scratch, ErrorSum& errors) const {
+  const int64_t cols = tensor.cols;
+  const double norm = squared_length(x, cols);
+  decode_pass_row(tensor, 0, row, scratch);
+  rotator.invert(scratch);
+  for (int64_t i = 0; i < cols; ++i)
+    x[i] -= scratch[i];
+  errors.set(row, squared_length(x, cols), norm);
+}
+
+FedBackScales::FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows)
+    : job_(job), first_(first), rows_(rows), blocks_(job.powers.blocks()) {
+  const TrellisCode& code = job_.code();
+  for (int64_t r = 0; r < rows_; ++r) {
+    for (int64_t b = 0; b < blocks_; ++b) {
+      const auto power = static_cast<size_t>((first_ + r) * blocks_ + b);
+      const float scale = code.block_scales
+                              ? static_cast<float>(std::sqrt(job_.powers.mean[power]))
+                              : row_scale(r) * job_.scales.col[static_cast<size_t>(b)];
+      const float prescaled = code.prescale * scale;
+      start_.push_back(scale);
+      target_factors_.push_back(prescaled > 0 && std::isnormal(1 / prescaled) ? 1 / prescaled
+                                                                              : 0.0f);
+      level_factors_.push_back(job_.expected * scale);
+    }
+  }
+}
+
+float FedBackScales::row_scale(int64_t r) const {
+  return std::min(job_.scales.row[static_cast<size_t>(first_ + r)], kLargestHalf);
+}
+
+void FedBackScales::store(const double* row_factors) const {
+  uint16_t* out = job_.storage.halves(1);
+  for (int64_t r = 0; r < rows_; ++r) {
+    const double factor =
+        std::clamp(row_factors[r], kLeastFactor, kLargestFactor) * double{job_.expected};
+    const auto stored = [&](float start) {
+      return saturated_half(static_cast<float>(factor * double{start}), kLargestHalf);
+    };
+    if (!job_.code().block_scales) {
+      out[first_ + r] = stored(row_scale(r));
+      continue;
+    }
+    for (int64_t b = 0; b < blocks_; ++b)
+      out[(first_ + r) * blocks_ + b] = stored(start_[static_cast<size_t>(r * blocks_ + b)]);
+  }
+}
+
+}  // namespace walsh::detail

@@ -1,0 +1,55 @@
+// What a row of tiles needs around the search for its states: targets before it, codes and scales
+// behind it.
+#pragma once
+
+#include <vector>
+
+#include "formats/trellis.h"
+#include "quantize/encode/encode_source.h"
+#include "quantize/encode/encode_tensor.h"
+#include "quantize/trellis/trellis_kernels.h"
+#include "quantize/trellis/trellis_scales.h"
+
+namespace walsh::detail {
+
+// What all rows of a tensor share.
+struct TrellisJob {
+  const Tensor& tensor;
+  const TensorStorage& storage;
+  const TrellisTable& table;
+  const BlockPowers& powers;
+  const RankOneScales& scales;
+};
+
+class TileRowEncoder {
+ public:
+  // The row of tiles whose first row is `row`.
+  TileRowEncoder(const TrellisJob& job, int64_t row);
+
+  int64_t tiles() const { return padded_ / kTileCols; }
+  // x[kTileRows][padded]: rotated rows, zeros beyond the last one. Sets targets[count] of the tiles
+  // from tile `first` on.
+  void set_targets(const float* x, int64_t first, int64_t count, float* targets) const;
+  // The codes of the tiles from tile `first` on become states[count][kTileWeights].
+  void accept(const float* x, int64_t first, int64_t count, const uint16_t* states);
+  // Sets the scales of the rows, when all tiles are accepted.
+  void store_scales() const;
+
+ private:
+  // The product of scales that a row's block starts with; 0 where all is zero.
+  float& start(int row, int64_t block) {
+    return start_[static_cast<size_t>(row * blocks_ + block)];
+  }
+  void set_start_scales();
+  void add_products(const float* x, int64_t block, const uint16_t* states);
+
+  const TrellisJob& job_;
+  const TrellisCode& code_;
+  int64_t first_row_, padded_, blocks_;
+  int rows_;
+  std::vector<float> start_;                        // [kTileRows][blocks]
+  double xq_[kTileRows] = {}, qq_[kTileRows] = {};  // <x, q>, <q, q> per row
+  std::vector<double> block_xq_, block_qq_;         // the same per row and block
+};
+
+}  // namespace walsh::detail

@@ -1,0 +1,102 @@
+// The search for tiles and error feedback on a GPU, compiled for the host: kernels run as fibers,
+// device memory is that of the host, and streams have always finished.
+#include "kernels/emulated/device.h"
+//
+#include "quantize/cuda/feedback_kernels.cuh"
+#include "quantize/cuda/gpu_tiles.cpp"
+#include "quantize/cuda/tile_search_plan.cpp"
+
+namespace walsh::cuda {
+
+Buffer::Buffer(uint64_t bytes, bool zeroed)
+    : data_(::operator new (bytes, std::align_val_t{256}),
+            [](void* p) { ::operator delete (p, std::align_val_t{256}); }),
+      bytes_(bytes) {
+  std::memset(data_.get(), zeroed ? 0 : 0xee, bytes);
+}
+PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
+  const Buffer memory(bytes);
+  data_ = std::shared_ptr<void>(memory.as(), [memory](void*) {});
+}
+OwnedStream::OwnedStream() = default;
+StreamEvent::StreamEvent() = default;
+void StreamEvent::record(Stream) const {}
+void StreamEvent::wait() const {}
+void StreamEvent::hold_back(Stream) const {}
+void copy_to_device(void* device, const void* host, uint64_t bytes, Stream) {
+  std::memcpy(device, host, bytes);
+}
+void copy_to_host(void* host, const void* device, uint64_t bytes, Stream) {
+  std::memcpy(host, device, bytes);
+}
+void fill_zero(void* device, uint64_t bytes, Stream) {
+  std::memset(device, 0, bytes);
+}
+void synchronize(Stream) {}
+
+namespace encoding {
+namespace {
+
+void run_blocks(dim3 grid, int threads, size_t shared, const std::function<void()>& kernel) {
+  gridDim = grid;
+  blockDim = dim3(static_cast<unsigned>(threads));
+  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
+    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x)
+      emulated::Block(threads, shared, kernel).run();
+  }
+}
+
+unsigned pieces(int64_t count, int64_t size) {
+  return static_cast<unsigned>((count + size - 1) / size);
+}
+
+template <int kValues, int kGroup>
+void search(const TileSearchPlan& plan, const TileSearchArgs& args) {
+  run_blocks(dim3(static_cast<unsigned>(plan.blocks)), kSearchThreads, plan.shared_bytes, [&] {
+    auto* memory = static_cast<unsigned char*>(emulated::block().shared());
+    TileSearchBlock<kValues, kGroup>(args, memory).run();
+  });
+}
+
+template <int kValues>
+void search_group(const TileSearchPlan& plan, const TileSearchArgs& args) {
+  if (plan.group == 2) return search<kValues, 2>(plan, args);
+  if (plan.group == 4) return search<kValues, 4>(plan, args);
+  search<kValues, 8>(plan, args);
+}
+
+}  // namespace
+
+void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
+                        const TileSearchArgs& args, Stream) {
+  if (code.values == 1) return search_group<1>(plan, args);
+  search_group<2>(plan, args);
+}
+
+void launch_targets(const FeedbackArgs& args, const TileColumn& column, Stream) {
+  const int64_t rows = tile_rows(args.rows) * kTileRows;
+  run_blocks(dim3(pieces(rows, kTargetThreads)), kTargetThreads, 0,
+             [&] { set_targets(args, column); });
+}
+
+void launch_set(const FeedbackArgs& args, const TileColumn& column, const LevelTable& table,
+                Stream) {
+  float errors[kTileCols];
+  run_blocks(dim3(static_cast<unsigned>(args.rows)), kSetThreads, 0,
+             [&] { set_row(args, column, table, errors); });
+}
+
+void launch_product(const FeedbackArgs& args, const FactorProduct& product, Stream) {
+  ProductMemory memory;
+  run_blocks(dim3(pieces(args.size - product.first, kProductTile), pieces(args.rows, kProductTile)),
+             kProductThreads, 0, [&] { add_product(args, product, memory); });
+}
+
+void launch_row_factors(const FeedbackArgs& args, double* factors, Stream) {
+  double terms[2 * kFactorThreads];
+  run_blocks(dim3(static_cast<unsigned>(args.rows)), kFactorThreads, 0,
+             [&] { row_factor(args, factors, terms); });
+}
+
+}  // namespace encoding
+}  // namespace walsh::cuda

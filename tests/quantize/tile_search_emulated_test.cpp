@@ -1,0 +1,90 @@
+// The GPU's search for tiles of trellis codes, run on the host (kernels/emulated/device.h), gives
+// the bytes of the CPU. Launches are cut as on a small device.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernels/emulated/device.h"
+//
+#include "quantize/cuda/gpu_tiles.h"
+#include "quantize/tiles_on_device.h"
+
+namespace walsh {
+namespace {
+
+using testing_support::encode_tiles;
+using testing_support::expect_same_fed_back;
+using testing_support::expect_same_tiles;
+using testing_support::Matrix;
+using testing_support::normal_matrix;
+using testing_support::odd_tiles;
+using testing_support::TileResult;
+
+cuda::DeviceInfo small_device() {
+  cuda::DeviceInfo info;
+  info.shared_bytes = 227 << 10;
+  info.multiprocessors = 1;
+  return info;
+}
+
+// Every wait of a fiber costs time, so matrices are small.
+class EmulatedTiles : public testing::Test {
+ protected:
+  cuda::GpuTiles device_{small_device(), 1};
+};
+
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAtEveryRate) {
+  for (const char* name :
+       {"tc2:h:L8", "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12", "tc4:h:L12", "tc3:hq:L10", "tc2:L8",
+        "tc3:L8", "tc4:L8", "tc5:L10", "tc6:L10", "tc3:v2:L10", "tc3:h:L10:blocks"})
+    expect_same_tiles(device_, name, normal_matrix(16, 64), Effort::fast);
+  expect_same_tiles(device_, "tc3:h:L10", normal_matrix(20, 64, 3));
+}
+
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
+  expect_same_tiles(device_, "tc3:h", normal_matrix(3, 32));
+}
+
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {
+  for (const char* name : {"tc3:h:L10", "tc2:h:L8:blocks"})
+    expect_same_tiles(device_, name, odd_tiles(16, 96));
+}
+
+// Two rows of tiles at a time, the last one with fewer rows.
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuInSeveralBatches) {
+  ASSERT_EQ(device_.batch_tiles(), 8);
+  expect_same_tiles(device_, "tc2:h:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);
+}
+
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithErrorFeedback) {
+  expect_same_fed_back(device_, "tc3:h:L10", normal_matrix(37, 160, 5), Effort::fast);
+  expect_same_fed_back(device_, "tc2:h:L8:blocks", odd_tiles(18, 160), Effort::fast);
+}
+
+TEST_F(EmulatedTiles, RefuseWhatTheCpuRefuses) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38f}) {
+    Matrix m = normal_matrix(20, 64);
+    for (size_t i = 64 * 17; i < 64 * 18; ++i)
+      m.values[i] = value;
+    const Format& format = get_format("tc3:h:L10");
+    const TileResult cpu = encode_tiles(format, m, Effort::full, nullptr, nullptr);
+    EXPECT_FALSE(cpu.refusal.empty());
+    EXPECT_EQ(encode_tiles(format, m, Effort::full, nullptr, &device_).refusal, cpu.refusal);
+  }
+  // And goes on afterwards.
+  expect_same_tiles(device_, "tc3:L8", normal_matrix(16, 32));
+}
+
+// What does not fit into the shared memory of a block is left to the CPU.
+TEST_F(EmulatedTiles, KnowTheCodesThatFitIntoSharedMemory) {
+  cuda::DeviceInfo info = small_device();
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3").trellis));
+  info.shared_bytes = 99 << 10;
+  EXPECT_FALSE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3").trellis));
+}
+
+}  // namespace
+}  // namespace walsh
