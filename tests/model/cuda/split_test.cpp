@@ -100,6 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuSplitModels,
                                          Divided{"tiny-moe", "tq4", "f16", {0, 1}, kChosen},
                                          Divided{"tiny-moe", "tq4", "f16", {1, 2}, kChosen},
                                          Divided{"tiny-moe", "tq4", "tq3_0", {0, 2}, kCoded},
+                                         Divided{"tiny-latent", "tq4", "f16", {0, 2}, kChosen},
                                          Divided{"tiny-delta", "tq3", "f16", {1, 0}, kRounding},
                                          Divided{"tiny-delta", "tq3", "f16", {3, 0}, kRounding},
                                          Divided{"tiny-delta", "tq3", "tq3_0", {2, 0}, kCoded}));
