@@ -25,10 +25,13 @@ struct PassArrays {
   std::span<const std::byte> codebook;    // int8 [256][4], product with own_codebook
 };
 
+// An array of a pass by name. (nvcc writes the type in parentheses where it stands in a
+// declaration, and warns of them.)
+using PassArray = std::span<const std::byte> PassArrays::*;
 // One stored array of a pass: `rows` rows of `row_bytes` bytes.
 struct PassField {
   const char* suffix;
-  std::span<const std::byte> PassArrays::*array;
+  PassArray array;
   int64_t rows;
   uint64_t row_bytes;
 };
