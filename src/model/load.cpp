@@ -7,6 +7,7 @@
 
 #include "arch/plan.h"
 #include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "model/model.h"
 #include "model/placement.h"
 #include "model/positions.h"
@@ -313,18 +314,19 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
 // Numbers of layers that there cannot be.
 void check_counts(const ModelConfig& config, const LoadOptions& options) {
   const int64_t layers = options.gpu_layers;
-  if (layers < kPlanned || options.cpu_experts < kPlanned) {
-    throw Error(
-        ErrorCode::usage, "gpu-layers",
-        fmt::format("{} layers, the experts of {} on the CPU", layers, options.cpu_experts));
+  if (layers < kPlanned)
+    throw Error(ErrorCode::usage, "gpu-layers", fmt::format("{} layers asked for", layers));
+  if (options.cpu_experts < kPlanned) {
+    throw Error(ErrorCode::usage, "cpu-experts",
+                fmt::format("those of {} layers asked for", options.cpu_experts));
   }
   if (options.cpu_experts > 0 && !has_experts(config))
     throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
   if (options.device.cuda || layers <= 0 || layers == kAllLayers) return;
-  const std::string reason = cuda::unavailable_reason();
+  // Where there is one, another option has asked for the CPU.
+  const std::string reason = cuda::first_device() ? "" : ": " + cuda::unavailable_reason();
   throw Error(ErrorCode::usage, "gpu-layers",
-              fmt::format("{} asked for, but no GPU is used{}", layers,
-                          reason.empty() ? reason : ": " + reason));
+              fmt::format("{} asked for, but no GPU is used{}", layers, reason));
 }
 
 std::unique_ptr<Loading> place(WeightSource& source, const ModelConfig& config,
@@ -339,7 +341,9 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
   try {
     return place(source, config, options, split);
   } catch (const Error& e) {
-    if (split.whole() || e.code() != ErrorCode::limit) throw;
+    // Options that one of the devices does not have are those of both.
+    const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
+    if (split.whole() || !refused) throw;
     throw Error(e.code(), e.where(),
                 e.reason() + "; asked for: " + split_text(config, split, options.device));
   }

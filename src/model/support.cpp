@@ -101,6 +101,11 @@ namespace {
 
 // What a GPU has one of where a model could have several, and what it does in another order.
 std::string why_not_heads(const ModelConfig& config, const AttentionDesc& a) {
+  if (a.head_dim > kMostGpuHeadDim)
+    return fmt::format("heads of more than {} values", kMostGpuHeadDim);
+  if (a.head_dim % kGpuHeadUnit != 0)
+    return fmt::format("heads of {} values, which are no multiple of {},", a.head_dim,
+                       kGpuHeadUnit);
   if (a.unit_eps != 0) {
     // Their length is taken before they turn, which only keeps it without a magnitude.
     const bool turned = a.rope >= 0;

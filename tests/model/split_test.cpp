@@ -278,7 +278,26 @@ TEST_F(SplitCounts, LayersOnAGpuNeedOne) {
 TEST_F(SplitCounts, ExpertsThatAModelHasNotAreRefused) {
   EXPECT_THAT(refusal("tiny", kAllLayers, 1), HasSubstr("cpu-experts: the model has no experts"));
   EXPECT_THAT(refusal("tiny", -2, 0), HasSubstr("gpu-layers"));
-  EXPECT_THAT(refusal("tiny-moe", 0, -2), HasSubstr("gpu-layers"));
+  EXPECT_THAT(refusal("tiny-moe", 0, -2), HasSubstr("cpu-experts"));
+}
+
+// The CPU's part is no choice of the one who asks for an option of GPUs.
+TEST_F(SplitCounts, AnOptionThatOnePartHasNotIsRefusedWithTheParts) {
+  SyntheticSource source = synthetic("tiny");
+  LoadOptions options;
+  options.pool = &pool_;
+  options.device = {true, 0};
+  options.gpu_layers = 1;
+  options.rotate_weights = true;
+  try {
+    Model::load(source, config_of(source), options);
+    FAIL() << "--rotate weights on the CPU";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_THAT(e.what(), HasSubstr("--rotate weights exists on the GPU only"));
+    EXPECT_THAT(e.what(), HasSubstr("; asked for: cuda:0 has the last 1 of 2 layers, the CPU the "
+                                    "rest"));
+  }
 }
 
 TEST_F(SplitCounts, NoLayersOnAGpuAreTheModelOnTheCpu) {

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/gemv/gemv.h"
+#include "kernels/first_seen.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -218,13 +219,14 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
                                     const cuda::AttentionRows& attention,
                                     cuda::Stream stream) const {
   const int64_t first = plan.run.position + plan.run.rows - attention.m;
-  const int64_t window = attention.window;
-  const int64_t seen = window > 0 ? std::max<int64_t>(0, first + 1 - window) : 0;
+  const int64_t seen = first_seen(attention.window, first);
   const cuda::UnitRange units{static_cast<int>(plan.run.sequence),
                               static_cast<int>(std::min(seen, plan.stored) / kCacheUnit),
                               static_cast<int>(plan.stored / kCacheUnit)};
   cuda::CodedView old = cache;
-  if (window > 0) old.keys.sinks = old.values.sinks = nullptr;
+  // Queries that do not see everything read the first positions as they are stored, as decoding and
+  // the CPU do.
+  if (attention.window != 0) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_units(old, units, old_rows_, stream);
   cuda::attend_prefill({attention, &cache}, fresh_of(plan), old_rows_, static_cast<int>(first),
                        stream);

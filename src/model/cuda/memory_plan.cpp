@@ -95,8 +95,9 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   });
 }
 
+// A part of a model, or one whose layers are all recurrent, may be without heads.
 void check_cache(const CacheTypes& types, int64_t head_dim) {
-  if (!types.coded()) return;
+  if (!types.coded() || head_dim == 0) return;
   const std::string reason = cuda::why_not_coded(types, head_dim);
   if (reason.empty()) return;
   throw Error(ErrorCode::usage,

@@ -124,6 +124,15 @@ TEST_F(CudaCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
   EXPECT_LT(divergence(half, logits_of(on_gpu(types_of("tq3_0", "kt2", 699)), tokens_)), 1e-6);
 }
 
+// Layers whose queries see a chunk alone have no exact first positions, in prompts as in decoding.
+TEST_F(CudaCaches, ChunksOfAPromptAreThoseOfSingleTokens) {
+  const Format& f32 = get_format("f32");
+  SyntheticSource source("tiny-chunks", {&f32, &f32, &f32});
+  const Model model = load(source, gpu_, ActivationMode::automatic, types_of("kt2", "kt2", 0));
+  const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + test::times(200, 100));
+  EXPECT_LT(divergence(logits_of(model, tokens), decode(model, tokens)), kSame);
+}
+
 // Heads of 128 values; tokens are chosen by recorded steps.
 TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
   CheckpointSource source = CheckpointSource::open(test::model_folder("walsh-tiny-13m"));
