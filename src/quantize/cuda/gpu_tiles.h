@@ -53,7 +53,8 @@ class GpuTiles : public detail::TileDevice {
   TrellisCode code_;
   int seam_ = 0;
   OwnedStream copy_, work_;
-  Buffer levels_, best_;
+  encoding::TileSearchTables tables_;
+  Buffer best_;
   Slot slots_[2];
   Feedback feedback_;
 };
