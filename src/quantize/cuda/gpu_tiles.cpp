@@ -175,19 +175,21 @@ void GpuTiles::encode_columns(const FeedbackArgs& args) {
   }
 }
 
-void GpuTiles::feed_back(const detail::FedBackRows& rows) {
+const uint16_t* GpuTiles::feed_back(const detail::FedBackRows& rows) {
   const FeedbackArgs args = send(rows);
   const int64_t row_tiles = tile_rows(args.rows);
   const int64_t tiles = row_tiles * (args.size / kTileCols);
   grow(feedback_.targets, target_bytes(row_tiles));
   grow(feedback_.states, state_bytes(tiles));
+  grow(feedback_.host_states, state_bytes(tiles));
   grow(feedback_.row_factors, static_cast<uint64_t>(args.rows) * sizeof(double));
   encode_columns(args);
   encoding::launch_row_factors(args, feedback_.row_factors.as<double>(), work_.get());
   copy_to_host(rows.row_factors, feedback_.row_factors.as(),
                static_cast<uint64_t>(args.rows) * sizeof(double), work_.get());
-  copy_to_host(rows.states, feedback_.states.as(), state_bytes(tiles), work_.get());
+  copy_to_host(feedback_.host_states.as(), feedback_.states.as(), state_bytes(tiles), work_.get());
   synchronize(work_.get());
+  return feedback_.host_states.as<uint16_t>();
 }
 
 }  // namespace walsh::cuda

@@ -31,7 +31,7 @@ class GpuTiles : public detail::TileDevice {
   const uint16_t* finish(int slot) override;
   int64_t fed_back_rows(int64_t cols) const override;
   float* rows(int64_t count, int64_t cols) override;
-  void feed_back(const detail::FedBackRows& rows) override;
+  const uint16_t* feed_back(const detail::FedBackRows& rows) override;
 
  private:
   struct Slot {
@@ -40,7 +40,7 @@ class GpuTiles : public detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x;
+    PinnedBuffer x, host_states;
     Buffer factor, inverse, scales[2], matrices, targets, states, row_factors;
   };
 

@@ -2,12 +2,12 @@
 // whole numbers (detail::target_scale), and tensor cores make them.
 //
 // With targets X in half units, half of (X - 2 l)^2 is, up to what all states of a step share,
-// 2 l^2 - 2 X l, and l + 127 is the sum of two bytes of the state's product: the masked product is
-// an operand as it is. An m16n8k32 product takes eight classes with two first bits as its rows and
-// eight tiles as its columns: of the 32 bytes of a row, lanes 0 to 2 of four have the product
-// twice, whose factors are six equal shares of -2 X, and lane 3 the squares. It starts from the
-// costs of the step before. A warp has 64 neighbouring classes of all 16 tiles: 32 least costs per
-// lane, for which it runs the pairs of first bits.
+// 2 l^2 - 2 X l, and l + 127 is the sum of two bytes of the state's product. An m16n8k16 product
+// takes eight classes with two first bits as its rows and eight tiles as its columns: of the 16
+// bytes of a row, lanes 0 to 2 of four have the two sums twice, whose factors are six equal shares
+// of -2 X, and lane 3 the squares. It starts from the costs of the step before. A warp has 64
+// neighbouring classes of all 16 tiles: 32 least costs per lane, for which it runs the pairs of
+// first bits.
 #pragma once
 
 #include "quantize/cuda/byte_product.cuh"
@@ -59,7 +59,7 @@ class TileProductsBlock
     const int shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     const int share = shares == 1 ? 0 : warp_ / chunks;
     for (int t = 0; t < steps; ++t) {
-      uint32_t factors[2][2];
+      uint32_t factors[2];
       set_factors((begin + 2 * t) % kTileSize, factors);
       for (int chunk = shares == 1 ? warp_ : warp_ % chunks; chunk < chunks; chunk += kWarps) {
         Least least;
@@ -96,7 +96,7 @@ class TileProductsBlock
   };
 
   // The two words of operand B for the tiles 0 to 7 and 8 to 15.
-  __device__ __forceinline__ void set_factors(int at, uint32_t (&factors)[2][2]) const {
+  __device__ __forceinline__ void set_factors(int at, uint32_t (&factors)[2]) const {
     constexpr int kShares = 6, kLift = 128 * kShares;
     const int part = lane_ % 4;
 #pragma unroll
@@ -109,43 +109,42 @@ class TileProductsBlock
         low[v] = lifted / kShares;
         rest[v] = lifted - low[v] * kShares;
       }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int share = 3 * half + part;
-        const auto of = [&](int v) {
-          return static_cast<uint32_t>(low[v] - 128 + (share < rest[v] ? 1 : 0)) & 0xffu;
-        };
-        const uint32_t two = of(0) | of(1) << 8;
-        factors[n][half] = part == 3 ? 1u | 127u << 8 : two | two << 16;
-      }
+      const auto of = [&](int v, int share) {
+        return static_cast<uint32_t>(low[v] - 128 + (share < rest[v] ? 1 : 0)) & 0xffu;
+      };
+      const int share = 2 * part;
+      factors[n] = part == 3 ? 2u | 127u << 8 | 127u << 16
+                             : of(0, share) | of(1, share) << 8 | of(0, share + 1) << 16 |
+                                   of(1, share + 1) << 24;
     }
   }
 
   // Over `count` first bits from `begin` on, both even, of 64 classes from `classes` on.
-  __device__ __forceinline__ void add_up(const uint32_t (&factors)[2][2], const int32_t* from,
+  __device__ __forceinline__ void add_up(const uint32_t (&factors)[2], const int32_t* from,
                                          int classes, int begin, int count, Least& least) const {
 #pragma unroll
     for (int i = 0; i < 32; ++i)
       least.v[i / 4][i / 2 % 2][i % 2] = INT32_MAX;
     const int part = lane_ % 4, line = lane_ / 4;
-    const uint32_t mask = part < 3 ? 0x7f7f7f7fu : 0;
+    // Of sums in the upper half and squares: the sums twice, or the lower and twice the upper byte
+    // of the squares.
+    const uint32_t pick[2] = {part < 3 ? 0x3232u : 0x5554u, part < 3 ? 0x3232u : 0x7776u};
     const uint32_t step = static_cast<uint32_t>(classes_) * args_.multiplier;
     uint32_t product = static_cast<uint32_t>(begin * classes_ + classes + line) * args_.multiplier;
+    const uint16_t* squares = squares_ + (classes + line) * kFan;
 #pragma unroll 1
     for (int first = begin; first < begin + count; first += 2) {
       int32_t before[kParts][2][4];
 #pragma unroll
       for (int i = 0; i < kParts; ++i)
         load_before(from, first, classes + i * (kProductClasses / kParts), before[i]);
+      const uint16_t* of_both = squares + (first ^ (2 * line));
 #pragma unroll
       for (int m = 0; m < 8; ++m) {
-        uint32_t two = 0;  // squares of both first bits
-        const int p = classes + 8 * m + line;
-        if (part == 3) {
-          two = *reinterpret_cast<const uint32_t*>(squares_ + p * kFan + (first ^ (2 * line)));
-        }
+        const uint32_t both = *reinterpret_cast<const uint32_t*>(of_both + 8 * m * kFan);
         const uint32_t of = product + static_cast<uint32_t>(8 * m) * args_.multiplier;
-        const uint32_t rows[2] = {(of & mask) | two, ((of + step) & mask) | two >> 16};
+        const uint32_t rows[2] = {__byte_perm(sums_of(of), both, pick[0]),
+                                  __byte_perm(sums_of(of + step), both, pick[1])};
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
           int32_t d[4];
@@ -156,6 +155,11 @@ class TileProductsBlock
       }
       product += 2 * step;
     }
+  }
+
+  // Of a product: its bytes 0 and 2, and 1 and 3, without their upper bits, in bytes 2 and 3.
+  __device__ __forceinline__ static uint32_t sums_of(uint32_t product) {
+    return (product & 0x7f7f7f7fu) * 65537u;
   }
 
   // The costs that the sums start from: of the classes that the states with two first bits follow.

@@ -9,22 +9,21 @@
 
 namespace walsh::cuda::encoding {
 
-inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[2],
+inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
                            const int32_t (&c)[4]) {
-  static uint32_t lines[32][32][2], columns[32][32][2];  // of each warp
+  static uint32_t lines[32][32][2], columns[32][32];  // of each warp
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::copy_n(a, 2, lines[warp][lane]);
-  std::copy_n(b, 2, columns[warp][lane]);
+  columns[warp][lane] = b;
   __syncwarp();
   for (unsigned i = 0; i < 4; ++i) {
     int32_t sum = c[i];
     for (unsigned part = 0; part < 4; ++part) {
       const uint32_t bytes = lines[warp][lane / 4 * 4 + part][i / 2];
-      for (const uint32_t factors : columns[warp][(lane % 4 * 2 + i % 2) * 4 + part]) {
-        for (unsigned shift = 0; shift < 32; shift += 8) {
-          sum += static_cast<int32_t>(bytes >> shift & 0xff) *
-                 static_cast<int8_t>(factors >> shift & 0xff);
-        }
+      const uint32_t factors = columns[warp][(lane % 4 * 2 + i % 2) * 4 + part];
+      for (unsigned shift = 0; shift < 32; shift += 8) {
+        sum += static_cast<int32_t>(bytes >> shift & 0xff) *
+               static_cast<int8_t>(factors >> shift & 0xff);
       }
     }
     d[i] = sum;
