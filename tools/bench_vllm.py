@@ -40,12 +40,19 @@ def make_checkpoint(folder, layers):
     model.save_pretrained(folder)
 
 
+def memory(name):
+    """A figure of this process's memory in MB: VmRSS now, VmHWM the most so far."""
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(text.partition(name + ":")[2].split()[0]) / 1e3
+
+
 def serve(options):
     """Decodes as lines of standard input ask, "SEQUENCES TOKENS"; answers in seconds."""
     import vllm
 
+    before = memory("VmRSS")
     llm = vllm.LLM(**json.loads(options))
-    print("ready", flush=True)
+    print("ready", memory("VmHWM") - before, memory("VmRSS") - before, flush=True)
     for line in sys.stdin:
         sequences, tokens = map(int, line.split())
         ask = vllm.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
@@ -89,7 +96,9 @@ def measure(args, folder):
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=None if args.verbose else subprocess.DEVNULL,
                                         env=env, text=True))
-        answer(servers[-1], "ready")
+        peak, rest = map(float, answer(servers[-1], "ready").split())
+        print(f"{options.get('quantization', 'bf16'):10} {peak:7.0f} MB of memory at most while it "
+              f"was loaded, {rest:7.0f} MB behind it", flush=True)
     for batch in map(int, args.batches.split(",")):
         for server in servers:
             decode_seconds(server, batch, 2)

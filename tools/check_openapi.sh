@@ -13,6 +13,7 @@ fi
 schemathesis="$(realpath "$schemathesis")"
 folder="$(mktemp -d)" # for what schemathesis writes where it is started
 log="$folder/log"
+: > "$log"
 cd "$folder"
 "$walsh" serve "$model" --device cpu --port 0 --ctx 256 2> "$log" &
 server=$!
@@ -26,4 +27,4 @@ checks=not_a_server_error,status_code_conformance,content_type_conformance
 checks+=,response_schema_conformance
 "$schemathesis" run "$url/openapi.json" --url "$url" --max-examples "$examples" --seed 1 \
   --checks "$checks" --phases examples,coverage,fuzzing \
-  --generation-database none --request-timeout 60
+  --generation-database none --request-timeout 120 --suppress-health-check too_slow

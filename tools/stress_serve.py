@@ -17,6 +17,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -155,7 +156,9 @@ def slow_clients(options):
 
         latencies(0.5)
         alone, before = latencies(0.5), server.resident()
-        count = max(50, int(1000 * options.scale))
+        count = 1000
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(allowed[1], 4096), allowed[1]))
         slow = [server.connect() for _ in range(count)]
         for connection in slow:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: l")

@@ -76,6 +76,11 @@ struct EngineOptions {
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = 32;  // at least so many of the latest positions are f16 whatever the types
   uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
+  // Of the last so many layers the GPU computes all, the CPU the others [as many as fit]; 0: the
+  // CPU alone.
+  std::optional<int64_t> gpu_layers;
+  // Of so many of the first layers the CPU has the experts [as few as gpu_layers lets].
+  std::optional<int64_t> cpu_experts;
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading it
   // Tensors done, of all, and the next one's name; may throw to stop.
   std::function<void(size_t done, size_t count, const std::string& name)> progress;

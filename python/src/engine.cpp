@@ -228,6 +228,8 @@ void bind_options(nb::module_& module) {
       .def_rw("cache_values", &Options::cache_values)
       .def_rw("cache_window", &Options::cache_window)
       .def_rw("device_bytes", &Options::device_bytes)
+      .def_rw("gpu_layers", &Options::gpu_layers, nb::arg().none())
+      .def_rw("cpu_experts", &Options::cpu_experts, nb::arg().none())
       .def_rw("compress", &Options::compress, nb::arg().none());
 }
 

@@ -36,6 +36,14 @@ def test_arrays_of_any_layout_and_read_only_ones(model):
         assert np.array_equal(model.logits(same), expected)
 
 
+def test_layers_on_a_gpu(tiny_model):
+    refused(lambda: walsh.Model(tiny_model, device="cpu", gpu_layers=1), "usage")
+    refused(lambda: walsh.Model(tiny_model, gpu_layers=-1), "usage")
+    refused(lambda: walsh.Model(tiny_model, gpu_layers=0, cpu_experts=1), "usage")
+    with walsh.Model(tiny_model, gpu_layers=0) as opened:
+        assert opened.device == "cpu"
+
+
 def test_a_model_that_is_closed_while_others_use_it(tiny_model):
     opened = walsh.Model(tiny_model, device="cpu")
     started, wrong = threading.Event(), []

@@ -135,7 +135,7 @@ def test_ignore_list_of_vllm_is_read(tiny_model):
         close(llm)
 
 
-def random_model(tokenizer, place, experts=0):
+def random_model(tokenizer, place, experts=0, recurrent=False):
     """A small checkpoint of random weights that two processes can share: blocks of 128 columns."""
     import transformers
 
@@ -148,7 +148,12 @@ def random_model(tokenizer, place, experts=0):
         config = transformers.Qwen3MoeConfig(moe_intermediate_size=256, num_experts=experts,
                                              num_experts_per_tok=2, decoder_sparse_step=1,
                                              norm_topk_prob=True, **sizes)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
+    if recurrent:
+        config = transformers.Qwen3_5TextConfig(
+            layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
+            linear_num_value_heads=4, linear_key_head_dim=64, linear_value_head_dim=64, **sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.to(torch.bfloat16 if recurrent else torch.float32).save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tokenizer / name, place)
     return place
@@ -162,48 +167,107 @@ def test_experts_are_compressed_too(tiny_model, tmp_path):
         block = module(llm).model.layers[0].mlp
         assert not hasattr(block.gate, "walsh_layers")
         experts = block.experts.routed_experts
-        assert experts.walsh_up.shape == (4, 3) and experts.w13_weight.numel() == 0
+        assert experts.walsh_up.shape == (4, 1, 3) and experts.w13_weight.numel() == 0
         check_against_walsh(llm, decoded_folder(folder, tmp_path / "decoded", type="tq4"))
     finally:
         close(llm)
 
 
-def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
+def stored_by_transformers(folder, place, **options):
+    """The folder compressed and saved by transformers, and the logits that it has for tokens there,
+    as a function of them."""
     import transformers
     from walsh.transformers import WalshConfig
 
-    config = WalshConfig(type="tq3", overrides=[r"re:layers\.1\..*(v|down)_proj=tq4+4"])
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        tiny_model, dtype=torch.float32, quantization_config=config)
-    model.save_pretrained(tmp_path)
+        folder, dtype=torch.float32, quantization_config=WalshConfig(**options))
+    model.save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tiny_model / name, tmp_path)
+        shutil.copy(folder / name, place)
     for part in model.modules():
         if isinstance(part, walsh.torch.Linear):
             part.exact = True
-    tokens = [5, 100, 2000, 17, 300]
-    with torch.inference_mode():
-        logits = model(torch.tensor([tokens])).logits[0, :-1].double()
+
+    def logits(tokens):
+        with torch.inference_mode():
+            return model(torch.tensor([tokens])).logits[0, :-1].double()
+
+    return logits
+
+
+def check_logits(llm, expected, tokens, tolerance=1e-3):
+    expected = expected(tokens)
+    found = prompt_logprobs(llm, tokens)
+    log_softmax = torch.log_softmax(expected, dim=1).numpy()
+    assert np.abs(found - log_softmax).max() < tolerance * expected.abs().max().item()
+
+
+def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
+    expected = stored_by_transformers(tiny_model, tmp_path, type="tq3",
+                                      overrides=[r"re:layers\.1\..*(v|down)_proj=tq4+4"])
     register()  # vLLM's argument is read before it loads plugins
     llm = load(tmp_path, quantization="walsh", quantization_config={"activations": "f32"})
     try:
         layer = module(llm).model.layers[1].self_attn.qkv_proj
         assert [one.format for one in layer.walsh_packed] == ["tq3", "tq4+4"]
         assert not list(layer.parameters())
-        found = prompt_logprobs(llm, tokens)
+        check_logits(llm, expected, [5, 100, 2000, 17, 300])
     finally:
         close(llm)
-    expected = torch.log_softmax(logits, dim=1).numpy()
-    assert np.abs(found - expected).max() < 1e-3 * logits.abs().max().item()
 
 
-def test_compressed_experts_of_a_folder_are_refused(tiny_model, tmp_path):
+def test_compressed_experts_of_a_folder_are_loaded(tiny_model, tmp_path):
+    plain, stored = random_model(tiny_model, tmp_path / "plain", experts=4), tmp_path / "stored"
+    expected = stored_by_transformers(plain, stored, type="tq3",
+                                      overrides=[r"re:layers\.1\..*experts.*up_proj=tq4+4"])
+    register()
+    llm = load(stored, quantization="walsh", quantization_config={"activations": "f32"})
+    try:
+        experts = [layer.mlp.experts.routed_experts for layer in module(llm).model.layers]
+        assert experts[0].walsh_up.shape == (4, 1, 3)  # gate and up are one layer
+        assert experts[1].walsh_up.shape == (4, 2, 3)
+        assert not list(experts[0].parameters())
+        check_logits(llm, expected, [5, 100, 2000, 17, 300, 4000, 8, 77])
+    finally:
+        close(llm)
+
+
+@pytest.mark.parametrize("how", ["stored", "online"])
+def test_recurrent_layers_are_compressed_too(tiny_model, tmp_path, how):
+    plain, stored = random_model(tiny_model, tmp_path / "plain", recurrent=True), tmp_path / "coded"
+    expected = stored_by_transformers(plain, stored, type="tq3")
+    register()
+    llm = load(stored if how == "stored" else plain, quantization="walsh",
+               dtype="bfloat16",  # which is all that vLLM's recurrent layers take on the CPU
+               quantization_config={"type": "tq3", "activations": "f32"})
+    try:
+        layer = module(llm).model.layers[0].linear_attn
+        assert [one.format for one in layer.in_proj_qkvz.walsh_packed] == ["tq3"]
+        assert not hasattr(layer.in_proj_ba, "walsh_layers")
+        check_logits(llm, expected, [5, 100, 2000, 17, 300], tolerance=0.03)
+    finally:
+        close(llm)
+
+
+def test_a_folder_that_lacks_experts_is_refused(tiny_model, tmp_path):
     folder = random_model(tiny_model, tmp_path / "plain", experts=4)
     form = {"type": "tq4", "rotation": [["hadamard", 128, 42, True]]}
-    names = [f"model.layers.0.mlp.experts.{i}.{part}_proj" for i in range(4)
+    names = [f"model.layers.0.mlp.experts.{i}.{part}_proj" for i in range(3)
              for part in ("gate", "up", "down")]
-    with pytest.raises(walsh.Error, match="experts that are compressed already"):
+    with pytest.raises(walsh.Error, match="9 layers of experts, expected 12"):
         load(folder, hf_overrides=overrides("walsh", modules={name: form for name in names}))
+
+
+def test_compiled_by_vllm_it_says_the_same(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    texts = []
+    for eager in (True, False):
+        llm = load(tiny_model, quantization="turboquant", enforce_eager=eager)
+        try:
+            texts.append(greedy(llm))
+        finally:
+            close(llm)
+    assert texts[0] == texts[1]
 
 
 def tokens_of(folder, processes, **options):
@@ -228,15 +292,8 @@ def test_two_processes_give_the_text_of_one(tiny_model, tmp_path, experts):
     assert one == tokens_of(folder, 2, quantization="turboquant")
 
 
-def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path):
-    import transformers
-    from walsh.transformers import WalshConfig
-
-    folder = random_model(tiny_model, tmp_path / "plain")
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, quantization_config=WalshConfig(type="tq3"))
-    stored = tmp_path / "stored"
-    model.save_pretrained(stored)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / name, stored)
-    assert tokens_of(stored, 2) == tokens_of(folder, 1, quantization="turboquant")
+@pytest.mark.parametrize("experts", [0, 4])
+def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path, experts):
+    folder = random_model(tiny_model, tmp_path / "plain", experts)
+    stored_by_transformers(folder, tmp_path / "stored", type="tq3")
+    assert tokens_of(tmp_path / "stored", 2) == tokens_of(folder, 1, quantization="turboquant")

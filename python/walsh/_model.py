@@ -130,6 +130,10 @@ class Model:
     """A walsh file, or a Hugging Face folder, which is compressed while loading if `quantize` says
     to what: the name of a type, or a mapping with the options of `walsh.quantize`.
 
+    Of a model that is larger than the GPU the CPU has a part: the first layers where `gpu_layers`
+    says how many of the last ones the GPU has, the experts of the first `cpu_experts` layers.
+    Without these as much as fits is on the GPU.
+
     Threads may share a model; their calls wait for each other.
 
     >>> import walsh
@@ -146,12 +150,14 @@ class Model:
     def __init__(self, path: Path, *, quantize: Union[str, Mapping[str, Any], None] = None,
                  device: str = "auto", threads: int = 0, context: int = 0,
                  activations: str = "auto", cache_keys: str = "f16", cache_values: str = "f16",
-                 cache_window: int = 32, device_bytes: int = 0) -> None:
+                 cache_window: int = 32, device_bytes: int = 0,
+                 gpu_layers: Optional[int] = None, cpu_experts: Optional[int] = None) -> None:
         options = _walsh.EngineOptions()
         for name, value in {"device": device, "threads": threads, "context": context,
                             "activations": activations, "cache_keys": cache_keys,
                             "cache_values": cache_values, "cache_window": cache_window,
-                            "device_bytes": device_bytes}.items():
+                            "device_bytes": device_bytes, "gpu_layers": gpu_layers,
+                            "cpu_experts": cpu_experts}.items():
             set_option(options, name, value)
         if isinstance(quantize, str):
             quantize = {"type": quantize}

@@ -5,7 +5,7 @@ kept between runs, the numbers of layers are not. Row i is (number, rows, whethe
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 from torch.nn import functional
@@ -37,18 +37,34 @@ def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
     return torch.tensor(table, dtype=torch.int64).reshape(-1, 3)
 
 
-def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
-    table = layers.tolist()
-    if sum(entry[1] for entry in table) != rows:
-        raise usage("layers", f"they do not have {rows} rows together")
+def expert_table(layers: Sequence[Sequence[Linear]]) -> torch.Tensor:
+    """The same for the merged layers of every expert, [experts, layers of one, 3]; where there are
+    fewer of an expert the rest has no rows."""
+    most = max(len(own) for own in layers)
+    table = torch.zeros((len(layers), most, 3), dtype=torch.int64)
+    for row, own in zip(table, layers):
+        row[:len(own)] = layer_table(own)
+    return table
+
+
+def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:
+    """The results of the layers of a table side by side, [rows of x, rows]."""
     matrix = as_rows(x)
     view = view_of(matrix, "input")
     y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
     address = y.data_ptr()
     for layer, own_rows, exact in table:
-        _walsh.layer_multiply(layer, view, address, rows, bool(exact))
+        if own_rows:
+            _walsh.layer_multiply(layer, view, address, rows, bool(exact))
         address += own_rows * y.element_size()
-    return y.view(*x.shape[:-1], rows)
+    return y
+
+
+def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
+    table = layers.tolist()
+    if sum(entry[1] for entry in table) != rows:
+        raise usage("layers", f"they do not have {rows} rows together")
+    return _multiply(x, table, rows).view(*x.shape[:-1], rows)
 
 
 def _linear_merged_fake(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
@@ -59,7 +75,7 @@ def _experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, up: torc
              down: torch.Tensor, activation: str) -> torch.Tensor:
     """Sum over the chosen experts of weight * down(act(gate(x)) * up(x)), for x [tokens, hidden],
     weights and ids [tokens, chosen]. `up` names the layers of gate and up together, `down` those
-    of down, by expert; an id below 0 gives nothing."""
+    of down, by expert (expert_table); an id below 0 gives nothing."""
     function = ACTIVATIONS[activation]
     out = torch.zeros(x.shape, dtype=torch.float32)
     ups, downs = up.tolist(), down.tolist()
@@ -67,11 +83,10 @@ def _experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, up: torc
         if expert < 0:
             continue
         token, slot = torch.nonzero(ids == expert, as_tuple=True)
-        gate, rows, exact = ups[expert]
-        both = torch.ops.walsh.linear(x[token], gate, rows, bool(exact))
+        rows = sum(entry[1] for entry in ups[expert])
+        both = _multiply(x[token], ups[expert], rows)
         hidden = function(both[:, :rows // 2]) * both[:, rows // 2:]
-        back, rows, exact = downs[expert]
-        y = torch.ops.walsh.linear(hidden, back, rows, bool(exact))
+        y = _multiply(hidden, downs[expert], x.shape[1])
         out.index_add_(0, token, y.float() * weights[token, slot, None].float())
     return out.to(x.dtype)
 

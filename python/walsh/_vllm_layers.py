@@ -1,69 +1,27 @@
 """The classes of the vLLM plugin (walsh/vllm.py): what vLLM calls for each of its layers."""
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.layers.quantization.online.fp8 import OnlineLinearBase
-from vllm.model_executor.layers.quantization.online.moe_base import OnlineMoEMethodBase
 from vllm.model_executor.utils import replace_parameter
 from vllm.platforms import current_platform
 
-from . import _walsh
-from ._error import Error, usage
-from ._experts import split_name
-from ._packed import ACTIVATIONS, layer_table
-from ._vllm_shards import Stored, pieces_of, shift_rotations
+from ._error import usage
+from ._packed import layer_table
+from ._vllm_encode import DONE, encode, layer_named
+from ._vllm_experts import WalshExpertsMethod, WalshStoredExpertsMethod, stored_forms
+from ._vllm_shards import Stored, pieces_of
 from .torch import Linear
 from .vllm import Options
 
-_DONE = "_already_called_process_weights_after_loading"
 # Routers, and gates with a row per head or one for all, stay plain, as in walsh.transformers.
 _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
-
-
-@contextlib.contextmanager
-def _layer_named(prefix: str) -> Iterator[None]:
-    """Errors name the layer."""
-    try:
-        yield
-    except Error as error:
-        raise Error(error.code, f"{prefix}: {error.where}", error.reason) from None
-
-
-@contextlib.contextmanager
-def _every_core() -> Iterator[None]:
-    """Encoding uses every core that this process was given: vLLM binds each thread of PyTorch to
-    one of them, and threads that are started inherit that of the caller."""
-    own = os.sched_getaffinity(0)
-    cores = set(own)
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended
-            cores |= os.sched_getaffinity(int(thread))
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, own)
-
-
-def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) -> Linear:
-    """A packed layer of weights [rows, cols] that begin at column `first_col` of whole rows."""
-    rows, cols = weight.shape
-    name, rotations = _walsh.layer_form(kind, rows, cols, options.rotation, options.block,
-                                        options.seed, options.fast)
-    layer = Linear(cols, rows, False, type=name, rotations=shift_rotations(rotations, first_col),
-                   device="meta")
-    with _every_core():
-        layer.encode(weight, shape_gain=options.shape_gain, fast=options.fast)
-    layer.exact = options.exact
-    return layer
 
 
 def _install(layer: torch.nn.Module, packed: Sequence[Linear]) -> None:
@@ -89,20 +47,20 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         """Encodes, and gives the plain weights back."""
-        if getattr(layer, _DONE, False):
+        if getattr(layer, DONE, False):
             return
         first_col = 0
         if layer.input_size_per_partition != layer.input_size:  # the rank has a part of the rows
             first_col = layer.tp_rank * layer.input_size_per_partition
         packed = []
-        with _layer_named(self.prefix):
+        with layer_named(self.prefix):
             for piece in pieces_of(self.kinds, layer.logical_widths):
                 rows = layer.weight.data[piece.first_row:piece.first_row + piece.rows]
                 packed.append(encode(rows, first_col, piece.kind, self.options))
         _install(layer, packed)
         empty = torch.empty(0, dtype=layer.weight.dtype)
         replace_parameter(layer, "weight", torch.nn.Parameter(empty, requires_grad=False))
-        setattr(layer, _DONE, True)
+        setattr(layer, DONE, True)
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
@@ -120,7 +78,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                        output_partition_sizes: list[int], input_size: int, output_size: int,
                        params_dtype: torch.dtype, **others: Any) -> None:
         """Empty parameters, whose loaders keep what belongs to this process."""
-        with _layer_named(self.prefix):
+        with layer_named(self.prefix):
             stored = Stored(layer, self.forms, output_partition_sizes, input_size_per_partition,
                             input_size)
         object.__setattr__(layer, "walsh_stored", stored)
@@ -131,7 +89,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
 
     def _loader(self, stored: Stored, name: str) -> Any:
         def load(param: torch.Tensor, array: torch.Tensor, shard: Any = None) -> None:
-            with _layer_named(self.prefix):
+            with layer_named(self.prefix):
                 stored.take(name, array, shard)
         return load
 
@@ -139,7 +97,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
         """Packs the arrays."""
         if getattr(layer, "walsh_stored", None) is None:
             return
-        with _layer_named(self.prefix):
+        with layer_named(self.prefix):
             packed = layer.walsh_stored.pack()
         for one in packed:
             one.exact = self.options.exact
@@ -152,61 +110,6 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         """The product."""
         return _multiply(layer, x, bias)
-
-
-class WalshExpertsMethod(OnlineMoEMethodBase):  # type: ignore[misc]
-    """Compresses the experts of a layer as soon as the last of their weights has come."""
-
-    def __init__(self, layer: Any, options: Options, prefix: str, kind: str) -> None:
-        super().__init__(layer.moe_config)
-        self.options, self.prefix, self.kind = options, prefix, kind
-        self.activation = str(getattr(layer.activation, "value", layer.activation))
-        if self.activation not in ACTIVATIONS:
-            raise usage(f"{prefix}: activation", f"{self.activation} of experts is not supported; "
-                                                 'ignore them ("re:experts")')
-        if self.moe.has_bias:
-            raise usage(prefix, 'experts with biases are not supported; ignore them ("re:experts")')
-        if layer.apply_router_weight_on_input:
-            raise usage(prefix, "experts whose input is scaled by the router are not supported; "
-                                'ignore them ("re:experts")')
-
-    @property
-    def supports_eplb(self) -> bool:
-        """Experts cannot be moved between processes while the model runs."""
-        return False
-
-    def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> None:
-        """vLLM's own kernels are not used."""
-        return None
-
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Encodes expert by expert, and gives the plain weights back."""
-        if getattr(layer, _DONE, False):
-            return
-        self._zero_padding(layer)
-        first_col = self.moe.moe_parallel_config.tp_rank * layer.w2_weight.shape[2]
-        ups, downs = [], []
-        for expert in range(layer.w13_weight.shape[0]):
-            with _layer_named(f"{self.prefix}.{expert}"):
-                ups.append(encode(layer.w13_weight.data[expert], 0, self.kind, self.options))
-                downs.append(
-                    encode(layer.w2_weight.data[expert], first_col, self.kind, self.options))
-        object.__setattr__(layer, "walsh_packed", ups + downs)
-        layer.register_buffer("walsh_up", layer_table(ups), persistent=False)
-        layer.register_buffer("walsh_down", layer_table(downs), persistent=False)
-        for name in ("w13_weight", "w2_weight"):
-            empty = torch.empty(0, dtype=getattr(layer, name).dtype)
-            replace_parameter(layer, name, torch.nn.Parameter(empty, requires_grad=False))
-        setattr(layer, _DONE, True)
-
-    def apply(self, layer: Any, x: torch.Tensor, topk_weights: torch.Tensor,
-              topk_ids: torch.Tensor, shared_experts: Any = None,
-              shared_experts_input: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The sum over the chosen experts; those of other processes have numbers below 0."""
-        if getattr(layer, "expert_map", None) is not None:
-            topk_ids = layer.expert_map[topk_ids.long()]
-        return torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
-                                       layer.walsh_down, self.activation)
 
 
 class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
@@ -260,10 +163,8 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     def _experts_method(self, layer: Any, prefix: str) -> Any:
         if self.options.modules:
-            if any((split_name(name) or ("",))[0] == prefix for name in self.options.modules):
-                raise usage(prefix, "vLLM cannot load experts that are compressed already: give it "
-                                    "the plain checkpoint with --quantization walsh")
-            return None
+            stored = stored_forms(self.options.modules, prefix)
+            return stored and WalshStoredExpertsMethod(layer, self.options, prefix, stored)
         kind = self.options.rules.type_of(prefix)
         return kind and WalshExpertsMethod(layer, self.options, prefix, kind)
 

@@ -35,10 +35,11 @@ def pieces_of(kinds: Sequence[str], widths: Sequence[int]) -> list[Piece]:
     >>> pieces_of(["tq4", "tq3", "tq3"], [8, 4, 4])
     [Piece(first_row=0, rows=8, kind='tq4'), Piece(first_row=8, rows=8, kind='tq3')]
     """
-    if len(kinds) == 1:
+    if len(set(kinds)) == 1:
         kinds = [kinds[0]] * len(widths)
     if len(kinds) != len(widths):
-        raise usage("layer", f"{len(widths)} parts, expected {len(kinds)}")
+        raise usage("layer", f"vLLM has {len(widths)} parts of what are {len(kinds)} layers: give "
+                             "them one type")
     result: list[Piece] = []
     first = 0
     for kind, rows in zip(kinds, widths):
@@ -50,16 +51,21 @@ def pieces_of(kinds: Sequence[str], widths: Sequence[int]) -> list[Piece]:
     return result
 
 
-class _Part:
+class Part:
     """One layer of the folder: its form, what this process keeps of it, and the arrays."""
 
-    def __init__(self, form: dict[str, Any], rows: int, row_rank: int, ranks: int, cols: int,
-                 full_cols: int, col_rank: int) -> None:
+    def __init__(self, form: dict[str, Any], widths: Sequence[int], row_rank: int, ranks: int,
+                 cols: int, full_cols: int, col_rank: int) -> None:
+        rows = sum(widths)
         self.kind = str(form["type"])
         self.rotations: list[Rotation] = [(str(k), int(b), int(s), bool(f))
                                           for k, b, s, f in form["rotation"]]
-        self.rows, self.cols = rows, cols
-        self.first_row, self.first_col = row_rank * rows, col_rank * cols
+        self.rows, self.cols, self.first_col = rows, cols, col_rank * cols
+        self.ranges: list[tuple[int, int]] = []  # of the layer's rows, which every process divides
+        first = 0
+        for width in widths:
+            self.ranges.append((first + row_rank * width, first + (row_rank + 1) * width))
+            first += ranks * width
         self.full = _walsh.layer_arrays(self.kind, rows * ranks, full_cols, self.rotations)
         self.own = _walsh.layer_arrays(self.kind, rows, cols, self.rotations)
         self.by_rows = all(array_rows == rows for _, array_rows, _ in self.own)
@@ -87,10 +93,10 @@ class _Part:
             if array.dtype != torch.uint8 or tuple(array.shape) != (rows, row_bytes):
                 raise Error("bad_input", name, f"{array.dtype} {tuple(array.shape)}, expected "
                                                f"torch.uint8 {(rows, row_bytes)}")
-            first_row = self.first_row if own_rows != rows else 0
             first_byte = self.first_col // self.cols * own_bytes if own_bytes != row_bytes else 0
-            part = array[first_row:first_row + own_rows, first_byte:first_byte + own_bytes]
-            self.arrays[name] = part.clone()
+            ranges = self.ranges if own_rows != rows else [(0, own_rows)]
+            self.arrays[name] = torch.cat([array[begin:end, first_byte:first_byte + own_bytes]
+                                           for begin, end in ranges])
             return
         raise Error("bad_input", name, f"is no array of {self.kind}")
 
@@ -101,58 +107,93 @@ class _Part:
                 raise Error("bad_input", name, "is missing")
 
 
+def group_widths(forms: Sequence[dict[str, Any]], widths: Sequence[int], ranks: int
+                 ) -> list[list[int]]:
+    """Which of the rows that vLLM tells apart each stored layer has: one of them, or as many as its
+    shape says.
+
+    >>> group_widths([{"shape": [12, 8]}, {"shape": [4, 8]}], [2, 2, 2, 2], 2)
+    [[2, 2, 2], [2]]
+    """
+    if len(forms) == len(widths):
+        return [[width] for width in widths]
+    left, groups = list(widths), []
+    for form in forms:
+        group: list[int] = []
+        while left and sum(group) * ranks < form.get("shape", [0])[0]:
+            group.append(left.pop(0))
+        groups.append(group)
+        if not group or sum(group) * ranks != form["shape"][0]:
+            left.append(0)
+            break
+    if left:
+        raise usage("layer", f"{len(widths)} parts, the folder has {len(forms)}")
+    return groups
+
+
 class Stored:
     """The arrays of a layer of vLLM while they are loaded."""
 
     def __init__(self, layer: Any, forms: list[dict[str, Any]], rows: Sequence[int], cols: int,
                  full_cols: int) -> None:
-        if len(forms) != len(rows):
-            raise usage("layer", f"{len(rows)} parts, the folder has {len(forms)}")
         col_rank = layer.tp_rank if cols != full_cols else 0
-        self.parts: list[_Part] = []
-        for index, (form, own_rows) in enumerate(zip(forms, rows)):
+        divided = cols == full_cols and layer.output_size != sum(rows)
+        groups = group_widths(forms, rows, layer.tp_size if divided else 1)
+        self.parts: list[Part] = []
+        for index, (form, widths) in enumerate(zip(forms, groups)):
             row_rank, ranks = 0, 1
-            if cols == full_cols and layer.output_size != sum(rows):  # rows are divided
+            if divided:
                 row_rank, ranks = layer.tp_rank, layer.tp_size
                 copies = getattr(layer, "num_kv_head_replicas", 1) if index > 0 else 1
                 row_rank, ranks = row_rank // copies, ranks // copies
-            self.parts.append(_Part(form, own_rows, row_rank, ranks, cols, full_cols, col_rank))
+            self.parts.append(Part(form, widths, row_rank, ranks, cols, full_cols, col_rank))
+        self.firsts = [sum(map(len, groups[:index])) for index in range(len(groups))]
         self.names = list(dict.fromkeys(name for part in self.parts for name, _, _ in part.own))
 
     def take(self, name: str, array: torch.Tensor, shard: Any) -> None:
-        """An array of the part that vLLM calls `shard`: q, k, v, a number, or None for all."""
+        """An array of the part that vLLM calls `shard`: q, k, v, a number, the numbers of all that
+        it has, or None for all."""
         index = {"q": 0, "k": 1, "v": 2}.get(shard, shard) if isinstance(shard, str) else shard
+        if isinstance(index, (tuple, list)):
+            index = index[0]
         if index is None and len(self.parts) == 1:
             index = 0
+        elif index in self.firsts:
+            index = self.firsts.index(index)
         if not isinstance(index, int) or not 0 <= index < len(self.parts):
             raise Error("bad_input", name, f"part {shard!r}, the layer has {len(self.parts)}")
         self.parts[index].take(name, array)
 
     def pack(self) -> list[Linear]:
-        """The packed layers; neighbours that are stored alike become one."""
-        packed, start = [], 0
-        for part in self.parts:
-            part.check()
-        for end in range(1, len(self.parts) + 1):
-            first = self.parts[start]
-            if end < len(self.parts):
-                nearby = self.parts[end]
-                if (first.by_rows and nearby.by_rows and first.kind == nearby.kind
-                        and first.rotations == nearby.rotations):
-                    continue
-            packed.append(self._join(self.parts[start:end]))
-            start = end
-        return packed
+        """The packed layers."""
+        return pack_parts(self.parts)
 
-    @staticmethod
-    def _join(parts: Sequence[_Part]) -> Linear:
-        first = parts[0]
-        layer = Linear(first.cols, sum(part.rows for part in parts), False, type=first.kind,
-                       rotations=shift_rotations(first.rotations, first.first_col), device="meta")
-        arrays = {name: torch.cat([part.arrays[name] for part in parts])
-                  for name, _, _ in first.own}
-        layer.load_state_dict(arrays)
-        layer.pack()
-        for part in parts:
-            part.arrays.clear()
-        return layer
+
+def pack_parts(parts: Sequence[Part]) -> list[Linear]:
+    """Packed layers of parts with all their arrays; neighbours that are stored alike become one."""
+    packed, start = [], 0
+    for part in parts:
+        part.check()
+    for end in range(1, len(parts) + 1):
+        first = parts[start]
+        if end < len(parts):
+            nearby = parts[end]
+            if (first.by_rows and nearby.by_rows and first.kind == nearby.kind
+                    and first.rotations == nearby.rotations):
+                continue
+        packed.append(_join(parts[start:end]))
+        start = end
+    return packed
+
+
+def _join(parts: Sequence[Part]) -> Linear:
+    first = parts[0]
+    layer = Linear(first.cols, sum(part.rows for part in parts), False, type=first.kind,
+                   rotations=shift_rotations(first.rotations, first.first_col), device="meta")
+    arrays = {name: torch.cat([part.arrays[name] for part in parts])
+              for name, _, _ in first.own}
+    layer.load_state_dict(arrays)
+    layer.pack()
+    for part in parts:
+        part.arrays.clear()
+    return layer

@@ -53,6 +53,8 @@ class EngineOptions:
     cache_values: str
     cache_window: int
     device_bytes: int
+    gpu_layers: Optional[int]
+    cpu_experts: Optional[int]
     compress: Optional[CompressOptions]
     def __init__(self) -> None: ...
 

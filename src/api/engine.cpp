@@ -27,6 +27,12 @@ Recipe loading_recipe(const CompressOptions& options) {
   return to_recipe(options);
 }
 
+int64_t layers_of(std::optional<int64_t> wanted, const char* option) {
+  if (!wanted) return kPlanned;
+  if (*wanted >= 0) return *wanted;
+  throw Error(ErrorCode::usage, option, std::to_string(*wanted) + " layers asked for");
+}
+
 FinishReason public_reason(StopReason reason) {
   switch (reason) {
     case StopReason::stop_token:
@@ -116,7 +122,9 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   request.path = path;
   request.recipe = recipe ? &*recipe : nullptr;
   request.load.activations = parse_activation_mode(options.activations);
-  request.load.device = parse_device(options.device);
+  request.load.device = parse_device(options.gpu_layers == 0 ? "cpu" : options.device);
+  request.load.gpu_layers = layers_of(options.gpu_layers, "gpu_layers");
+  request.load.cpu_experts = layers_of(options.cpu_experts, "cpu_experts");
   request.load.may_use_cpu = options.device == "auto";
   request.load.device_bytes = options.device_bytes;
   request.load.use.max_positions = options.context;

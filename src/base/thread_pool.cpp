@@ -14,8 +14,14 @@ namespace {
 // Long enough to bridge the serial part between two operations of a layer, short enough that an
 // idle pool costs nothing: about 50 us before a worker sleeps.
 constexpr int kSpins = 2000;
+// Where there are more threads than free cores, the one that is waited for may wait for this core.
+constexpr int kSpinsPerYield = 64;
 
-void pause_cpu() {
+void spin(int spins) {
+  if (spins % kSpinsPerYield == kSpinsPerYield - 1) {
+    sched_yield();
+    return;
+  }
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
@@ -81,7 +87,7 @@ void ThreadPool::run(FunctionRef<void(int, int)> task) {
   run_one(0, task);
   for (int spins = 0, left; (left = pending_.load(std::memory_order_acquire)) != 0; ++spins) {
     if (spins < kSpins) {
-      pause_cpu();
+      spin(spins);
     } else {
       pending_.wait(left, std::memory_order_acquire);
     }
@@ -94,7 +100,7 @@ void ThreadPool::work(int thread) {
   for (;;) {
     for (int spins = 0; generation_.load(std::memory_order_acquire) == seen; ++spins) {
       if (spins < kSpins) {
-        pause_cpu();
+        spin(spins);
       } else {
         generation_.wait(seen, std::memory_order_acquire);
       }

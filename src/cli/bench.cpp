@@ -27,6 +27,7 @@
 #include "model/positions.h"
 #include "model/routing.h"
 #include "model/session.h"
+#include "model/split.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
 
@@ -193,18 +194,19 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
 }
 
 // Weights of the layers and the head: those that one token is multiplied with, or all.
-uint64_t weights(const Model& model, bool of_token) {
-  auto sum = static_cast<uint64_t>(model.head.rows * model.head.cols);
-  for (const LayerDesc& layer : model.config.layers) {
+uint64_t weights(const ModelConfig& config, bool of_token) {
+  const MatrixDesc& head = config.head;
+  auto sum = head.weight.empty() ? 0 : static_cast<uint64_t>(head.rows * head.cols);
+  for (const LayerDesc& layer : config.layers) {
     for (const MatrixDesc& m : layer.matrices)
       if (!of_token || layer.of_one_token(m)) sum += static_cast<uint64_t>(m.rows * m.cols);
   }
   return sum;
 }
 
-uint64_t all_weights(const Model& model) {
-  const uint64_t embedding = static_cast<uint64_t>(model.embedding.rows * model.embedding.cols);
-  return weights(model, false) + (model.config.tied_head ? 0 : embedding);
+uint64_t all_weights(const ModelConfig& config) {
+  const auto embedding = static_cast<uint64_t>(config.vocab * config.hidden);
+  return weights(config, false) + (config.tied_head ? 0 : embedding);
 }
 
 std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
@@ -217,8 +219,8 @@ std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
   return std::make_unique<SyntheticSource>(options.synthetic, types);
 }
 
-// What the model's device can do at most.
-void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) {
+// What the device of a model, or of a part of one, can do at most.
+void measure_device(const Model& model, BenchResult& result) {
   if (model.device.cuda) {
     const cuda::DeviceInfo info = cuda::use_device(model.device.index);
     result.device = fmt::format("{} {}", model.device.name(), info.name);
@@ -228,8 +230,29 @@ void measure_machine(const Model& model, ThreadPool& pool, BenchResult& result) 
     return;
   }
   result.device = fmt::format("CPU {}", isa_name(current_isa()));
-  result.bandwidth = measure_read_bandwidth(pool);
-  result.peak = measure_int8_peak(pool);
+  result.bandwidth = measure_read_bandwidth(model.pool());
+  result.peak = measure_int8_peak(model.pool());
+}
+
+// Devices that share a model work one after the other.
+void measure_machine(const Model& model, BenchResult& result) {
+  if (model.parts.empty()) return measure_device(model, result);
+  result.device.clear();
+  result.peak_kind.clear();
+  double reading = 0, computing = 0;
+  for (const Model& part : model.parts) {
+    BenchResult own;
+    measure_device(part, own);
+    reading += static_cast<double>(part.bytes_per_token()) / own.bandwidth;
+    computing += static_cast<double>(weights(part.config, true)) / own.peak;
+    const char* more = result.device.empty() ? "" : " + ";
+    const auto layers = std::count_if(part.config.layers.begin(), part.config.layers.end(),
+                                      [](const LayerDesc& layer) { return has_mixer(layer); });
+    result.device += fmt::format("{}{} ({} layers)", more, own.device, layers);
+    result.peak_kind += more + own.peak_kind;
+  }
+  result.bandwidth = static_cast<double>(model.bytes_per_token()) / reading;
+  result.peak = static_cast<double>(weights(model.config, true)) / computing;
 }
 
 // The time to choose the experts of a token in all layers, from random logits, and what its routers
@@ -241,19 +264,21 @@ void measure_routing(const Model& model, BenchResult& result) {
   std::vector<ChosenExpert> chosen;
   ExpertSlots slots;
   double seconds = 0;
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    const ExpertsDesc& experts = model.config.layers[i].experts;
-    if (!experts.present()) continue;
-    result.router_bytes += static_cast<double>(model.layers[i].matrix(experts.router).bytes());
-    chosen.resize(static_cast<size_t>(experts.chosen));
-    logits.resize(static_cast<size_t>(experts.count));
-    for (int token = 0; token < kTokens; ++token) {
-      for (float& logit : logits)
-        logit = static_cast<float>(random.normal());
-      const Stopwatch watch;
-      choose_experts(experts, logits.data(), model.layers[i].choice_bias, chosen, scratch);
-      slots.group(chosen, experts.chosen, experts.count);
-      seconds += watch.seconds();
+  for (const Model& part : model.all_parts()) {
+    for (size_t i = 0; i < part.layers.size(); ++i) {
+      const ExpertsDesc& experts = part.config.layers[i].experts;
+      if (!experts.present()) continue;
+      result.router_bytes += static_cast<double>(part.layers[i].matrix(experts.router).bytes());
+      chosen.resize(static_cast<size_t>(experts.chosen));
+      logits.resize(static_cast<size_t>(experts.count));
+      for (int token = 0; token < kTokens; ++token) {
+        for (float& logit : logits)
+          logit = static_cast<float>(random.normal());
+        const Stopwatch watch;
+        choose_experts(experts, logits.data(), part.layers[i].choice_bias, chosen, scratch);
+        slots.group(chosen, experts.chosen, experts.count);
+        seconds += watch.seconds();
+      }
     }
   }
   result.routing_seconds = seconds / kTokens;
@@ -282,12 +307,12 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   common.model = source->path();
   common.type = model.type_name();
   common.bytes = model.model_bytes();
-  common.params = all_weights(model);
+  common.params = all_weights(model.config);
   common.bpw = model.bits_per_weight();
   common.threads = pool.size();
   common.bytes_per_token = static_cast<double>(model.bytes_per_token());
-  common.macs_per_token = static_cast<double>(weights(model, true));
-  measure_machine(model, pool, common);
+  common.macs_per_token = static_cast<double>(weights(model.config, true));
+  measure_machine(model, common);
   measure_routing(model, common);
   for (const Test& test : chosen_tests(options))
     results.push_back(measure(model, test, options.repetitions, common));

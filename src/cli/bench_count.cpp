@@ -60,11 +60,13 @@ std::string show(const std::vector<CountRow>& rows, const std::string& output) {
 }
 
 // The formats of a layer's matrices, each once.
-std::string types_of(const Layer& layer) {
+std::string types_of(const Model& model, size_t layer) {
   std::vector<std::string_view> names;
-  for (const Linear& linear : layer.matrices) {
-    const std::string_view name = linear.format->name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  for (const Model& part : model.all_parts()) {
+    for (const Linear& linear : part.layers[layer].matrices) {
+      const std::string_view name = linear.format->name;
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
   }
   return fmt::format("{}", fmt::join(names, " "));
 }
@@ -72,8 +74,8 @@ std::string types_of(const Layer& layer) {
 std::vector<CountRow> layer_rows(const Model& model) {
   std::vector<CountRow> rows;
   size_t first = 0;
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    CountRow row{fmt::format("layer {}", i), types_of(model.layers[i]),
+  for (size_t i = 0; i < model.config.layers.size(); ++i) {
+    CountRow row{fmt::format("layer {}", i), types_of(model, i),
                  count_layer(model, static_cast<int64_t>(i))};
     if (!rows.empty() && rows.back().ops == row.ops && rows.back().type == row.type) {
       rows.back().part = fmt::format("layers {}-{}, each", first, i);
@@ -88,13 +90,14 @@ std::vector<CountRow> layer_rows(const Model& model) {
 }  // namespace
 
 std::string count_model(const Model& model, const std::string& output) {
-  const std::string embedding(model.embedding.format->name);
+  const std::string embedding(model.all_parts().front().embedding.format->name);
   std::vector<CountRow> rows = {{"embedding", embedding, count_embedding(model)}};
   const std::vector<CountRow> layers = layer_rows(model);
   rows.insert(rows.end(), layers.begin(), layers.end());
-  rows.push_back({"head", std::string(model.head.format->name), count_head(model)});
+  rows.push_back(
+      {"head", std::string(model.all_parts().back().head.format->name), count_head(model)});
   CountRow sum{"model", std::string(model.type_name()), count_embedding(model)};
-  for (size_t i = 0; i < model.layers.size(); ++i)
+  for (size_t i = 0; i < model.config.layers.size(); ++i)
     sum.ops += count_layer(model, static_cast<int64_t>(i));
   sum.ops += count_head(model);
   rows.push_back(std::move(sum));

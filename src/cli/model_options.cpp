@@ -27,6 +27,20 @@ LoadedModel with_notes_printed(LoadedModel loaded) {
   return loaded;
 }
 
+// "auto" or a number of layers.
+int64_t parse_layers(const std::string& text) {
+  return text == "auto" ? kPlanned : std::stoll(text);
+}
+
+CLI::Validator layers_or_auto() {
+  const auto check = [](const std::string& text) {
+    const bool number = !text.empty() && text.size() < 7 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    return number || text == "auto" ? std::string() : text + " is neither auto nor a number";
+  };
+  return {check, "N"};
+}
+
 LoadOptions load_options(const Device& device, ActivationMode activations, const ModelUse& use) {
   LoadOptions options;
   options.activations = activations;
@@ -81,14 +95,32 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
-  command
-      .add_option("--device-memory", device_memory,
-                  "Use no more of the GPU's memory, as 24GiB; a model that needs more is refused")
+  command.add_option("--device-memory", device_memory, "Use no more of the GPU's memory, as 24GiB")
       ->type_name("SIZE")
       ->group("Machine");
+  add_split_to(command);
   add_cache_to(command);
   recipe.add_to(command, "--quantize");
   machine.add_isa_to(command);
+}
+
+void ModelOptions::add_split_to(CLI::App& command) {
+  command
+      .add_option("--gpu-layers,--ngl,--n-gpu-layers", gpu_layers,
+                  "The last N layers on the GPU, the others on the CPU; auto: as many as fit; also "
+                  "-ngl")
+      ->capture_default_str()
+      ->check(layers_or_auto())
+      ->type_name("N")
+      ->group("Machine");
+  command
+      .add_option("--cpu-experts,--ncmoe,--n-cpu-moe", cpu_experts,
+                  "The experts of the first N layers on the CPU; auto: none with a number of "
+                  "--gpu-layers, else as few as it takes; also -ncmoe")
+      ->capture_default_str()
+      ->check(layers_or_auto())
+      ->type_name("N")
+      ->group("Machine");
 }
 
 void ModelOptions::add_cache_to(CLI::App& command) {
@@ -121,6 +153,8 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
     print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
+  options.gpu_layers = parse_layers(gpu_layers);
+  options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
@@ -167,6 +201,7 @@ Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
 }
 
 Device ModelOptions::chosen_device() const {
+  if (parse_layers(gpu_layers) == 0) return parse_device("cpu");
   const bool cpu_only = activations == "f32" || activations == "lut";
   return parse_device(device == "auto" && cpu_only ? "cpu" : device);
 }
@@ -176,6 +211,7 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
                                      const Model& model, ThreadPool& pool) {
   LoadOptions wanted = load_options(device, activations, use);
   wanted.pool = &pool;
+  wanted.gpu_layers = wanted.cpu_experts = kPlanned;
   if (device == model.device) wanted.device_spare = model.device_spare;
   return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);

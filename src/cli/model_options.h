@@ -38,6 +38,7 @@ struct ModelOptions {
   std::string activations = "auto";
   std::string device = "auto";
   std::string device_memory;  // of the GPU that may be used, as 24GiB; empty: all that is free
+  std::string gpu_layers = "auto", cpu_experts = "auto";  // or numbers, as LoadOptions
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
   const CLI::Option* window_option = nullptr;  // --kv-window
@@ -59,10 +60,12 @@ struct ModelOptions {
   static LoadedModel load_plain(const std::string& path, const Device& device,
                                 ActivationMode activations, const ModelUse& use, const Model& model,
                                 ThreadPool& pool);
-  // --device; auto is the first GPU, the CPU without one and for f32 and lut activations.
+  // --device; auto is the first GPU, the CPU without one and for f32 and lut activations. Without
+  // layers on a GPU it is the CPU.
   Device chosen_device() const;
 
  private:
+  void add_split_to(CLI::App& command);
   void add_cache_to(CLI::App& command);
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;

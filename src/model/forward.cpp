@@ -141,13 +141,14 @@ std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
   std::vector<ForwardOp> ops;
   if (desc.delta_net.present()) {
     add_delta_net(desc, layer, ops);
-  } else {
+  } else if (desc.attention.present()) {
     add_attention(desc, layer, ops);
   }
   if (desc.experts.present()) {
     add_experts(desc, layer, ops);
     return ops;
   }
+  if (mlp.width == 0) return ops;
   ops.push_back(multiply(layer, desc.matrix(mlp.up).input, Rows::stream,
                          {{mlp.gate, Rows::gate}, {mlp.up, Rows::up}}));
   add_exit(desc, layer, mlp.down, Rows::gate, false, ops);

@@ -75,7 +75,8 @@ struct ForwardOp {
   bool after_attention = false;  // of the two norms behind a block, the first
 };
 
-// All operations of a layer, in their order.
+// All operations of a layer, in their order. A layer of a part of a model (model/split.h) may be
+// without its mixer, without what follows it, or without both.
 std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer);
 ForwardOp embed_operation();
 ForwardOp head_operation();

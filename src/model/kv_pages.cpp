@@ -18,6 +18,13 @@ constexpr int64_t kMaxPages = int64_t{1} << 24;
 
 }  // namespace
 
+KvShape KvShape::in_pages_of(int64_t positions) const {
+  KvShape smaller = *this;
+  smaller.page_positions = positions;
+  smaller.pages = pages * (page_positions / positions);
+  return smaller;
+}
+
 KvShape kv_shape(const ModelConfig& config, const CacheTypes& types, int64_t page_positions,
                  const SessionOptions& options) {
   if (options.sequences < 1 || options.sequences > kMaxSequences) {

@@ -42,6 +42,8 @@ struct KvShape {
     return (positions + page_positions - 1) / page_positions;
   }
   int64_t pages_per_sequence() const { return pages_for(capacity); }
+  // The same memory in smaller pages, of which one of these is several.
+  KvShape in_pages_of(int64_t positions) const;
 };
 
 // What sessions with these options have, in pages of `page_positions`. Throws usage for more

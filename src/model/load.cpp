@@ -2,76 +2,109 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "arch/plan.h"
+#include "base/cuda/device.h"
 #include "model/model.h"
 #include "model/placement.h"
 #include "model/positions.h"
+#include "model/split.h"
 #include "model/support.h"
 
 namespace walsh {
+namespace {
 
-// Brings the tensors of a source into a Model, one after the other.
+// How many tensors of a model were read, by the loaders of all its parts.
+struct Progress {
+  size_t done = 0, total = 0;
+};
+
+[[noreturn]] void fail(const WeightSource& source, const std::string& tensor,
+                       const std::string& reason) {
+  throw Error(ErrorCode::bad_input, source.path() + ": tensor " + tensor, reason);
+}
+
+// Both directions: what the config wants is there, what is there is part of the function. Returns
+// the number of its tensors.
+size_t check_names(const WeightSource& source, const ModelConfig& config) {
+  std::set<std::string> wanted;
+  for (const TensorShape& tensor : model_tensors(config)) {
+    if (!source.contains(tensor.name))
+      fail(source, tensor.name, "missing, but the config asks for it");
+    wanted.insert(tensor.name);
+  }
+  const ModelPlan plan = make_plan(config);
+  const std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
+  for (const std::string& name : source.names()) {
+    if (!wanted.contains(name) && !ignored.contains(name))
+      fail(source, name, "unexpected: not part of a " + config.family + " model of this config");
+  }
+  return wanted.size();
+}
+
+}  // namespace
+
+// Brings the tensors of a source into a Model, or a part of one, one after the other.
 class ModelLoader {
  public:
-  ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
-      : source_(source), options_(options), placement_(make_placement(options.device)) {
+  // Refuses what can be refused before a tensor is read.
+  ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
+              Progress& progress)
+      : source_(source),
+        options_(options),
+        placement_(make_placement(options.device)),
+        progress_(progress) {
     model_.config = config;
     model_.device = options.device;
     model_.activations = options.activations;
     model_.rotate_weights = options.rotate_weights;
     model_.cache = options.cache;
     model_.pool_ = options.pool;
-  }
-
-  // What can be refused before a tensor is read.
-  void prepare() {
-    check_names();
-    choose_positions(model_.config, options_.use.max_positions);
-    model_.device_spare = placement_->plan(source_, model_.config, options_);
+    choose_positions(config, options.use.max_positions);
+    model_.device_spare = placement_->plan(source, config, options);
   }
 
   Model load() {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
-    load_embedding();
+    if (!c.embedding.empty()) load_embedding();
     for (const LayerDesc& layer : c.layers)
       load_layer(layer);
-    load_norm(c.head_input, model_.head_input);
-    load_matrix(c.head, model_.head_input, model_.head);
+    if (!c.head.weight.empty()) {
+      load_norm(c.head_input, model_.head_input);
+      load_matrix(c.head, model_.head_input, model_.head);
+    }
     placement_->finish();
     return std::move(model_);
   }
 
+  // The whole of which `first` and `second` are the parts.
+  static Model join(const ModelConfig& config, Model first, Model second) {
+    Model model;
+    model.config = config;
+    model.device = second.device;
+    model.device_spare = second.device_spare;
+    model.activations = second.activations;
+    model.rotate_weights = second.rotate_weights;
+    model.cache = second.cache;
+    model.pool_ = second.pool_;
+    model.parts.push_back(std::move(first));
+    model.parts.push_back(std::move(second));
+    return model;
+  }
+
  private:
-  // Both directions: what the config wants is there, what is there is part of the function.
-  void check_names() {
-    std::set<std::string> wanted;
-    for (const TensorShape& tensor : model_tensors(model_.config)) {
-      if (!source_.contains(tensor.name)) fail(tensor.name, "missing, but the config asks for it");
-      wanted.insert(tensor.name);
-    }
-    total_ = wanted.size();
-    const ModelPlan plan = make_plan(model_.config);
-    const std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
-    for (const std::string& name : source_.names()) {
-      if (!wanted.contains(name) && !ignored.contains(name))
-        fail(name, "unexpected: not part of a " + model_.config.family + " model of this config");
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& name, const std::string& reason) const {
-    throw Error(ErrorCode::bad_input, source_.path() + ": tensor " + name, reason);
-  }
-
   Tensor tensor(const std::string& name, int64_t rows, int64_t cols) {
-    if (options_.progress) options_.progress(std::min(done_, total_), total_, name);
-    ++done_;
+    if (options_.progress)
+      options_.progress(std::min(progress_.done, progress_.total), progress_.total, name);
+    ++progress_.done;
     Tensor result = source_.load(name);
     if (result.rows != rows || result.cols != cols) {
-      fail(name, fmt::format("shape is [{}, {}], expected [{}, {}]", result.rows, result.cols, rows,
-                             cols));
+      fail(source_, name,
+           fmt::format("shape is [{}, {}], expected [{}, {}]", result.rows, result.cols, rows,
+                       cols));
     }
     return result;
   }
@@ -97,7 +130,7 @@ class ModelLoader {
   // What is no matrix that an activation is multiplied with, as float32.
   std::vector<float> values(const std::string& name, int64_t rows, int64_t cols) {
     const Tensor stored = tensor(name, rows, cols);
-    if (!stored.format->dense) fail(name, "a vector in a coded format");
+    if (!stored.format->dense) fail(source_, name, "a vector in a coded format");
     std::vector<float> result(static_cast<size_t>(rows * cols));
     decode_rows(stored, 0, rows, result.data());
     model_.other_bytes_ += tensor_bytes(*stored.format, rows, cols);
@@ -218,13 +251,52 @@ class ModelLoader {
   }
 
   WeightSource& source_;
-  const LoadOptions& options_;
+  const LoadOptions options_;
   std::unique_ptr<Placement> placement_;
+  Progress& progress_;
   Model model_;
-  size_t done_ = 0, total_ = 0;
 };
 
 namespace {
+
+// A model, or its two parts, for which there is room: what can be refused before a tensor is read
+// is refused when this is made.
+class Loading {
+ public:
+  Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
+      : config_(config) {
+    refuse_unsupported(source, config, options);
+    loaders_.push_back(std::make_unique<ModelLoader>(source, config, options, progress_));
+  }
+
+  Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
+          const LayerSplit& split)
+      : config_(config) {
+    LoadOptions cpu = options;
+    cpu.device = {};
+    const ModelParts parts = split_config(config, split);
+    refuse_unsupported(source, parts.first, cpu);
+    refuse_unsupported(source, parts.second, options);
+    loaders_.push_back(std::make_unique<ModelLoader>(source, parts.first, cpu, progress_));
+    loaders_.push_back(std::make_unique<ModelLoader>(source, parts.second, options, progress_));
+  }
+
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+
+  // The part of a GPU comes last: from then on tensors may be encoded in its memory.
+  Model load(size_t tensors) {
+    progress_.total = tensors;
+    Model first = loaders_.front()->load();
+    if (loaders_.size() == 1) return first;
+    return ModelLoader::join(config_, std::move(first), loaders_.back()->load());
+  }
+
+ private:
+  const ModelConfig& config_;
+  Progress progress_;
+  std::vector<std::unique_ptr<ModelLoader>> loaders_;
+};
 
 bool is_supported(const WeightSource& source, const ModelConfig& config,
                   const LoadOptions& options) {
@@ -236,31 +308,97 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
   }
 }
 
+// Numbers of layers that there cannot be.
+void check_counts(const ModelConfig& config, const LoadOptions& options) {
+  const int64_t layers = options.gpu_layers;
+  if (layers < kPlanned || options.cpu_experts < kPlanned) {
+    throw Error(
+        ErrorCode::usage, "gpu-layers",
+        fmt::format("{} layers, the experts of {} on the CPU", layers, options.cpu_experts));
+  }
+  if (options.cpu_experts > 0 && !has_experts(config))
+    throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
+  if (options.device.cuda || layers <= 0 || layers == kAllLayers) return;
+  const std::string reason = cuda::unavailable_reason();
+  throw Error(ErrorCode::usage, "gpu-layers",
+              fmt::format("{} asked for, but no GPU is used{}", layers,
+                          reason.empty() ? reason : ": " + reason));
+}
+
+std::unique_ptr<Loading> place(WeightSource& source, const ModelConfig& config,
+                               const LoadOptions& options, const LayerSplit& split) {
+  if (split.whole()) return std::make_unique<Loading>(source, config, options);
+  return std::make_unique<Loading>(source, config, options, split);
+}
+
+std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig& config,
+                                        const LoadOptions& options) {
+  const LayerSplit split = wanted_split(config, options.gpu_layers, options.cpu_experts);
+  try {
+    return place(source, config, options, split);
+  } catch (const Error& e) {
+    if (split.whole() || e.code() != ErrorCode::limit) throw;
+    throw Error(e.code(), e.where(),
+                e.reason() + "; asked for: " + split_text(config, split, options.device));
+  }
+}
+
+// As much as fits; `note` says how much, and why it is not all.
+std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig& config,
+                                         const LoadOptions& options, std::string& note) {
+  std::optional<Error> why;
+  const auto fits = [&](const LayerSplit& split) {
+    try {
+      place(source, config, options, split);
+      return true;
+    } catch (const Error& e) {
+      // What no device but a GPU can do is no reason against the whole model there.
+      const bool no_way = e.code() == ErrorCode::usage && why;
+      if (e.code() != ErrorCode::limit && !no_way) throw;
+      if (!why) why = e;
+      return false;
+    }
+  };
+  const std::optional<LayerSplit> split = choose_split(config, options.cpu_experts, fits);
+  if (!split) throw Error(*why);
+  if (why) note = split_text(config, *split, options.device) + ": " + why->what();
+  return place(source, config, options, *split);
+}
+
 }  // namespace
 
 Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOptions& options) {
   if (options.pool == nullptr) {
     throw Error(ErrorCode::internal, source.path(), "Model::load needs a thread pool");
   }
-  std::unique_ptr<ModelLoader> loader;
   LoadOptions cpu = options;
   cpu.device = {};
+  const LoadOptions& wanted = options.gpu_layers == 0 ? cpu : options;
+  check_counts(config, wanted);
+  const size_t tensors = check_names(source, config);
+  if (!wanted.device.cuda) return Loading(source, config, wanted).load(tensors);
+  std::unique_ptr<Loading> loading;
   std::string note;
+  const bool planned = wanted.gpu_layers == kPlanned;
   try {
-    refuse_unsupported(source, config, options);
-    loader = std::make_unique<ModelLoader>(source, config, options);
-    loader->prepare();
+    loading = planned ? place_what_fits(source, config, wanted, note)
+                      : place_as_asked(source, config, wanted);
   } catch (const Error& e) {
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
-    if (!refused || !options.device.cuda || !options.may_use_cpu) throw;
+    const bool counted = !planned && wanted.gpu_layers != kAllLayers;
+    if (!refused || counted || !options.may_use_cpu) throw;
     if (!is_supported(source, config, cpu)) throw;
     note = options.device.name() + " is not used, but the CPU: " + e.what();
-    loader = std::make_unique<ModelLoader>(source, config, cpu);
-    loader->prepare();
+    loading = std::make_unique<Loading>(source, config, cpu);
   }
-  Model model = loader->load();
+  Model model = loading->load(tensors);
   model.device_note = note;
   return model;
+}
+
+Model Model::load_parts(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
+                        const LayerSplit& split) {
+  return Loading(source, config, options, split).load(check_names(source, config));
 }
 
 }  // namespace walsh

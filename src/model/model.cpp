@@ -32,7 +32,7 @@ uint64_t Linear::bytes() const {
 }
 
 int64_t Model::embedding_scratch() const {
-  return padded_cols(*embedding.format, embedding.cols);
+  return has_embedding() ? padded_cols(*embedding.format, embedding.cols) : 0;
 }
 
 void Model::embed(int64_t id, float* out, float* scratch) const {
@@ -57,31 +57,43 @@ void Model::embed_coded(int64_t id, float* out, float* scratch) const {
 }
 
 uint64_t Model::model_bytes() const {
-  uint64_t sum = other_bytes_ + tensor_bytes(*embedding.format, embedding.rows, embedding.cols);
-  for (const Layer& layer : layers)
-    for (const Linear& linear : layer.matrices)
-      sum += stored_bytes(linear);
-  return config.tied_head ? sum : sum + stored_bytes(head);
+  uint64_t sum = 0;
+  for (const Model& part : all_parts()) {
+    sum += part.other_bytes_;
+    if (part.has_embedding())
+      sum += tensor_bytes(*part.embedding.format, part.embedding.rows, part.embedding.cols);
+    for (const Layer& layer : part.layers)
+      for (const Linear& linear : layer.matrices)
+        sum += stored_bytes(linear);
+    if (part.has_head() && !config.tied_head) sum += stored_bytes(part.head);
+  }
+  return sum;
 }
 
 uint64_t Model::bytes_per_token() const {
-  uint64_t sum = tensor_bytes(*embedding.format, 1, embedding.cols) + head.bytes();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerDesc& desc = config.layers[i];
-    for (size_t m = 0; m < desc.matrices.size(); ++m)
-      if (desc.of_one_token(desc.matrices[m])) sum += layers[i].matrices[m].bytes();
+  uint64_t sum = 0;
+  for (const Model& part : all_parts()) {
+    if (part.has_embedding()) sum += tensor_bytes(*part.embedding.format, 1, part.embedding.cols);
+    if (part.has_head()) sum += part.head.bytes();
+    for (size_t i = 0; i < part.layers.size(); ++i) {
+      const LayerDesc& desc = part.config.layers[i];
+      for (size_t m = 0; m < desc.matrices.size(); ++m)
+        if (desc.of_one_token(desc.matrices[m])) sum += part.layers[i].matrices[m].bytes();
+    }
   }
   return sum;
 }
 
 double Model::bits_per_weight() const {
   double bits = 0, weights = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (size_t m = 0; m < layers[i].matrices.size(); ++m) {
-      if (config.layers[i].matrices[m].plain) continue;
-      const Linear& linear = layers[i].matrices[m];
-      bits += 8 * static_cast<double>(stored_bytes(linear));
-      weights += static_cast<double>(linear.rows) * static_cast<double>(linear.cols);
+  for (const Model& part : all_parts()) {
+    for (size_t i = 0; i < part.layers.size(); ++i) {
+      for (size_t m = 0; m < part.layers[i].matrices.size(); ++m) {
+        if (part.config.layers[i].matrices[m].plain) continue;
+        const Linear& linear = part.layers[i].matrices[m];
+        bits += 8 * static_cast<double>(stored_bytes(linear));
+        weights += static_cast<double>(linear.rows) * static_cast<double>(linear.cols);
+      }
     }
   }
   return bits / weights;
@@ -89,9 +101,10 @@ double Model::bits_per_weight() const {
 
 std::string_view Model::type_name() const {
   std::map<std::string_view, int64_t> weights;
-  for (const Layer& layer : layers)
-    for (const Linear& linear : layer.matrices)
-      weights[linear.format->name] += linear.rows * linear.cols;
+  for (const Model& part : all_parts())
+    for (const Layer& layer : part.layers)
+      for (const Linear& linear : layer.matrices)
+        weights[linear.format->name] += linear.rows * linear.cols;
   const auto most = std::max_element(weights.begin(), weights.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   return most->first;

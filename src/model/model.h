@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,6 +96,11 @@ struct BufferShape {
   bool operator==(const BufferShape&) const = default;
 };
 
+// Numbers of layers: all of them, or planned from the memory that the GPU has.
+inline constexpr int64_t kAllLayers = std::numeric_limits<int64_t>::max(), kPlanned = -1;
+
+struct LayerSplit;
+
 struct LoadOptions {
   ThreadPool* pool = nullptr;  // outlives the model; required
   ActivationMode activations = ActivationMode::automatic;
@@ -111,6 +118,12 @@ struct LoadOptions {
   // Rotates weights back while they are loaded into a kernel instead of rotating activations (GPU):
   // for comparison, see docs/gpu.md.
   bool rotate_weights = false;
+  // With a GPU: so many of the last layers, and the head, are there. If these are not all, the
+  // others and the embedding are on the CPU; 0: the whole model. kPlanned: as many as fit.
+  int64_t gpu_layers = kAllLayers;
+  // Of so many of the first layers the CPU computes the experts (with the shared one), where they
+  // lie, and has the embedding. kPlanned: none if gpu_layers is a number, else as few as fit.
+  int64_t cpu_experts = 0;
 };
 
 class Model {
@@ -118,7 +131,13 @@ class Model {
   // Reads every tensor of `source`, which may be destroyed afterwards. Throws bad_input naming file
   // and tensor for one that is missing, has another shape than the config says, or is not part of
   // the function.
+  // Throws usage for a split that there cannot be, and limit with the numbers for one that does not
+  // fit. What was planned is in device_note if it is not the whole model.
   static Model load(WeightSource& source, const ModelConfig& config, const LoadOptions& options);
+  // The same in two parts as `split` says (model/split.h), the first one on the CPU, the second one
+  // on options.device.
+  static Model load_parts(WeightSource& source, const ModelConfig& config,
+                          const LoadOptions& options, const LayerSplit& split);
 
   Model(Model&&) = default;
   Model& operator=(Model&&) = default;
@@ -136,6 +155,13 @@ class Model {
   // The format of most of those weights.
   std::string_view type_name() const;
 
+  bool has_embedding() const { return embedding.format != nullptr; }
+  bool has_head() const { return head.format != nullptr; }
+  // The parts of a model in parts, or the model itself: what has layers, embedding and head.
+  std::span<const Model> all_parts() const {
+    return parts.empty() ? std::span(this, 1) : std::span(parts);
+  }
+
   ModelConfig config;
   Device device;
   std::string device_note;    // why it is not the one that was asked for; usually empty
@@ -149,6 +175,9 @@ class Model {
   Input head_input;                                       // with the final norm's gain
   Linear head;
   std::vector<BufferShape> buffers;
+  // Of a model on two devices its parts in the order of the computation (model/split.h), each with
+  // a config of what it has; the model itself has no weights then.
+  std::vector<Model> parts;
 
  private:
   friend class ModelLoader;

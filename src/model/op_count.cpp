@@ -122,7 +122,9 @@ OpCount count_transform(const Rotation& rotation, int64_t size) {
   return ops;
 }
 
-OpCount count_layer(const Model& model, int64_t index) {
+namespace {
+
+OpCount count_layer_of_part(const Model& model, int64_t index) {
   const Layer& layer = model.layers[static_cast<size_t>(index)];
   const LayerDesc& desc = model.config.layers[static_cast<size_t>(index)];
   const ExpertsDesc& experts = desc.experts;
@@ -140,13 +142,24 @@ OpCount count_layer(const Model& model, int64_t index) {
   return ops;
 }
 
-OpCount count_head(const Model& model) {
+}  // namespace
+
+OpCount count_layer(const Model& model, int64_t index) {
+  OpCount ops;
+  for (const Model& part : model.all_parts())
+    ops += count_layer_of_part(part, index);
+  return ops;
+}
+
+OpCount count_head(const Model& whole) {
+  const Model& model = whole.all_parts().back();
   OpCount ops = count_forms(model.head_input);
   ops += count_linear(model.head, model.head_input);
   return ops;
 }
 
-OpCount count_embedding(const Model& model) {
+OpCount count_embedding(const Model& whole) {
+  const Model& model = whole.all_parts().front();
   OpCount ops;
   const Format& format = *model.embedding.format;
   for (int pass = 0; pass < format.passes; ++pass)

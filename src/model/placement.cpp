@@ -2,6 +2,7 @@
 
 #include "model/cpu/executor.h"
 #include "model/cuda/cuda_model.h"
+#include "model/split_executor.h"
 
 namespace walsh {
 namespace {
@@ -18,6 +19,12 @@ class CpuPlacement : public Placement {
   }
 };
 
+std::unique_ptr<PartExecutor> make_part_executor(const Model& model, const KvPages& pages,
+                                                 const SessionOptions& options) {
+  if (model.device.cuda) return make_cuda_executor(model, pages, options.snapshots);
+  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.snapshots);
+}
+
 }  // namespace
 
 std::unique_ptr<Placement> make_placement(const Device& device) {
@@ -27,8 +34,10 @@ std::unique_ptr<Placement> make_placement(const Device& device) {
 
 std::unique_ptr<Executor> make_executor(const Model& model, const KvPages& pages,
                                         const SessionOptions& options) {
-  if (model.device.cuda) return make_cuda_executor(model, pages, options.snapshots);
-  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.snapshots);
+  if (model.parts.empty()) return make_part_executor(model, pages, options);
+  return std::make_unique<SplitExecutor>(
+      model, SplitExecutor::Parts{make_part_executor(model.parts[0], pages, options),
+                                  make_part_executor(model.parts[1], pages, options)});
 }
 
 }  // namespace walsh

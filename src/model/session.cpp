@@ -23,8 +23,10 @@ std::vector<Growth> growth_of(std::span<const SequenceTokens> batch) {
 }  // namespace
 
 KvShape kv_shape(const Model& model, const SessionOptions& options) {
-  return kv_shape(model.config, model.cache,
-                  model.device.cuda ? kGpuPagePositions : kCpuPagePositions, options);
+  // Parts on two devices have the pages of the CPU, which are several ones of a GPU.
+  const bool on_gpu = model.device.cuda && model.parts.empty();
+  return kv_shape(model.config, model.cache, on_gpu ? kGpuPagePositions : kCpuPagePositions,
+                  options);
 }
 
 Session::Session(const Model& model, const SessionOptions& options)

@@ -21,6 +21,9 @@ struct HttpOptions {
   uint32_t header_bytes = 16 << 10;
   int64_t header_fields = 100;
   size_t target_bytes = 4 << 10;
+  // Bodies of all requests together that are being read or wait for a handler: who sends more than
+  // a short one beyond that is answered 503.
+  uint64_t held_bytes = uint64_t{256} << 20;
   // Text of one stream of events that waits to be written; a client that is behind is cut off.
   size_t queue_bytes = 16 << 20;
   // Deadlines in seconds: the header and the body of a request, a write that makes no progress, a

@@ -109,12 +109,16 @@ HttpConnection::Awaitable<bool> HttpConnection::read_more(Clock::time_point dead
 }
 
 // Until the request is done or refused; if it is neither, the connection is to be closed.
-HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser) {
+HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBody& held) {
   const HttpOptions& options = context_.options;
   bool begun = false, in_body = false;
   auto deadline = Clock::now() + seconds(fresh_ ? options.header_seconds : options.idle_seconds);
   while (true) {
     if (!received_.empty()) received_.erase(0, parser.put(received_));
+    if (parser.header_done() && !held.has_room(parser.request().body.size())) {
+      parser.refuse(503, "too much is being sent at a time");
+      parser.request().body = {};
+    }
     if (parser.done() || parser.refused()) co_return;
     if (!begun && parser.begun()) {
       begun = true;
@@ -184,7 +188,7 @@ HttpConnection::Awaitable<> HttpConnection::linger() {
 
 // Answering ---------------------------------------------------------------------------------------
 
-void HttpConnection::start_handler(HttpParser& parser) {
+void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held) {
   auto request = std::make_shared<HttpRequest>(std::move(parser.request()));
   request->peer = peer_;
   HttpRequest about;
@@ -202,7 +206,8 @@ void HttpConnection::start_handler(HttpParser& parser) {
       [&context = context_, about = std::move(about)](const std::string& message) {
         return context.error(500, message, about);
       });
-  auto handle = [&handler = context_.handler, request, reply = std::move(reply)] {
+  auto handle = [&handler = context_.handler, held = std::move(held), request,
+                 reply = std::move(reply)] {
     try {
       handler(*request, reply);
     } catch (const walsh::Error& error) {
@@ -315,7 +320,8 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
   bool keep_alive = true;
   while (keep_alive && !closed_) {
     HttpParser parser(context_.options);
-    co_await read_request(parser);
+    auto held = std::make_shared<HeldBody>(context_.held_bytes, context_.options.held_bytes);
+    co_await read_request(parser, *held);
     fresh_ = false;
     if (closed_ || broken_) break;
     const bool head = parser.request().method == "HEAD";
@@ -327,7 +333,7 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
     if (!parser.done()) co_return abort();
     keep_alive = parser.keep_alive();
     const bool http10 = parser.http10();
-    start_handler(parser);
+    start_handler(parser, std::move(held));
     keep_alive = co_await answer(http10, head, keep_alive);
     exchange_->close();
     exchange_.reset();

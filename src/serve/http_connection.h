@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -10,12 +11,38 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "serve/http.h"
 #include "serve/http_exchange.h"
 #include "serve/http_message.h"
 
 namespace walsh {
+
+// The body of a request, counted among those that are in memory while it lives.
+class HeldBody {
+ public:
+  HeldBody(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
+  ~HeldBody() { all_ -= bytes_; }
+  HeldBody(const HeldBody&) = delete;
+  HeldBody& operator=(const HeldBody&) = delete;
+
+  // False, and it counts no longer, if there is no room for so many bytes.
+  bool has_room(uint64_t bytes) {
+    all_ += bytes - bytes_;
+    bytes_ = bytes;
+    if (bytes <= kShort || all_ <= most_) return true;
+    all_ -= std::exchange(bytes_, 0);
+    return false;
+  }
+
+ private:
+  static constexpr uint64_t kShort = 64 << 10;
+
+  std::atomic<uint64_t>& all_;
+  const uint64_t most_;
+  uint64_t bytes_ = 0;
+};
 
 // What the connections of a server share. All but the handlers runs in one thread, the one that
 // runs `io`, and needs no locks therefore.
@@ -39,6 +66,7 @@ struct HttpContext {
   std::shared_ptr<Mailbox> mailbox;
   boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr;
   bool draining = false;
+  std::atomic<uint64_t> held_bytes{0};
   std::array<char, 64 << 10> scratch;  // what one read brings
 };
 
@@ -63,13 +91,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   template <typename T = void>
   using Awaitable = boost::asio::awaitable<T>;
 
-  Awaitable<> read_request(HttpParser& parser);
+  Awaitable<> read_request(HttpParser& parser, HeldBody& held);
   Awaitable<bool> read_more(Clock::time_point deadline);
   Awaitable<bool> write(std::string text);
   Awaitable<> refuse(HttpParser& parser, bool head);
   Awaitable<> linger();
 
-  void start_handler(HttpParser& parser);
+  void start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held);
   Awaitable<bool> answer(bool http10, bool head, bool keep_alive);
   Awaitable<bool> stream(HttpFraming::Body body);
   Awaitable<> wait_for_change(Clock::time_point until);

@@ -7,6 +7,7 @@
 #include "allocate/self_text.h"
 #include "allocate/tiny_model.h"
 #include "quantize/pipeline/pipeline.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -39,7 +40,7 @@ class AllocateTest : public testing::Test {
     return std::filesystem::file_size(file);
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   test::TinyModel model_;
 };
 

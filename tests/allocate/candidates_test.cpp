@@ -4,6 +4,7 @@
 
 #include "allocate/tiny_model.h"
 #include "calibrate/layer_statistics.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -33,7 +34,7 @@ class CandidatesTest : public testing::Test {
       EXPECT_LT(error(candidates, *plain, t, 0), bound) << candidates.tensors()[t].name;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   test::TinyModel model_;
 };
 
@@ -86,7 +87,7 @@ TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {
 }
 
 TEST(ExpertCandidates, ExpertsOfOneKindOfALayerGetOneFormat) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const std::string folder = std::string(WALSH_TEST_DATA) + "/models/qwen3-moe-tiny";
   const auto open = [&](const Recipe& recipe) { return open_compressor(folder, recipe, pool); };
   Candidates candidates(open, recipe_of("tq3"), formats({"tq3", "tq4"}), false, pool);

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "eval/evaluator.h"
 #include "model/synthetic.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -27,7 +28,7 @@ class ReferenceTextTest : public testing::Test {
     return ids;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   ReferenceTextOptions options_{.ctx = 32, .windows = 2, .bos = 1};
 };
 

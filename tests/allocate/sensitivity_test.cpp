@@ -6,6 +6,7 @@
 
 #include "allocate/noise.h"
 #include "allocate/tiny_model.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -36,7 +37,7 @@ class SensitivityTest : public testing::Test {
     return 0;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   test::TinyModel model_;
   std::vector<std::string> names_;
   ReferenceTextOptions cut_{.ctx = 32, .windows = 4};
@@ -122,7 +123,7 @@ TEST(DamageCurve, StaysFiniteFarFromItsPoints) {
 TEST(RoundingNoise, HasTheErrorAndTheShrinkingOfALeastSquaresCode) {
   constexpr int64_t kRows = 64, kCols = 256;
   constexpr double kNmse = 0.1;
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   Random random(9);
   std::vector<float> w(kRows * kCols), scales(kCols);
   for (size_t i = 0; i < w.size(); ++i)

@@ -3,6 +3,7 @@
 
 #include "api/calibrate.h"
 #include "api/model_variant.h"
+#include "threads.h"
 #include "walsh/engine.h"
 
 namespace walsh {
@@ -42,7 +43,7 @@ TEST_F(BosWindows, OfPerplexity) {
 }
 
 TEST_F(BosWindows, OfCalibration) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const auto codes = [&](const std::string& folder) {
     Recipe recipe;
     recipe.type = &get_format("tq3");

@@ -117,6 +117,30 @@ TEST(Engine, StreamsWhatItReturnsAndStopsWhenTold) {
   EXPECT_THROW(engine.generate("Once", options), Error);
 }
 
+TEST(Engine, LayersOnAGpuNeedOneAndNoneAreTheCpu) {
+  EngineOptions options;
+  options.device = "cpu";
+  Engine cpu = Engine::open(kModel, options);
+  options.gpu_layers = 1;
+  try {
+    Engine::open(kModel, options);
+    ADD_FAILURE() << "there is no GPU";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_EQ(e.where(), "gpu-layers");
+  }
+  options.device = "auto";
+  options.gpu_layers = 0;
+  Engine none = Engine::open(kModel, options);
+  EXPECT_EQ(none.device(), "cpu");
+  const auto tokens = cpu.encode("The city of London");
+  EXPECT_EQ(none.logits(tokens), cpu.logits(tokens));
+  options.cpu_experts = -1;
+  EXPECT_THROW(Engine::open(kModel, options), Error) << "a negative number";
+  options.cpu_experts = 1;
+  EXPECT_THROW(Engine::open(kModel, options), Error) << "the model has no experts";
+}
+
 TEST(Engine, NothingComesAfterTheCallbackHasSaidStop) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("walsh_engine_stop_" + std::to_string(getpid()));

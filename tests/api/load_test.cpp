@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "api/model_variant.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -17,7 +18,7 @@ class Load : public testing::Test {
  protected:
   Load() { options_.pool = &pool_; }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   LoadOptions options_;
 };
 

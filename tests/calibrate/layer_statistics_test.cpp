@@ -12,6 +12,7 @@
 #include "io/checkpoint.h"
 #include "model/model_support.h"
 #include "quantize/pipeline/open.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -84,7 +85,7 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
 
 TEST(LayerStatistics, AreThoseOfOneRunOfTheWholeModel) {
   for (const char* name : kModels) {
-    ThreadPool pool(2);
+    ThreadPool pool(test::kThreads);
     const Model model = load(name, pool);
     const Windows windows = random_windows(model.config, 3, 40);
     const std::vector<InputMoments> expected = measure_at_once(model, windows);
@@ -102,7 +103,7 @@ TEST(LayerStatistics, AreThoseOfOneRunOfTheWholeModel) {
 // another basis.
 TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
   for (const char* name : kModels) {
-    ThreadPool pool(2);
+    ThreadPool pool(test::kThreads);
     const std::string folder = test::tiny_model(name);
     const ModelPlan plan = read_plan(Checkpoint::open(folder).config_json(), folder);
     if (!plan.residual.refusal.empty()) continue;
@@ -139,7 +140,7 @@ TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
 // Every token reaches as many experts as it is given, so that the moments of all experts together
 // are so many times those of the site.
 TEST(LayerStatistics, OfExpertsAreThoseOfTheTokensThatReachedThem) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const Windows windows = random_windows(load("qwen2-moe-tiny", pool).config, 3, 40);
   const std::optional<Rotation> folds[] = {{}, Rotation{RotationKind::hadamard, 1024, 42, true}};
   for (const std::optional<Rotation>& fold : folds) {
@@ -237,7 +238,7 @@ TEST(LayerStatistics, DoNotDependOnTheThreadsAndMayBeAskedForAgain) {
 
 // A window longer than the rows of a batch is run in pieces that share the cache.
 TEST(LayerStatistics, SeeTheWholeWindow) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const Model model = load("mistral-tiny", pool);
   const auto length = std::min<int64_t>(300, model.config.max_positions);
   Windows windows = random_windows(model.config, 1, length);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "shell_text.h"
+#include "threads.h"
 
 namespace walsh {
 
@@ -74,15 +75,15 @@ class CommandTest : public testing::Test {
   static std::string model() { return WALSH_SOURCE_DIR "/models/walsh-tiny-13m"; }
   static std::string text() { return WALSH_SOURCE_DIR "/models/eval.txt"; }
 
-  // On the CPU, whose results tests know, and with two threads unless told otherwise: several tests
-  // run at a time. `before` is shell text in front of the command: variables, ulimit.
+  // On the CPU, whose results tests know, and with so few threads unless told otherwise: several
+  // tests run at a time. `before` is shell text in front of the command: variables, ulimit.
   CommandResult walsh(const std::vector<std::string>& arguments, const std::string& before = "",
                       const std::string& after = "< /dev/null") const {
     std::string line =
         fmt::format("export CUDA_VISIBLE_DEVICES=; {} {}", before, quoted(WALSH_COMMAND));
     for (const std::string& a : arguments)
       line += fmt::format(" {}", quoted(a));
-    if (takes_threads(arguments)) line += " -t 2";
+    if (takes_threads(arguments)) line += fmt::format(" -t {}", test::kThreads);
     line += fmt::format(" {} > {} 2> {}", after, quoted(file("stdout")), quoted(file("stderr")));
     return shell(line);
   }

@@ -21,11 +21,11 @@ class Streams : public CommandTest {
     return shell(fmt::format("bash -c {}", walsh::quoted(line)));
   }
   std::vector<std::string> quantize_to(const std::string& name) const {
-    return {"quantize", model(), file(name), "--type", "tq4", "--effort", "fast", "-t", "2"};
+    return {"quantize", model(), file(name), "--type", "tq4", "--effort", "fast", "-t", "1"};
   }
   static std::vector<std::string> run(const std::string& more) {
     return {"run", model(), "-p", "The city of London is", "-n", "8", "--temp", "0",
-            "-t",  "2",     more};
+            "-t",  "1",     more};
   }
 };
 
@@ -47,7 +47,7 @@ TEST_F(Streams, ClosedDescriptorsDoNotGetIntoAFile) {
 
 TEST_F(Streams, MessagesThatCannotBeWrittenChangeNothing) {
   const std::vector<std::string> eval = {"eval",     model(), "--text", text(), "-c", "32",
-                                         "--chunks", "3",     "-t",     "2",    "-v", "--json"};
+                                         "--chunks", "3",     "-t",     "1",    "-v", "--json"};
   const std::string generated = redirected(run("--stream"), "").out;
   ASSERT_FALSE(generated.empty());
   const BrokenPipe pipe;
@@ -68,7 +68,7 @@ TEST_F(Streams, MessagesThatCannotBeWrittenChangeNothing) {
 TEST_F(Streams, AResultThatCannotBeWrittenIsAnError) {
   const std::string path = quantize("a.gguf", "tq3");
   const std::vector<std::vector<std::string>> commands = {
-      {"devices"},        {"formats", "tq3", "-t", "2"},
+      {"devices"},        {"formats", "tq3", "-t", "1"},
       {"inspect", path},  {"--version"},
       {"eval", "--help"}, run("--stream"),
       run("--no-stream")};
@@ -95,7 +95,7 @@ TEST_F(Streams, AReaderThatHasGoneIsNoError) {
 }
 
 TEST_F(Streams, ClosedStandardInputHasNoLines) {
-  const CommandResult r = redirected({"run", model(), "-n", "4", "-t", "2"}, "0<&-");
+  const CommandResult r = redirected({"run", model(), "-n", "4", "-t", "1"}, "0<&-");
   expect_error(r, 5, "standard input");
 }
 

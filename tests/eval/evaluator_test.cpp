@@ -9,6 +9,7 @@
 #include "eval/token_score.h"
 #include "model/session.h"
 #include "model/synthetic.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -37,7 +38,7 @@ class EvaluatorTest : public testing::Test {
     return o;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(EvaluatorTest, EqualsTheSumOverWindowsWrittenOut) {

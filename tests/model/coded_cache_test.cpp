@@ -10,6 +10,7 @@
 #include "model/session.h"
 #include "model/synthetic.h"
 #include "model_support.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -40,7 +41,7 @@ class CodedCaches : public testing::Test {
     return load(source, type, type, window);
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   SyntheticSource source_{"tiny", {&get_format("tq3"), &get_format("f16"), &get_format("f16")}};
   std::vector<int32_t> tokens_ = random_tokens(700, 500, kSeed);
 };

@@ -9,6 +9,7 @@
 #include "model/op_count.h"
 #include "model_support.h"
 #include "quantize/pipeline/open.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -84,7 +85,7 @@ class FoldedModel : public testing::TestWithParam<const char*> {
     return Model::load(source, config, {&pool_, ActivationMode::automatic, {}});
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   std::string folder_ = test::tiny_model(GetParam());
 };
 
@@ -183,7 +184,7 @@ std::vector<int32_t> greedy_text(const Model& model, std::vector<int32_t> tokens
 }
 
 TEST(FoldedText, TheGreedyTextOfATrainedModelIsTheSame) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const std::string folder = test::model_folder("walsh-tiny-13m");
   ASSERT_FALSE(folder.empty());
   const Recipe recipe = folded("f32");

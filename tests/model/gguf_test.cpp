@@ -8,6 +8,7 @@
 #include "import/gguf_family.h"
 #include "model/golden.h"
 #include "temporary_folder.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -50,7 +51,7 @@ TEST_P(GgufModels, EveryTensorIsThatOfTheCheckpoint) {
 }
 
 TEST_P(GgufModels, LogitsAreThoseOfTheCheckpoint) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const Model folder = test::load_folder(folder_, pool), file = test::load_folder(file_, pool);
   const test::Golden golden = test::read_golden(GetParam());
   const auto positions = std::max<int64_t>(256, static_cast<int64_t>(golden.tokens.size()));

@@ -4,6 +4,7 @@
 
 #include "model/synthetic.h"
 #include "model_support.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -17,7 +18,7 @@ struct Kept {
 class RaggedBatch : public testing::TestWithParam<Kept> {};
 
 TEST_P(RaggedBatch, GivesEverySequenceWhatItGetsAlone) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   SyntheticSource source(GetParam().shape,
                          {&get_format("tq3"), &get_format("f16"), &get_format("f16")});
   LoadOptions load;
@@ -43,7 +44,7 @@ TEST_P(RaggedBatch, GivesEverySequenceWhatItGetsAlone) {
 }
 
 TEST(RaggedBatchOfRecurrentModel, GivesEverySequenceWhatItGetsAlone) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   for (const char* name : {"qwen35-tiny", "qwen35-odd-tiny"}) {
     const Model model = test::load_folder(test::tiny_model(name), pool);
     SessionOptions options;

@@ -5,6 +5,7 @@
 
 #include "model/golden.h"
 #include "model/support.h"
+#include "threads.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -12,7 +13,7 @@ namespace {
 
 class RecurrentTest : public testing::Test {
  protected:
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   Model model_ = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
 
   std::vector<int32_t> tokens(int64_t count, uint64_t seed = 1) const {

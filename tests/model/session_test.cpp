@@ -8,6 +8,7 @@
 
 #include "model/synthetic.h"
 #include "model_support.h"
+#include "threads.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -36,7 +37,7 @@ double worst_difference(const std::vector<std::vector<float>>& a,
 
 class SessionTest : public testing::TestWithParam<const char*> {
  protected:
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   Model model_ = test::load_folder(test::tiny_model(GetParam()), pool_);
 };
 
@@ -93,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SessionTest,
 
 class SmallSession : public testing::Test {
  protected:
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   Model model_ = test::load_folder(test::tiny_model("llama2-bias-tiny"), pool_);
 };
 

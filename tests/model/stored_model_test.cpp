@@ -11,6 +11,7 @@
 #include "model/model_support.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -57,7 +58,7 @@ class StoredModelFile : public testing::TestWithParam<const char*> {};
 
 // Whatever the checkpoint's way, walsh's own file has the model as it is computed.
 TEST_P(StoredModelFile, HasTheLogitsOfTheCheckpointCompressedWhileItIsLoaded) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const std::string folder = test::tiny_model(GetParam());
   Recipe recipe;
   recipe.type = &get_format("tq4+4");

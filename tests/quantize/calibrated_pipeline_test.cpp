@@ -11,6 +11,7 @@
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -111,7 +112,7 @@ class CalibratedPipeline : public testing::Test {
   }
 
   TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(CalibratedPipeline, ScalesGoIntoTheRowsOfTheFeederAndIntoTheFile) {

@@ -9,6 +9,7 @@
 
 #include "quantize/pipeline/compressor.h"
 #include "quantize/source/checkpoint_source.h"
+#include "threads.h"
 #include "tiny_checkpoint.h"
 #include "walsh/error.h"
 
@@ -153,7 +154,7 @@ class Routers : public testing::Test {
   }
 
   TinyCheckpoint tiny_{"routers"};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(Routers, GetTheScalesOfTheirInputAndAreNotCoded) {

@@ -16,6 +16,7 @@
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -167,7 +168,7 @@ class FoldTest : public testing::Test {
   }
 
   TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(FoldTest, TheFoldedModelIsTheSameFunction) {

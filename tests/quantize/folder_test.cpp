@@ -13,6 +13,7 @@
 #include "quantize/file/walsh_folder.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/tiny_pipeline.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -90,7 +91,7 @@ class Folder : public testing::Test {
   static std::string tiny() { return WALSH_SOURCE_DIR "/models/walsh-tiny-13m"; }
 
   fs::path place_;
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 class FolderOfAFamily : public Folder, public testing::WithParamInterface<std::string> {};

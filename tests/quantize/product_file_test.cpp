@@ -13,6 +13,7 @@
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -62,7 +63,7 @@ class ProductFile : public testing::Test {
   }
 
   TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   std::string path_ = tiny_.file("out.gguf"), good_;
   QuantizeSummary summary_;
 };

@@ -10,6 +10,7 @@
 
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 
 namespace walsh {
 
@@ -42,7 +43,7 @@ class TinyPipeline : public ::testing::Test {
   }
 
   TinyCheckpoint tiny_{::testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 }  // namespace walsh

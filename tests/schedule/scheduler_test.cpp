@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "model/model_support.h"
 #include "model/synthetic.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -96,7 +97,7 @@ class SchedulerTest : public testing::Test {
     }
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   Model model_;
 };
 

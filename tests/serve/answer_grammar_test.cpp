@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "serve/api_error.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -65,7 +66,7 @@ class AnswerGrammarTest : public testing::Test {
       EXPECT_EQ(read(text), verdict) << text;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   std::optional<LoadedModel> loaded_;
   std::shared_ptr<const grammar::TokenGrammar> grammar_;
 };

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 
 #include "base/random.h"
 #include "serve/running_server.h"
@@ -334,6 +335,26 @@ TEST(HttpServer, RefusesOptionsThatMakeNoSense) {
   EXPECT_TRUE(refused([](HttpOptions& options) { options.body_seconds = 0.0 / 0.0; }));
   EXPECT_TRUE(refused([](HttpOptions& options) { options.host = ""; }));
   EXPECT_FALSE(refused([](HttpOptions&) {}));
+}
+
+TEST(HttpServer, BodiesTogetherAreBounded) {
+  HttpOptions options = any_port();
+  options.held_bytes = 170'000;
+  Desk desk;
+  RunningServer server(options, desk.handler());
+  const std::string whole = post("/a", std::string(100'000, 'a'));
+  const std::string more = post("/b", std::string(90'000, 'b'));
+  std::optional<Client> slow;
+  EXPECT_TRUE(eventually([&] {  // whoever is read last is refused
+    slow.emplace(server.port());
+    slow->send(whole.substr(0, 90'000));
+    return Client(server.port()).ask(more).status == 503;
+  }));
+  EXPECT_EQ(Client(server.port()).ask(post("/c", std::string(60'000, 'c'))).status, 200)
+      << "short ones go on";
+  slow->send(whole.substr(90'000));
+  EXPECT_EQ(slow->response().status, 200);
+  EXPECT_TRUE(eventually([&] { return Client(server.port()).ask(more).status == 200; }));
 }
 
 TEST(HttpServer, RequestsThatTakeLongHoldUpEachOtherOnly) {

@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "serve/service.h"
 #include "serve/stopped_text.h"
+#include "threads.h"
 
 namespace walsh::test {
 
@@ -112,7 +113,7 @@ class ServiceTest : public testing::Test {
     return all + text.finish();
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   LoadedModel loaded_;
   ServiceOptions names_;
   std::unique_ptr<Scheduler> scheduler_;

@@ -7,6 +7,7 @@
 #include "grammar/random_schema.h"
 #include "io/json.h"
 #include "serve/service.h"
+#include "threads.h"
 
 namespace walsh {
 namespace {
@@ -109,7 +110,7 @@ class StructuredTest : public testing::Test {
     return reply->json()["error"]["message"].get<std::string>();
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   LoadedModel loaded_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Service> service_;

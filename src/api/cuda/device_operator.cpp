@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/cuda/lent_memory.h"
+#include "base/cuda/memory_pool.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/rows/foreign_rows.h"
 #include "kernels/cuda/weights/dequantize.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{2} << 20;  // of pinned memory for the copy
 
 uint64_t lent_bytes(int64_t bytes) {
-  return static_cast<uint64_t>(round_up(bytes, static_cast<int64_t>(cuda::LentMemory::kAlignment)));
+  return static_cast<uint64_t>(round_up(bytes, static_cast<int64_t>(cuda::MemoryPool::kAlignment)));
 }
 
 void refuse_unsupported(const LayerForm& form, int device) {
@@ -97,7 +97,8 @@ void DeviceOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, Wo
                               cuda::Stream stream) const {
   if (x.rows == 0) return;
   cuda::select_device(impl_->device);
-  const cuda::LentMemory lent(workspace.memory, workspace.bytes);
+  cuda::MemoryPool lent(workspace.memory, workspace.bytes);
+  const cuda::MemoryPool::Scope scope(lent);
   const bool rounded = x.type != DType::f32;
   cuda::Buffer sums;  // the product before it is rounded
   if (rounded) sums = cuda::Buffer(static_cast<uint64_t>(x.rows * impl_->form.rows * 4));

@@ -14,7 +14,6 @@
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/device_code.h"
 #include "base/cuda/first_device.h"
-#include "base/cuda/lent_memory.h"
 #include "base/cuda/memory_pool.h"
 #include "walsh/error.h"
 
@@ -186,7 +185,13 @@ uint64_t allocated_bytes() {
   return allocated.load();
 }
 
-MemoryPool::MemoryPool(uint64_t bytes) : memory_(bytes) {}
+MemoryPool::MemoryPool(uint64_t bytes) : bytes_(bytes), measures_(false) {
+  const auto memory = std::make_shared<Buffer>(bytes);
+  memory_ = std::shared_ptr<void>(memory, memory->as());
+}
+
+MemoryPool::MemoryPool(void* memory, uint64_t bytes)
+    : memory_(std::shared_ptr<void>(), memory), bytes_(bytes), measures_(false) {}
 
 MemoryPool* MemoryPool::current() {
   return current_pool;
@@ -199,16 +204,14 @@ MemoryPool::Scope::~Scope() {
 }
 
 std::shared_ptr<void> MemoryPool::take(uint64_t bytes) {
-  constexpr uint64_t kAlignment = 256;
   const uint64_t begin = used_, end = checked_add(begin, bytes, "GPU memory");
-  const bool measures = memory_.empty();
-  if (!measures && end > memory_.bytes()) {
+  if (!measures_ && end > bytes_) {
     throw Error(ErrorCode::internal, "GPU memory",
-                fmt::format("a pool of {} bytes is asked for {}", memory_.bytes(), end));
+                fmt::format("a pool of {} bytes is asked for {}", bytes_, end));
   }
   used_ = checked_align(end, kAlignment, "GPU memory");
-  if (measures) return {&no_memory, [](void*) {}};
-  return {memory_.as<std::byte>() + begin, [memory = memory_](void*) {}};
+  if (measures_) return {std::shared_ptr<void>(), &no_memory};
+  return {memory_, static_cast<std::byte*>(memory_.get()) + begin};
 }
 
 Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
@@ -222,10 +225,6 @@ Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   if (CountedMemory* counted = CountedMemory::current()) {
     counted->add(taken);
     data_ = std::shared_ptr<void>(&no_memory, [](void*) {});
-    return;
-  }
-  if (LentMemory* lent = LentMemory::current(); lent != nullptr && !zeroed) {
-    data_ = std::shared_ptr<void>(lent->take(bytes), [](void*) {});
     return;
   }
   void* memory = nullptr;

@@ -157,7 +157,9 @@ class MatmulVnni {
   static constexpr int kTile = 12;           // vectors whose sums stay in registers
   static constexpr int kBlock = 16 * kTile;  // vectors per pass over the codes
 
-  // Decoded columns [begin, end) of `Panels` panels: bytes[quad][panel][row][4].
+  static constexpr int kSlabPanels = 2;
+
+  // Decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
   struct Slab {
     const Call& call;
     int64_t panel, begin, end;
@@ -176,7 +178,7 @@ class MatmulVnni {
     for (int64_t i = 0; i < columns; i += kQuadColumns) {
       __m512i weights[Panels];
       unroll<Panels>([&](auto p) WALSH_INLINE {
-        weights[p] = _mm512_load_si512(bytes + (i * Panels + kQuadColumns * p) * kPanelRows);
+        weights[p] = _mm512_load_si512(bytes + (i * kSlabPanels + kQuadColumns * p) * kPanelRows);
       });
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         const __m512i b = broadcast(q + v * ldq + i);
@@ -195,14 +197,14 @@ class MatmulVnni {
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
   // One for all decoders whose scales are alike: compiling it is most of the work.
   template <class Scaling, int Panels, int Vectors>
-  static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
+  __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     const Call call = s.call;
     const int token_shift = call.x.planes - 1;  // 1 or 2 planes
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
-      sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * Panels, call.q(v0) + c,
-                                   call.x.cols, columns, sums);
+      sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * kSlabPanels,
+                                   call.q(v0) + c, call.x.cols, columns, sums);
       __m512 scale[Panels], offset[Panels];
       for (int p = 0; p < Panels; ++p) {
         scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
@@ -237,24 +239,23 @@ class MatmulVnni {
     }
   }
 
-  template <int Panels, class Weights>
-  static void decode_slab(const Call& call, const Weights& weights, int64_t panel, int64_t begin,
-                          int64_t end, uint8_t* bytes) {
+  // Columns [begin, end) of one panel of a slab. On its own, once for every decoder: compiling it
+  // is most of the rest of the work.
+  template <class Weights>
+  __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
+                                                     int64_t panel, int64_t begin, int64_t end,
+                                                     uint8_t* out) {
     constexpr int kUnitWords = Weights::kUnitWords;
-    for (int p = 0; p < Panels; ++p) {
-      const uint32_t* words =
-          call.w.codes.data() +
-          ((panel + p) * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
-      uint8_t* out = bytes + 4 * p * kPanelRows;
-      for (int64_t c = begin; c < end; c += kUnitColumns) {
-        weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
-          if constexpr (Weights::kBias != kSlabBias)
-            levels = _mm512_add_epi8(levels, _mm512_set1_epi8(kSlabBias - Weights::kBias));
-          _mm512_store_si512(out + 4 * quad * kPanelRows * Panels, levels);
-        });
-        words += kUnitWords;
-        out += kUnitColumns * kPanelRows * Panels;
-      }
+    const uint32_t* words =
+        call.w.codes.data() + (panel * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
+    for (int64_t c = begin; c < end; c += kUnitColumns) {
+      weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
+        if constexpr (Weights::kBias != kSlabBias)
+          levels = _mm512_add_epi8(levels, _mm512_set1_epi8(kSlabBias - Weights::kBias));
+        _mm512_store_si512(out + 4 * quad * kPanelRows * kSlabPanels, levels);
+      });
+      words += kUnitWords;
+      out += kUnitColumns * kPanelRows * kSlabPanels;
     }
   }
 
@@ -262,7 +263,7 @@ class MatmulVnni {
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
                              int64_t vectors) {
-    alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * Panels];
+    alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * kSlabPanels];
     alignas(64) float totals[kBlock * kPanelRows * Panels];
     const int planes = call.x.planes;
     const int64_t tokens = vectors / planes;
@@ -271,7 +272,8 @@ class MatmulVnni {
     const int64_t slab = kSlabColumns / step * step;
     for (int64_t begin = 0; begin < call.w.cols; begin += slab) {
       const int64_t end = std::min(begin + slab, call.w.cols);
-      decode_slab<Panels>(call, weights, panel, begin, end, bytes);
+      for (int p = 0; p < Panels; ++p)
+        decode_panel(call, weights, panel + p, begin, end, bytes + 4 * p * kPanelRows);
       const Slab s{call, panel, begin, end, bytes};
       for (int64_t v = 0; v < vectors; v += kTile) {
         float* out = totals + v / planes * Panels * kPanelRows;
@@ -290,11 +292,11 @@ class MatmulVnni {
   template <class Weights>
   static void run_slabs(const Call& call, const Weights& weights) {
     const int64_t vectors = call.m * call.x.planes;
-    for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += 2) {
+    for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += kSlabPanels) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
         const int64_t count = std::min<int64_t>(kBlock, vectors - v);
         if (panel + 1 < call.panel_end) {
-          multiply_block<2>(call, weights, panel, v, count);
+          multiply_block<kSlabPanels>(call, weights, panel, v, count);
         } else {
           multiply_block<1>(call, weights, panel, v, count);
         }

@@ -12,9 +12,6 @@
 namespace walsh {
 namespace {
 
-// Tokens evaluated together: enough to pay for decoding the weights, few enough that their
-// activations stay in the second-level cache.
-constexpr int64_t kMaxRows = 256;
 // Floats of logits computed together: a row of any vocabulary, many rows of a small one.
 constexpr int64_t kLogitFloats = int64_t{1} << 22;
 
@@ -37,7 +34,9 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
                          int64_t snapshots)
     : model_(model),
       ops_(ops()),
-      max_rows_(std::min(kMaxRows, std::max(pages.shape().capacity, pages.shape().sequences))),
+      // Enough to pay for decoding the weights, few enough that their activations stay in the
+      // second-level cache.
+      max_rows_(std::min(kCpuRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
       pass_(model.config),
@@ -49,7 +48,8 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
-  const std::array<int64_t, kRowKinds> widths = row_widths(c);
+  std::array<int64_t, kRowKinds> widths = row_widths(c);
+  if (!model_.has_head()) widths[static_cast<size_t>(Rows::logits)] = 0;
   const auto count = [&](size_t i) {
     return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
   };
@@ -105,6 +105,7 @@ void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
       positions_[static_cast<size_t>(m_++)] = run.position + i;
     }
   }
+  find_angles();
   delta_net_.start(runs_, batch.marks);
   cache_->start(runs_);
   try {
@@ -118,15 +119,33 @@ void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
 
 void CpuExecutor::run(const Batch& batch) {
   run_parts(batch, [&] {
-    const int64_t first = wanted_.empty() ? m_ : wanted_.front();
-    execute(pass_.embed());
-    for (const ForwardOp& op : pass_.layers()) {
-      const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
-    }
+    embed();
+    run_layers(0, static_cast<int64_t>(model_.layers.size()));
     const auto count = static_cast<int64_t>(wanted_.size());
     if (count > 0) logits(0, std::min(logit_rows_, count));
   });
+}
+
+void CpuExecutor::run_layers(int64_t begin, int64_t end) {
+  const int64_t first = wanted_.empty() ? m_ : wanted_.front();
+  for (int64_t layer = begin; layer < end; ++layer) {
+    for (const ForwardOp& op : pass_.layer(layer)) {
+      const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
+      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
+    }
+  }
+}
+
+void CpuExecutor::read_stream(int64_t first, int64_t count, float* to) {
+  const int64_t width = model_.config.hidden;
+  for (int64_t i = 0; i < count; ++i)
+    std::copy_n(rows(Rows::stream).row(first + i), width, to + i * width);
+}
+
+void CpuExecutor::write_stream(int64_t first, int64_t count, const float* from) {
+  const int64_t width = model_.config.hidden;
+  for (int64_t i = 0; i < count; ++i)
+    std::copy_n(from + i * width, width, rows(Rows::stream).row(first + i));
 }
 
 void CpuExecutor::copy_pages(std::span<const PageCopy> copies) {
@@ -163,11 +182,15 @@ void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
   }
 }
 
-// Rows of the embedding, and the angles of their positions.
 void CpuExecutor::embed() {
   for_rows(m_, [&](int64_t row, float* scratch) {
     model_.embed(tokens_[static_cast<size_t>(row)], rows(Rows::stream).row(row), scratch);
-    // Angles in float32, as the reference implementations have them.
+  });
+}
+
+// The angles of the rows' positions in float32, as the reference implementations have them.
+void CpuExecutor::find_angles() {
+  for_rows(m_, [&](int64_t row, float*) {
     const int64_t at_row = positions_[static_cast<size_t>(row)];
     const auto position = static_cast<float>(at_row);
     for (size_t r = 0; r < ropes_.size(); ++r) {

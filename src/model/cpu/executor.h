@@ -13,13 +13,12 @@
 #include "model/cpu/delta_net.h"
 #include "model/cpu/kv_cache.h"
 #include "model/cpu/row_buffer.h"
-#include "model/executor.h"
-#include "model/forward.h"
+#include "model/part_executor.h"
 #include "model/routing.h"
 
 namespace walsh {
 
-class CpuExecutor : public Executor {
+class CpuExecutor : public PartExecutor {
  public:
   // Rows of an input that products read as plain float32.
   struct InputRows {
@@ -43,11 +42,14 @@ class CpuExecutor : public Executor {
   void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
-  // A batch of which single operations are executed: what `body` does between start and end.
-  void run_parts(const Batch& batch, FunctionRef<void()> body);
+  void run_parts(const Batch& batch, FunctionRef<void()> body) override;
+  void embed() override;
+  void run_layers(int64_t begin, int64_t end) override;
+  void read_stream(int64_t first, int64_t rows, float* to) override;
+  void write_stream(int64_t first, int64_t rows, const float* from) override;
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip = 0);
-  const ForwardPass& pass() const { return pass_; }
+  const ForwardPass& pass() const override { return pass_; }
   // The residual stream of a row of the batch, [hidden], to be read or replaced between operations.
   std::span<float> hidden(int64_t row);
   // What logits() does before its product, for `rows` rows from `row` on.
@@ -75,7 +77,7 @@ class CpuExecutor : public Executor {
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
   RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
-  void embed();
+  void find_angles();
   void multiply(const ForwardOp& op, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   void attend(int64_t layer, int64_t skip);

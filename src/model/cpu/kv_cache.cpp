@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/cpu/coded_cache.h"
 #include "model/cpu/half_cache.h"
 
@@ -9,8 +11,11 @@ namespace walsh {
 
 std::unique_ptr<KvCache> make_kv_cache(const Model& model, const KvPages& pages, int64_t max_rows,
                                        uint64_t max_bytes) {
-  // With a window over everything nothing would ever be coded.
-  if (!model.cache.coded() || model.cache.window >= pages.shape().capacity)
+  const std::vector<LayerDesc>& layers = model.config.layers;
+  const bool attends = std::any_of(layers.begin(), layers.end(),
+                                   [](const LayerDesc& l) { return l.attention.present(); });
+  // With a window over everything, or without keys, nothing would ever be coded.
+  if (!model.cache.coded() || !attends || model.cache.window >= pages.shape().capacity)
     return std::make_unique<HalfCache>(model, pages, max_bytes);
   return std::make_unique<CodedCache>(model, pages, max_rows, max_bytes);
 }

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
+#include "model/split.h"
 
 namespace walsh {
 namespace {
@@ -30,6 +31,11 @@ bool is_plain(const AttentionDesc& a) {
 }  // namespace
 
 void CudaExecutor::run(const Batch& batch) {
+  run_parts(batch, [&] { run_or_replay(); });
+  if (batch.samples) keep_chosen();
+}
+
+void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   cuda::select_device(model_.device.index);
   describe(batch);
   const bool placed = is_placed();
@@ -40,13 +46,12 @@ void CudaExecutor::run(const Batch& batch) {
   if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, groups_, stream_.get());
   try {
     if (!placed) stage();
-    run_or_replay();
+    body();
   } catch (...) {
     if (memory_->cache.coded) memory_->cache.coded->abandon();
     throw;
   }
   if (memory_->cache.coded) memory_->cache.coded->finish();
-  if (batch.samples) keep_chosen();
 }
 
 void CudaExecutor::describe(const Batch& batch) {
@@ -86,9 +91,13 @@ CudaExecutor::Recorded& CudaExecutor::recorded_batch() {
   return recorded;
 }
 
+// Marks are host calls of their own.
+bool CudaExecutor::can_record() const {
+  return decoding_ && m_ <= memory_->logit_rows && batch_.marks.empty();
+}
+
 void CudaExecutor::run_or_replay() {
-  // Marks are host calls of their own.
-  if (!decoding_ || m_ > memory_->logit_rows || !batch_.marks.empty()) return compute();
+  if (!can_record()) return compute();
   Recorded& recorded = recorded_batch();
   if (!recorded.warm) {  // every kernel and algorithm is loaded before it is recorded
     compute();
@@ -105,26 +114,41 @@ void CudaExecutor::run_or_replay() {
 // The forward pass: all layers as one launch where there is a program of them.
 void CudaExecutor::compute() {
   embed();
-  const bool one_launch = decoding_ && m_ == 1 && !layer_program_.empty();
-  if (one_launch) {
-    layer_program_.launch(stream_.get());
-  } else {
-    const int64_t first = wanted_.empty() ? m_ : wanted_.front();
-    for (const ForwardOp& op : pass_.layers()) {
+  compute_layers(0, static_cast<int64_t>(model_.layers.size()));
+  const auto count = static_cast<int64_t>(wanted_.size());
+  if (count > 0) logits(0, std::min(memory_->logit_rows, count));
+  if (batch_.samples) sample();
+}
+
+void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
+  // Only a part whose layers are all computed without a break has a program.
+  if (decoding_ && m_ == 1 && !layer_program_.empty()) return layer_program_.launch(stream_.get());
+  const int64_t first = wanted_.empty() ? m_ : wanted_.front();
+  for (int64_t layer = begin; layer < end; ++layer) {
+    for (const ForwardOp& op : pass_.layer(layer)) {
       const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
       if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
     }
   }
-  const auto count = static_cast<int64_t>(wanted_.size());
-  if (count > 0) logits(0, std::min(memory_->logit_rows, count));
-  if (batch_.samples) sample();
+}
+
+// The pages of a sequence in the pools, of which one of the session may be several.
+std::vector<int32_t> CudaExecutor::pool_pages(int64_t sequence) const {
+  const int64_t each = pages_.shape().page_positions / shape_.page_positions;
+  std::vector<int32_t> all;
+  for (const int32_t page : pages_.pages(sequence))
+    for (int64_t i = 0; i < each; ++i)
+      all.push_back(static_cast<int32_t>(page * each + i));
+  const auto most = static_cast<size_t>(memory_->cache.table.per_sequence);
+  if (all.size() > most) all.resize(most);
+  return all;
 }
 
 // Pages of the batch's sequences that the device does not know yet. What is uploaded is copied at
 // once, so that the host may go on.
 void CudaExecutor::upload_pages() {
   for (const Run& run : batch_.runs) {
-    const std::span<const int32_t> pages = pages_.pages(run.sequence);
+    const std::vector<int32_t> pages = pool_pages(run.sequence);
     const int64_t at = run.sequence * memory_->cache.table.per_sequence;
     int32_t* known = uploaded_table_.data() + at;
     const auto [first, differs] = std::mismatch(pages.begin(), pages.end(), known);
@@ -166,12 +190,17 @@ void CudaExecutor::stage() {
 }
 
 int64_t CudaExecutor::max_prompts() const {
-  return memory_->cache.coded ? CudaCodedCache::max_prompts(pages_.shape()) : memory_->max_rows;
+  return memory_->cache.coded ? CudaCodedCache::max_prompts(shape_) : memory_->max_rows;
 }
 
 void CudaExecutor::copy_pages(std::span<const PageCopy> copies) {
   cuda::select_device(model_.device.index);
-  for (const PageCopy& copy : copies) {
+  const auto each = static_cast<int32_t>(pages_.shape().page_positions / shape_.page_positions);
+  std::vector<PageCopy> all;
+  for (const PageCopy& copy : copies)
+    for (int32_t i = 0; i < each; ++i)
+      all.push_back({copy.from * each + i, copy.to * each + i});
+  for (const PageCopy& copy : all) {
     if (memory_->cache.coded) {
       memory_->cache.coded->copy_page(copy, stream_.get());
     } else {
@@ -310,6 +339,9 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
 // formats of the model allow it.
 void CudaExecutor::build_programs() {
   if (!cuda::PersistentProgram::available() || memory_->cache.coded) return;
+  // Between the layers of such a part others compute.
+  for (const LayerDesc& layer : model_.config.layers)
+    if (has_mixer(layer) && !has_feed_forward(layer)) return;
   m_ = 1;
   decoding_ = true;
   cuda::PersistentProgram layers;
@@ -539,8 +571,8 @@ std::span<const int32_t> CudaExecutor::sampled() {
   return {slot.chosen.as<int32_t>(), slot.count};
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages& pages,
-                                             int64_t snapshots) {
+std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                                 int64_t snapshots) {
   return std::make_unique<CudaExecutor>(model, pages, snapshots);
 }
 

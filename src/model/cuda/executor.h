@@ -16,13 +16,12 @@
 #include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/executor_memory.h"
 #include "model/cuda/linear.h"
-#include "model/executor.h"
-#include "model/forward.h"
+#include "model/part_executor.h"
 #include "model/row_groups.h"
 
 namespace walsh {
 
-class CudaExecutor : public Executor {
+class CudaExecutor : public PartExecutor {
  public:
   CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots);
   ~CudaExecutor() override;
@@ -40,6 +39,12 @@ class CudaExecutor : public Executor {
   void start_sampling(int64_t sequence, const SamplerOptions& options,
                       std::span<const int32_t> history) override;
   std::span<const int32_t> sampled() override;
+  const ForwardPass& pass() const override { return pass_; }
+  void run_parts(const Batch& batch, FunctionRef<void()> body) override;
+  void embed() override;
+  void run_layers(int64_t begin, int64_t end) override;
+  void read_stream(int64_t first, int64_t rows, float* to) override;
+  void write_stream(int64_t first, int64_t rows, const float* from) override;
 
  private:
   static constexpr int64_t kOpenBatches = 2;
@@ -50,6 +55,7 @@ class CudaExecutor : public Executor {
     bool warm = false;                // has run once
     int64_t used = 0;                 // count of the batch that was the last one of this shape
     cuda::Graph graph[kOpenBatches];  // by the slot that takes what is chosen
+    std::map<int64_t, cuda::Graph> layers;  // of a part of a model: steps by their first layer
   };
 
   // What an operation multiplies, over `m` rows of the batch from row `skip` on.
@@ -92,7 +98,7 @@ class CudaExecutor : public Executor {
   void build_programs();
   void describe(const Batch& batch);
   void compute();
-  void embed();
+  void compute_layers(int64_t begin, int64_t end);
   void sample();
   bool draws() const;
   bool places_next() const;
@@ -103,6 +109,8 @@ class CudaExecutor : public Executor {
   void upload_growth(cuda::Uploader& uploader);
   void run_or_replay();
   Recorded& recorded_batch();
+  bool can_record() const;
+  std::vector<int32_t> pool_pages(int64_t sequence) const;
   void upload_pages();
   void stage();
   bool is_placed() const;
@@ -114,6 +122,7 @@ class CudaExecutor : public Executor {
 
   const Model& model_;
   const KvPages& pages_;
+  const KvShape shape_;            // of them in pages of the device
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
   std::unique_ptr<CudaMemory> memory_;
@@ -122,6 +131,8 @@ class CudaExecutor : public Executor {
   cuda::StoredTable embedding_;
   ForwardPass pass_;
   cuda::PinnedBuffer host_logits_;
+  cuda::PinnedBuffer host_stream_;  // of a part without the embedding, on its way
+  cuda::StreamEvent stream_sent_;
   // What goes to the device and what is chosen there, for the batches that are open.
   struct Slot {
     cuda::PinnedBuffer staged, chosen;

@@ -49,9 +49,10 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
 CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots)
     : model_(model),
       pages_(pages),
+      shape_(pages.shape().in_pages_of(kGpuPagePositions)),
       device_(cuda::use_device(model.device.index)),
       pass_(model.config) {
-  const KvShape& shape = pages.shape();
+  const KvShape& shape = shape_;
   const CudaShapes shapes = shapes_of(model, snapshots);
   const uint64_t usable = device_.free_bytes - std::min(device_.free_bytes, model.device_spare);
   const int64_t rows = choose_cuda_rows(model.config, shapes, shape, usable);
@@ -66,6 +67,10 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
   uploaded_table_.assign(static_cast<size_t>(shape.sequences * shape.pages_per_sequence()), 0);
   greedy_.assign(static_cast<size_t>(shape.sequences), false);
   host_logits_ = cuda::PinnedBuffer(memory_->rows[static_cast<size_t>(Rows::logits)].bytes());
+  if (!model.has_embedding()) {
+    host_stream_ =
+        cuda::PinnedBuffer(static_cast<uint64_t>(rows * model.config.hidden) * sizeof(float));
+  }
   for (Slot& slot : slots_) {
     slot.staged = cuda::PinnedBuffer(memory_->staged.bytes());
     slot.chosen = cuda::PinnedBuffer(static_cast<uint64_t>(memory_->logit_rows) * sizeof(int32_t));
@@ -96,7 +101,8 @@ void CudaExecutor::upload_constants() {
   }
   memory_->delta_net.upload(model_, uploader);
   upload(model_.head_input.gain, memory_->final_gain, uploader);
-  embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
+  if (model_.has_embedding())
+    embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model_.device_embedding));
   for (size_t i = 0; i < memory_->ropes.size(); ++i)
     upload_rope(i, uploader);
   upload_growth(uploader);

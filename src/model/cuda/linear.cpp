@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "kernels/cuda/weight_side/weight_side.h"
 #include "model/cuda/expert_shapes.h"
+#include "model/part_executor.h"
 
 namespace walsh {
 namespace {
@@ -61,6 +62,7 @@ cuda::RowMatmul row_matmul(const CudaMatmul& item) {
 CudaShapes shapes_of(const Model& model, int64_t snapshots) {
   CudaShapes shapes;
   shapes.snapshots = snapshots;
+  if (!model.has_embedding()) shapes.most_rows = kCpuRows;
   shapes.buffers = model.buffers;
   shapes.activations = model.activations;
   shapes.cache = model.cache;

@@ -41,6 +41,7 @@ struct CudaShapes {
   std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
   Experts experts;
   int64_t snapshots = 0;  // SessionOptions
+  int64_t most_rows = 0;  // of a batch of a part of a model; 0: no limit
   ActivationMode activations = ActivationMode::automatic;
   CacheTypes cache;
 };

@@ -16,6 +16,7 @@
 #include "model/cuda/executor_memory.h"
 #include "model/cuda/expert_shapes.h"
 #include "model/cuda/linear.h"
+#include "model/part_executor.h"
 #include "model/support.h"
 
 namespace walsh {
@@ -133,6 +134,7 @@ CudaShapes planned_shapes(const WeightSource& source, const ModelConfig& config,
   shapes.cache = options.cache;
   BufferCount buffers(source.folded(), options);
   shapes.snapshots = options.use.snapshots;
+  if (config.embedding.empty()) shapes.most_rows = kCpuRows;
   const auto add = [&](const MatrixDesc& m, bool head) {
     StoredForm form = source.form_of(m.weight);
     if (m.plain) form.format = &get_format("f32");
@@ -174,8 +176,9 @@ uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer) {
 
 int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
                          uint64_t available) {
-  const int64_t useful =
+  int64_t useful =
       std::min(std::max(cache.capacity, cache.sequences), most_expert_rows(shapes.experts));
+  if (shapes.most_rows > 0) useful = std::min(useful, shapes.most_rows);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
     if (cuda_memory_bytes(config, shapes, cache, chosen) <= available) return chosen;
@@ -195,13 +198,15 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
     const uint64_t pool = expert_pool_bytes(source, layer);
     plan.weights = checked_add(plan.weights, counted([&] { cuda::Buffer{pool}; }), "GPU memory");
   }
-  const Format& embedding = source.format_of(config.embedding);
-  const uint64_t stored = embedding_bytes(embedding, config.vocab, config.hidden);
-  if (config.tied_head && embedding.dense) {  // one copy of both
-    plan.weights -= stored;
+  const bool is_part = config.embedding.empty();
+  if (!is_part) {
+    const Format& embedding = source.format_of(config.embedding);
+    plan.embedding = embedding_bytes(embedding, config.vocab, config.hidden);
+    if (config.tied_head && embedding.dense) plan.weights -= plan.embedding;  // one copy of both
   }
-  plan.embedding = stored;
-  const KvShape shape = kv_shape(config, options.cache, kGpuPagePositions, options.use);
+  const int64_t positions = is_part ? kCpuPagePositions : kGpuPagePositions;
+  const KvShape shape =
+      kv_shape(config, options.cache, positions, options.use).in_pages_of(kGpuPagePositions);
   const uint64_t fixed = plan.total();
   plan.max_rows =
       choose_cuda_rows(config, shapes, shape, available > fixed ? available - fixed : 0);

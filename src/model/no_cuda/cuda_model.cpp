@@ -15,7 +15,7 @@ std::unique_ptr<Placement> make_cuda_placement(const Device& device) {
   refuse(device);
 }
 
-std::unique_ptr<Executor> make_cuda_executor(const Model& model, const KvPages&, int64_t) {
+std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages&, int64_t) {
   refuse(model.device);
 }
 

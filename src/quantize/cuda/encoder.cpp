@@ -299,7 +299,7 @@ Tensor GpuEncoder::encode_to_host(const Format& format, const Rotation (&rotatio
   return tensor;
 }
 
-detail::TileDevice& GpuEncoder::tiles() {
+walsh::detail::TileDevice& GpuEncoder::tiles() {
   return impl_->tiles;
 }
 

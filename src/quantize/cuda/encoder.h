@@ -64,7 +64,7 @@ class GpuEncoder {
                         double* squared_norm);
 
   // Searches the tiles of trellis codes for encode_tensor, as long as the encoder lives.
-  detail::TileDevice& tiles();
+  walsh::detail::TileDevice& tiles();
 
   // add_column_norms (quantize/source/balance.h) of a plain matrix, with the same bits.
   void add_column_norms(const Tensor& source, std::span<double> norms);

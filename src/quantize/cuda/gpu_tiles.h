@@ -9,7 +9,7 @@
 namespace walsh::cuda {
 
 // Of the device of the calling thread, which must be `device` in every call.
-class GpuTiles : public detail::TileDevice {
+class GpuTiles : public walsh::detail::TileDevice {
  public:
   // Tiles that every block of a batch searches one after the other: many, so that the last ones,
   // when blocks are idle, count little; few, so that the host has something to do beside the

@@ -16,6 +16,7 @@
 #include "model/cuda/memory_plan.h"
 #include "model/support.h"
 #include "model/synthetic.h"
+#include "threads.h"
 
 namespace walsh::test {
 
@@ -39,6 +40,14 @@ class GpuTest : public testing::Test {
     return Model::load(source, parse_config(source.config_json(), source.path()), options);
   }
 
+  // Whether no GPU computes layers of this kind; loading says so.
+  bool refused(WeightSource& source) {
+    const ModelConfig config = parse_config(source.config_json(), source.path());
+    if (why_not(config, gpu_).empty()) return false;
+    EXPECT_THROW(load(source, gpu_), Error) << source.path();
+    return true;
+  }
+
   // The plan is what loading and a session take.
   void expect_planned_memory(WeightSource& source, const char* cache) {
     const ModelConfig config = parse_config(source.config_json(), source.path());
@@ -59,18 +68,9 @@ class GpuTest : public testing::Test {
     EXPECT_NEAR(taken, planned, 0.01 * planned) << plan.text() << ", cache " << cache;
   }
 
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
   Device gpu_;
 };
-
-// The tiny models whose kinds of layers exist on a GPU.
-inline std::vector<std::string> gpu_models() {
-  std::vector<std::string> names = tiny_models();
-  std::erase_if(names, [](const std::string& name) {
-    return !why_not(read_config(tiny_model(name)), Device{true, 0}).empty();
-  });
-  return names;
-}
 
 inline std::string model_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;

@@ -8,6 +8,7 @@
 #include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
+#include "threads.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -31,7 +32,7 @@ class GpuCompressor : public testing::Test {
   }
 
   TinyCheckpoint tiny_{testing::UnitTest::GetInstance()->current_test_info()->name()};
-  ThreadPool pool_{2};
+  ThreadPool pool_{test::kThreads};
 };
 
 TEST_F(GpuCompressor, FilesHaveTheBytesOfTheCpu) {

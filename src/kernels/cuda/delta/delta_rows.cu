@@ -16,7 +16,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kGroups = 8;  // of threads; a group has every eighth row of a chunk
+constexpr int kGroups = 16;  // of threads; a group has every sixteenth row of a chunk
 constexpr int kThreads = kGroups * kDeltaColumns;
 constexpr int kOwnRows = kDeltaRows / kGroups;
 static_assert(kDeltaColumns == 32 && kDeltaRows == 32, "a warp has a row's columns");
@@ -59,30 +59,60 @@ struct Place {
   }
 };
 
-// Queries, keys, sums of decays and strengths of rows [first, first + rows) of the batch; rows
-// behind them change nothing.
-__device__ void load_chunk(const DeltaCall& call, const Place& p, const Chunk& s, int64_t first,
-                           int rows) {
-  const DeltaDims& d = call.dims;
-  for (int i = static_cast<int>(threadIdx.x); i < kDeltaRows * d.key_dim; i += kThreads) {
-    const int row = i / d.key_dim, column = i - row * d.key_dim;
-    const float* x = call.channels + (first + row) * d.channels();
-    const bool present = row < rows;
-    s.keys[row * s.stride + column] = present ? x[d.key_of(p.head) + column] : 0.0f;
-    s.queries[row * s.stride + column] = present ? x[d.query_of(p.head) + column] : 0.0f;
-  }
-  if (p.group != 0) return;
-  const int64_t at = (first + p.lane) * d.value_heads + p.head;
-  float sum = p.lane < rows ? call.decay[at] : 0.0f;
+// Of rows [first, first + rows) of the batch, a thread's part of their keys, queries and values,
+// and in the first warp their decays and strengths; rows behind them change nothing. They are asked
+// for while the chunk before is computed.
+struct NextChunk {
+  static constexpr int kEach = kDeltaRows * kMostDeltaDim / kThreads;
+  float key[kEach], query[kEach], value[kOwnRows], decay = 0, strength = 0;
+
+  __device__ __forceinline__ void load(const DeltaCall& call, const Place& p, int64_t first,
+                                       int64_t end) {
+    const DeltaDims& d = call.dims;
+    const int rows = static_cast<int>(end - first < kDeltaRows ? end - first : kDeltaRows);
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const float before = __shfl_up_sync(~0u, sum, distance);
-    if (p.lane >= distance) sum += before;
+    for (int e = 0; e < kEach; ++e) {
+      const int i = static_cast<int>(threadIdx.x) + e * kThreads, row = i / d.key_dim;
+      key[e] = query[e] = 0;
+      if (row >= rows) continue;
+      const float* x = call.channels + (first + row) * d.channels() + (i - row * d.key_dim);
+      key[e] = x[d.key_of(p.head)];
+      query[e] = x[d.query_of(p.head)];
+    }
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int row = p.group + kGroups * i;
+      value[i] = 0;
+      if (row < rows && p.inside)
+        value[i] = call.channels[(first + row) * d.channels() + d.value_of(p.head) + p.column];
+    }
+    decay = strength = 0;
+    if (p.group != 0 || p.lane >= rows) return;
+    decay = call.decay[(first + p.lane) * d.value_heads + p.head];
+    strength = call.strength[(first + p.lane) * d.value_heads + p.head];
   }
-  s.sums[p.lane] = sum;
-  s.strengths[p.lane] = p.lane < rows ? call.strength[at] : 0.0f;
-  s.factors[p.lane] = expf(__shfl_sync(~0u, sum, 31) - sum);
-}
+
+  __device__ __forceinline__ void store(const Place& p, const Chunk& s, int key_dim) const {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int i = static_cast<int>(threadIdx.x) + e * kThreads, row = i / key_dim;
+      if (row >= kDeltaRows) break;
+      const int at = row * s.stride + i - row * key_dim;
+      s.keys[at] = key[e];
+      s.queries[at] = query[e];
+    }
+    if (p.group != 0) return;
+    float sum = decay;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float before = __shfl_up_sync(~0u, sum, distance);
+      if (p.lane >= distance) sum += before;
+    }
+    s.sums[p.lane] = sum;
+    s.strengths[p.lane] = strength;
+    s.factors[p.lane] = expf(__shfl_sync(~0u, sum, 31) - sum);
+  }
+};
 
 __device__ __forceinline__ float4 four(const float* p) {
   return *reinterpret_cast<const float4*>(p);
@@ -115,14 +145,13 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
 
 // What the rows of the group see of the state in front of the chunk: the first part of their
 // results; and of their updates, to shared memory.
-__device__ void multiply_state(const DeltaCall& call, const Place& p, const Chunk& s, int64_t first,
-                               int rows, float (&result)[kOwnRows]) {
-  const DeltaDims& d = call.dims;
+__device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
+                               const float (&value)[kOwnRows], float (&result)[kOwnRows]) {
   float seen[kOwnRows] = {};
 #pragma unroll
   for (int i = 0; i < kOwnRows; ++i)
     result[i] = 0;
-  for (int r = 0; r < d.key_dim; r += 4) {
+  for (int r = 0; r < key_dim; r += 4) {
     const float* state = s.state + r * kDeltaColumns + p.lane;
     const float4 column = make_float4(state[0], state[kDeltaColumns], state[2 * kDeltaColumns],
                                       state[3 * kDeltaColumns]);
@@ -137,10 +166,7 @@ __device__ void multiply_state(const DeltaCall& call, const Place& p, const Chun
   for (int i = 0; i < kOwnRows; ++i) {
     const int row = p.group + kGroups * i;
     const float decay = expf(s.sums[row]);
-    const bool present = row < rows && p.inside;
-    const float value =
-        present ? call.channels[(first + row) * d.channels() + d.value_of(p.head) + p.column] : 0;
-    s.updates[row * kChunkStride + p.lane] = s.strengths[row] * (value - decay * seen[i]);
+    s.updates[row * kChunkStride + p.lane] = s.strengths[row] * (value[i] - decay * seen[i]);
     result[i] *= decay;
   }
 }
@@ -159,10 +185,12 @@ __device__ void solve(const Place& p, const Chunk& s) {
       if (j + 2 < row) sum[2] = fmaf(a.z, u[j + 2], sum[2]);
       if (j + 3 < row) sum[3] = fmaf(a.w, u[j + 3], sum[3]);
     }
-    float* place = s.updates + row * kChunkStride + p.lane;
-    u[row] = *place - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    *place = u[row];
+    u[row] = s.updates[row * kChunkStride + p.lane] - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
+  // Written at the end, so that all is read early.
+#pragma unroll
+  for (int row = 0; row < kDeltaRows; ++row)
+    s.updates[row * kChunkStride + p.lane] = u[row];
 }
 
 // The second part of the results.
@@ -217,14 +245,15 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = p.group; r < d.key_dim; r += kGroups)
     s.state[r * kDeltaColumns + p.lane] =
         p.inside && !fresh ? state[int64_t{r} * d.value_dim] : 0.0f;
+  NextChunk next;
+  next.load(call, p, range.begin, range.end);
   for (int64_t first = range.begin; first < range.end; first += kDeltaRows) {
-    const int64_t left = range.end - first;
-    const int rows = left < kDeltaRows ? static_cast<int>(left) : kDeltaRows;
-    load_chunk(call, p, s, first, rows);
+    next.store(p, s, d.key_dim);
     __syncthreads();
     float result[kOwnRows];
     multiply_keys(p, s, d.key_dim);
-    multiply_state(call, p, s, first, rows, result);
+    multiply_state(p, s, d.key_dim, next.value, result);
+    next.load(call, p, first + kDeltaRows, range.end);
     __syncthreads();
     if (p.group == 0) solve(p, s);
     __syncthreads();

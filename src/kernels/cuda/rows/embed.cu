@@ -97,9 +97,11 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
   return scale * (w.unit * static_cast<float>(level));
 }
 
+// A kernel for each kind of code: branches around the loads of the others would keep them apart.
+template <CodeKind Kind>
 __device__ float decode(const PassView& w, int64_t row, int column, int padded) {
-  if (w.step_bits) return trellis_value(w, row, column, padded);
-  if (w.codebook) {
+  if constexpr (Kind == CodeKind::trellis) return trellis_value(w, row, column, padded);
+  if constexpr (Kind == CodeKind::product) {
     return __half2float(w.scales[row * w.groups + column / w.group]) *
            product_level(w, w.codes + row * w.row_bytes, column);
   }
@@ -134,11 +136,15 @@ __device__ float rotation_factor(const PassView& w, int size, int column) {
   h *= 0x85EBCA6Bu;
   h ^= h >> 13;
   h *= 0xC2B2AE35u;
-  const float norm = static_cast<float>(1.0 / sqrt(static_cast<double>(size)));
+  // 1 / sqrt(size), a power of two: the double root and quotient of the CPU would be slow here.
+  const int log = 31 - __clz(size);
+  const float norm =
+      (log % 2 != 0 ? 0.70710678118654752f : 1.0f) / static_cast<float>(1 << log / 2);
   return w.signs && h >> 31 ? -norm : norm;
 }
 
 // The block's columns of a pass in the original basis, thread i has columns i, i + 256, ..
+template <CodeKind Kind>
 __device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t row, int first,
                             float* shared, float (&v)[kPerThread]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -146,7 +152,7 @@ __device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t ro
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     const int column = first + thread + j * kThreads;
-    v[j] = column < args.padded ? decode(w, row, column, args.padded) : 0.0f;
+    v[j] = column < args.padded ? decode<Kind>(w, row, column, args.padded) : 0.0f;
     size[j] = w.block && column < args.padded ? segment_size(w.block, args.padded, column) : 0;
   }
   for (int h = 1; h < w.block; h *= 2) {
@@ -174,6 +180,7 @@ __device__ float dense_value(const EmbedArgs& args, int64_t index) {
 }
 
 // Grid: x over blocks of columns, y over rows.
+template <CodeKind Kind>
 __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
   __shared__ float shared[kColumns];
   const int first = static_cast<int>(blockIdx.x) * kColumns;
@@ -186,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__
   float sum[kPerThread] = {};
   for (int pass = 0; known && pass < args.passes; ++pass) {
     float v[kPerThread];
-    decode_pass(args, pass == 0 ? args.pass[0] : args.pass[1], token, first, shared, v);
+    decode_pass<Kind>(args, pass == 0 ? args.pass[0] : args.pass[1], token, first, shared, v);
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j)
       sum[j] += v[j];
@@ -282,7 +289,10 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
   const LaunchShape shape{dim3(static_cast<unsigned>((args.padded + kColumns - 1) / kColumns),
                                static_cast<unsigned>(m)),
                           dim3(kThreads)};
-  launch("token embedding", embed_kernel, shape, stream, args);
+  const auto kernel = format.kind == CodeKind::product   ? embed_kernel<CodeKind::product>
+                      : format.kind == CodeKind::trellis ? embed_kernel<CodeKind::trellis>
+                                                         : embed_kernel<CodeKind::scalar>;
+  launch("token embedding", kernel, shape, stream, args);
 }
 
 }  // namespace walsh::cuda

@@ -214,10 +214,12 @@ __global__ void __launch_bounds__(kSampleThreads)
   __shared__ ChooseMemory memory;
   const int64_t row = blockIdx.y;
   allow_next_kernel();
-  wait_previous_kernel();
+  // As in the scan, which changes nothing of it where tokens are drawn.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
-  if (rules.greedy) return;  // the first pass has chosen
+  const bool greedy = rules.greedy;
+  wait_previous_kernel();
+  if (greedy) return;  // the first pass has chosen
   SampleRow& state = args.rows[row];
   uint32_t key[kPerSampleThread];
   const int first = static_cast<int>(blockIdx.x * kSlice + threadIdx.x);

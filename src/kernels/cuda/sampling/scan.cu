@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(kSampleThreads)
     memory.bins[i] = 0;
   if (thread < kSlice / 32) memory.recent[thread] = 0;
   __syncthreads();
-  wait_previous_kernel();
+  // What the last step left is there before this step's first kernel lets others start; only the
+  // logits have to be waited for.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
   if (rules.penalty) mark_recent(args, sequence, rules, first, memory.recent);
@@ -111,6 +112,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const bool bins = rules.options.top_k > 0 ? !greedy : sum_all;
   const float penalty = rules.options.repeat_penalty;
   const float* logits = args.logits + row * args.ldl;
+  wait_previous_kernel();
   float v[kPerSampleThread];
   unsigned long long best = 0;
   bool finite = false;

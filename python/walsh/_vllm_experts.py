@@ -1,0 +1,169 @@
+"""Experts in vLLM: compressed while they are loaded, or as a folder has them."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+from vllm.model_executor.layers.fused_moe import FusedMoEMethodBase
+from vllm.model_executor.layers.quantization.online.moe_base import OnlineMoEMethodBase
+from vllm.model_executor.utils import replace_parameter
+
+from ._error import Error, usage
+from ._experts import DOWN, PARTS, StoredExperts, split_name
+from ._packed import ACTIVATIONS, expert_table
+from ._vllm_encode import DONE, encode, layer_named
+from ._vllm_shards import Part, pack_parts
+from .torch import Linear
+from .vllm import Options
+
+_SHARDS = dict(zip(("w1", "w3", "w2"), PARTS))  # vLLM's names of the parts of an expert
+
+
+def stored_forms(modules: dict[str, Any], prefix: str) -> Optional[StoredExperts]:
+    """What a folder has of the experts called `prefix`; None: they are plain."""
+    stored = StoredExperts()
+    for name, form in modules.items():
+        found = split_name(name)
+        if found is not None and found[0] == prefix:
+            stored.add(found[1], found[2], form)
+    return stored if stored.forms else None
+
+
+class _CodedExperts:
+    """What both methods share: the product."""
+
+    moe: Any
+    options: Options
+    prefix: str
+
+    def _begin(self, layer: Any, options: Options, prefix: str) -> None:
+        self.options, self.prefix = options, prefix
+        self.activation = str(getattr(layer.activation, "value", layer.activation))
+        if self.activation not in ACTIVATIONS:
+            raise usage(f"{prefix}: activation", f"{self.activation} of experts is not supported; "
+                                                 'ignore them ("re:experts")')
+        if self.moe.has_bias:
+            raise usage(prefix, 'experts with biases are not supported; ignore them ("re:experts")')
+        if layer.apply_router_weight_on_input:
+            raise usage(prefix, "experts whose input is scaled by the router are not supported; "
+                                'ignore them ("re:experts")')
+
+    @property
+    def supports_eplb(self) -> bool:
+        """Experts cannot be moved between processes while the model runs."""
+        return False
+
+    def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> None:
+        """vLLM's own kernels are not used."""
+        return None
+
+    @staticmethod
+    def _install(layer: torch.nn.Module, ups: Sequence[Sequence[Linear]],
+                 downs: Sequence[Sequence[Linear]]) -> None:
+        packed = [one for own in (*ups, *downs) for one in own]
+        object.__setattr__(layer, "walsh_packed", packed)  # no submodules: nothing to load
+        layer.register_buffer("walsh_up", expert_table(ups), persistent=False)
+        layer.register_buffer("walsh_down", expert_table(downs), persistent=False)
+
+    def apply(self, layer: Any, x: torch.Tensor, topk_weights: torch.Tensor,
+              topk_ids: torch.Tensor, shared_experts: Any = None,
+              shared_experts_input: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """The sum over the chosen experts; those of other processes have numbers below 0."""
+        if getattr(layer, "expert_map", None) is not None:
+            topk_ids = layer.expert_map[topk_ids.long()]
+        return torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
+                                       layer.walsh_down, self.activation)
+
+
+class WalshExpertsMethod(_CodedExperts, OnlineMoEMethodBase):  # type: ignore[misc]
+    """Compresses the experts of a layer as soon as the last of their weights has come."""
+
+    def __init__(self, layer: Any, options: Options, prefix: str, kind: str) -> None:
+        OnlineMoEMethodBase.__init__(self, layer.moe_config)
+        self._begin(layer, options, prefix)
+        self.kind = kind
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Encodes expert by expert, and gives the plain weights back."""
+        if getattr(layer, DONE, False):
+            return
+        self._zero_padding(layer)
+        first_col = self.moe.moe_parallel_config.tp_rank * layer.w2_weight.shape[2]
+        ups, downs = [], []
+        for expert in range(layer.w13_weight.shape[0]):
+            with layer_named(f"{self.prefix}.{expert}"):
+                ups.append([encode(layer.w13_weight.data[expert], 0, self.kind, self.options)])
+                downs.append(
+                    [encode(layer.w2_weight.data[expert], first_col, self.kind, self.options)])
+        self._install(layer, ups, downs)
+        for name in ("w13_weight", "w2_weight"):
+            empty = torch.empty(0, dtype=getattr(layer, name).dtype)
+            replace_parameter(layer, name, torch.nn.Parameter(empty, requires_grad=False))
+        setattr(layer, DONE, True)
+
+
+class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: ignore[misc]
+    """Takes the arrays of experts that are compressed already."""
+
+    def __init__(self, layer: Any, options: Options, prefix: str, stored: StoredExperts) -> None:
+        FusedMoEMethodBase.__init__(self, layer.moe_config)
+        self._begin(layer, options, prefix)
+        self.forms = stored.forms
+        expected = layer.moe_config.num_logical_experts * len(PARTS)
+        if len(self.forms) != expected:
+            raise Error("bad_input", f"quantization_config: {prefix}",
+                        f"{len(self.forms)} layers of experts, expected {expected}")
+
+    def create_weights(self, layer: Any, num_experts: int, hidden_size: int,
+                       intermediate_size_per_partition: int, params_dtype: torch.dtype,
+                       **others: Any) -> None:
+        """Empty parameters, whose loaders keep what belongs to this process."""
+        width = intermediate_size_per_partition
+        rank = self.moe.moe_parallel_config.tp_rank
+        ranks = self.moe.moe_parallel_config.tp_size
+        self.parts: dict[tuple[int, str], Part] = {}  # by the expert's number in this process
+        for (number, part), form in self.forms.items():
+            own = layer._map_global_expert_id_to_local_expert_id(number)
+            if own < 0:
+                continue
+            with layer_named(f"{self.prefix}.{number}.{part}"):
+                self.parts[own, part] = (
+                    Part(form, [hidden_size], 0, 1, width, width * ranks, rank) if part == DOWN
+                    else Part(form, [width], rank, ranks, hidden_size, hidden_size, 0))
+        self.names = {}
+        for vllm_name, parts in (("w13", PARTS[:2]), ("w2", PARTS[2:])):
+            arrays = dict.fromkeys(name for (_, part), one in self.parts.items() if part in parts
+                                   for name, _, _ in one.own)
+            self.names.update({f"{vllm_name}_{name}": name for name in arrays})
+        for name, array in self.names.items():
+            empty = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
+            empty.weight_loader = self._loader(layer, array)
+            layer.register_parameter(name, empty)
+
+    def _loader(self, layer: Any, name: str) -> Any:
+        def load(param: torch.Tensor, loaded_weight: torch.Tensor, weight_name: str, shard_id: str,
+                 expert_id: int, return_success: bool = False) -> Optional[bool]:
+            own = layer._map_global_expert_id_to_local_expert_id(expert_id)
+            if own >= 0:
+                part = _SHARDS[shard_id]
+                with layer_named(f"{self.prefix}.{expert_id}.{part}"):
+                    self.parts[own, part].take(name, loaded_weight)
+            return own >= 0 if return_success else None
+        return load
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Packs the arrays, expert by expert."""
+        if not self.parts:
+            return
+        ups, downs = [], []
+        for own in range(1 + max(number for number, _ in self.parts)):
+            with layer_named(f"{self.prefix}.{own}"):
+                gate, up, down = (self.parts[own, part] for part in PARTS)
+                ups.append(pack_parts([gate, up]))
+                downs.append(pack_parts([down]))
+            for one in (*ups[-1], *downs[-1]):
+                one.exact = self.options.exact
+        self.parts = {}
+        for name in self.names:
+            delattr(layer, name)
+        self._install(layer, ups, downs)

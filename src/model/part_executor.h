@@ -1,0 +1,30 @@
+// An executor of a part of a model, which another one (split_executor.h) calls layer by layer.
+#pragma once
+
+#include "base/function_ref.h"
+#include "model/executor.h"
+#include "model/forward.h"
+
+namespace walsh {
+
+// Tokens that the CPU evaluates together at most, and so do devices that share a model with it.
+inline constexpr int64_t kCpuRows = 256;
+
+class PartExecutor : public Executor {
+ public:
+  // The operations of its part.
+  virtual const ForwardPass& pass() const = 0;
+  // A batch of which single operations are executed: what `body` does between start and end, by
+  // the functions below and logits().
+  virtual void run_parts(const Batch& batch, FunctionRef<void()> body) = 0;
+  // The tokens become the residual stream, if the part has the embedding.
+  virtual void embed() = 0;
+  // The operations of the layers [begin, end), each over the rows that it needs.
+  virtual void run_layers(int64_t begin, int64_t end) = 0;
+  // The residual stream of `rows` rows of the batch from `first` on, [rows][hidden] in host memory;
+  // reading waits for it.
+  virtual void read_stream(int64_t first, int64_t rows, float* to) = 0;
+  virtual void write_stream(int64_t first, int64_t rows, const float* from) = 0;
+};
+
+}  // namespace walsh

@@ -1,0 +1,145 @@
+#include "model/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "model/model.h"
+
+namespace walsh {
+namespace {
+
+// Norms of activations that no matrix reads are not loaded.
+void drop_unread_norms(LayerDesc& layer) {
+  std::set<int> read;
+  for (const MatrixDesc& m : layer.matrices)
+    read.insert(m.input);
+  for (size_t i = 0; i < layer.activations.size(); ++i)
+    if (!read.contains(static_cast<int>(i))) layer.activations[i].norm = {};
+}
+
+// The first matrix of the feed-forward part, behind those of the mixer.
+int first_of_feed_forward(const LayerDesc& layer) {
+  int first = static_cast<int>(layer.matrices.size());
+  const ExpertsDesc& e = layer.experts;
+  for (const int matrix :
+       {e.router, e.shared_gate, e.first, layer.mlp.gate, layer.mlp.up, layer.mlp.down})
+    if (matrix >= 0) first = std::min(first, matrix);
+  return first;
+}
+
+LayerDesc mixer_of(const LayerDesc& whole) {
+  LayerDesc layer = whole;
+  layer.matrices.resize(static_cast<size_t>(first_of_feed_forward(whole)));
+  layer.mlp = {};
+  layer.experts = {};
+  layer.after_mlp = {};
+  drop_unread_norms(layer);
+  return layer;
+}
+
+LayerDesc feed_forward_of(const LayerDesc& whole) {
+  LayerDesc layer = whole;
+  const int first = first_of_feed_forward(whole);
+  layer.matrices.erase(layer.matrices.begin(), layer.matrices.begin() + first);
+  ExpertsDesc& e = layer.experts;
+  for (int* matrix :
+       {&e.router, &e.shared_gate, &e.first, &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down})
+    if (*matrix >= 0) *matrix -= first;
+  layer.delta_net = {};
+  layer.attention = {};
+  layer.after_attention = {};
+  drop_unread_norms(layer);
+  return layer;
+}
+
+// The fewest of 1 to `most` for which `fits` is true, which it then is for more as well.
+std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fits) {
+  if (most < 1 || !fits(most)) return std::nullopt;
+  int64_t low = 1, high = most;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (fits(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return high;
+}
+
+}  // namespace
+
+bool has_mixer(const LayerDesc& layer) {
+  return layer.attention.present() || layer.delta_net.present();
+}
+
+bool has_feed_forward(const LayerDesc& layer) {
+  return layer.mlp.width > 0 || layer.experts.present();
+}
+
+bool has_experts(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerDesc& layer) { return layer.experts.present(); });
+}
+
+ModelParts split_config(const ModelConfig& config, const LayerSplit& split) {
+  ModelParts parts{config, config};
+  parts.first.head = {};
+  parts.first.head_input = {};
+  parts.second.embedding.clear();
+  parts.first.tied_head = parts.second.tied_head = false;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerDesc& whole = config.layers[i];
+    if (index < split.cpu_layers) {
+      parts.second.layers[i] = {};
+    } else if (index < split.cpu_experts && whole.experts.present()) {
+      parts.first.layers[i] = feed_forward_of(whole);
+      parts.second.layers[i] = mixer_of(whole);
+    } else {
+      parts.first.layers[i] = {};
+    }
+  }
+  return parts;
+}
+
+LayerSplit wanted_split(const ModelConfig& config, int64_t gpu_layers, int64_t cpu_experts) {
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  const int64_t experts = cpu_experts == kPlanned ? 0 : cpu_experts;
+  return {layers - std::min(gpu_layers, layers), std::min(experts, layers)};
+}
+
+std::optional<LayerSplit> choose_split(const ModelConfig& config, int64_t cpu_experts,
+                                       FunctionRef<bool(const LayerSplit& split)> fits) {
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  LayerSplit split = wanted_split(config, layers, cpu_experts);
+  if (fits(split)) return split;
+  if (cpu_experts == kPlanned && has_experts(config)) {
+    split.cpu_experts = layers;
+    const auto without = fewest(layers, [&](int64_t count) { return fits({0, count}); });
+    if (without) return LayerSplit{0, *without};
+  }
+  const auto less = fewest(layers - 1, [&](int64_t count) {
+    return fits({count, split.cpu_experts});
+  });
+  if (!less) return std::nullopt;
+  split.cpu_layers = *less;
+  return split;
+}
+
+std::string split_text(const ModelConfig& config, const LayerSplit& split, const Device& gpu) {
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  std::string text = split.cpu_layers == 0
+                         ? fmt::format("{} has all {} layers", gpu.name(), layers)
+                         : fmt::format("{} has the last {} of {} layers", gpu.name(),
+                                       layers - split.cpu_layers, layers);
+  int64_t without = 0;
+  for (int64_t i = split.cpu_layers; i < split.cpu_experts; ++i)
+    without += config.layers[static_cast<size_t>(i)].experts.present() ? 1 : 0;
+  if (without > 0) text += fmt::format(" without the experts of {} of them", without);
+  return text + ", the CPU the rest";
+}
+
+}  // namespace walsh

@@ -1,0 +1,54 @@
+// The forward pass of a model in two parts: each executor computes the layers that are its own, and
+// the residual stream goes from one to the other through host memory.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/aligned.h"
+#include "model/part_executor.h"
+
+namespace walsh {
+
+class SplitExecutor : public Executor {
+ public:
+  using Parts = std::array<std::unique_ptr<PartExecutor>, 2>;
+
+  // The executors are those of model.parts.
+  SplitExecutor(const Model& model, Parts parts);
+
+  int64_t max_rows() const override { return max_rows_; }
+  int64_t max_prompts() const override;
+  int64_t logit_rows() const override { return parts_[kLast]->logit_rows(); }
+  void run(const Batch& batch) override;
+  void logits(int64_t first, int64_t rows) override { parts_[kLast]->logits(first, rows); }
+  std::span<const float> logit_row(int64_t index) override {
+    return parts_[kLast]->logit_row(index);
+  }
+  void copy_pages(std::span<const PageCopy> copies) override;
+  void fork(int64_t from, int64_t to) override;
+  void copy_state(int32_t from, int32_t to) override;
+
+ private:
+  static constexpr size_t kLast = 1;  // has the head, the other one the embedding
+  // Layers [begin, end) of a part, of which the other one has nothing that lies between.
+  struct Step {
+    size_t part;
+    int64_t begin, end;
+  };
+
+  void describe(const Model& model);
+  void compute();
+  void hand_over(size_t from, size_t to, int64_t first);
+
+  const int64_t hidden_;
+  Parts parts_;
+  int64_t max_rows_;
+  std::vector<Step> steps_;
+  AlignedArray<float> stream_;  // [max_rows][hidden], on the way
+  // Of the current batch: its rows, and those whose logits are wanted, with the first of them.
+  int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
+};
+
+}  // namespace walsh

@@ -1,0 +1,13 @@
+// How many threads a test uses that is not about threads.
+#pragma once
+
+namespace walsh::test {
+
+// Several tests run at a time, one on each core. Where races are looked for, there are two.
+#ifdef __SANITIZE_THREAD__
+inline constexpr int kThreads = 2;
+#else
+inline constexpr int kThreads = 1;
+#endif
+
+}  // namespace walsh::test
