@@ -58,6 +58,11 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
+    def busy(self):
+        """Seconds of a processor that it has taken."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1]
+        return sum(int(ticks) for ticks in fields.split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
     def connect(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
@@ -177,6 +182,9 @@ def slow_clients(options):
 
         dripping = threading.Thread(target=drip)
         dripping.start()
+        busy, start = server.busy(), time.monotonic()
+        time.sleep(10)
+        share = (server.busy() - busy) / (time.monotonic() - start)
         beside, after = latencies(), server.resident()
         over.set()
         dripping.join()
@@ -195,7 +203,8 @@ def slow_clients(options):
               f"{1e3 * statistics.median(beside):.1f} and "
               f"{1e3 * percentile(beside, 0.99):.1f} ms beside them, "
               f"{after - before:.1f} MiB more")
-        print(f"  a further one was told {answer.split(b' ')[1].decode()} after {told:.1f} s")
+        print(f"  they alone take {100 * share:.1f} % of a processor; a further one was told "
+              f"{answer.split(b' ')[1].decode()} after {told:.1f} s")
         yield "slow clients get 408", b" 408 " in answer
         yield "they take less than 64 MiB", after - before < 64
     finally:

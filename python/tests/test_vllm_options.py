@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 
 import walsh.torch  # noqa: E402
 from walsh import _walsh  # noqa: E402
-from walsh._packed import layer_table  # noqa: E402
-from walsh._vllm_shards import Stored, pieces_of, shift_rotations  # noqa: E402
+from walsh._packed import expert_table, layer_table  # noqa: E402
+from walsh._vllm_shards import Stored, group_widths, pieces_of, shift_rotations  # noqa: E402
 from walsh.vllm import Options  # noqa: E402
 
 
@@ -86,13 +86,20 @@ def test_experts_sum_over_the_chosen():
     weights = torch.rand(5, 2)
     for layer in ups + downs:
         layer.exact = True
-    found = torch.ops.walsh.experts(x, weights, ids, layer_table(ups), layer_table(downs), "silu")
+    # Gate and up of the first are layers of their own, as where they have two types.
+    gate, up = (walsh.torch.Linear.from_linear(torch.nn.Linear(128, 64, bias=False)) for _ in "ab")
+    gate.exact = up.exact = True
+    table = expert_table([[gate, up], *([one] for one in ups[1:])])
+    assert table.shape == (3, 2, 3)
+    found = torch.ops.walsh.experts(x, weights, ids, table, expert_table([[d] for d in downs]),
+                                    "silu")
     expected = torch.zeros(5, 128)
     for token in range(5):
         for slot in range(2):
             expert = int(ids[token, slot])
             if expert >= 0:
-                both = ups[expert].plain(x[token])
+                both = (ups[expert].plain(x[token]) if expert else
+                        torch.cat([gate.plain(x[token]), up.plain(x[token])]))
                 hidden = torch.nn.functional.silu(both[:64]) * both[64:]
                 expected[token] += weights[token, slot] * downs[expert].plain(hidden)
     assert torch.allclose(found, expected, atol=1e-3)
@@ -150,5 +157,25 @@ def test_neighbours_of_one_type_are_one_piece():
     assert [p.rows for p in pieces_of(["tq3"], [8, 4, 4])] == [16]
     assert [(p.first_row, p.rows) for p in pieces_of(["tq3", "tq4", "tq4"], [8, 4, 4])] == [
         (0, 8), (8, 8)]
-    with pytest.raises(walsh.Error, match="3 parts, expected 2"):
+    with pytest.raises(walsh.Error, match="3 parts of what are 2 layers"):
         pieces_of(["tq3", "tq4"], [8, 4, 4])
+
+
+def test_parts_of_several_widths_are_found_by_the_shapes_of_the_folder():
+    forms = [{"shape": [24, 8]}, {"shape": [8, 8]}]
+    assert group_widths(forms, [4, 4, 4, 4], 2) == [[4, 4, 4], [4]]
+    assert group_widths(forms, [12, 4], 2) == [[12], [4]]
+    for wrong in ([4, 4, 4], [4, 4, 4, 4, 4], [5, 4, 4, 4]):
+        with pytest.raises(walsh.Error, match="parts, the folder has 2"):
+            group_widths(forms, wrong, 2)
+    layer = types.SimpleNamespace(tp_rank=1, tp_size=2, output_size=32)
+    name, rotations = _walsh.layer_form("tq4", 24, 128, "hadamard", 0, 42, False)
+    forms = [{"type": name, "rotation": rotations, "shape": [rows, 128]} for rows in (24, 8)]
+    stored = Stored(layer, forms, [4, 4, 4, 4], 128, 128)
+    whole = walsh.torch.Linear.from_linear(torch.nn.Linear(128, 24, bias=False), type="tq4")
+    for key, array in whole.state_dict().items():
+        stored.take(key, array, (0, 1, 2))
+        stored.take(key, array[:8], 3)
+    packed = stored.pack()
+    rows = [*range(4, 8), *range(12, 16), *range(20, 24), *range(4, 8)]
+    assert torch.equal(packed[0].dequantize(), whole.dequantize()[rows])

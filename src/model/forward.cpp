@@ -49,15 +49,16 @@ void add_experts(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops) 
   const ExpertsDesc& e = desc.experts;
   const MlpDesc& shared = desc.mlp;
   std::vector<ForwardOp::Matmul> matmuls = {{e.router, Rows::router}};
-  if (shared.width > 0) {
+  const bool has_shared = shared.gate >= 0;
+  if (has_shared) {
     matmuls.push_back({shared.gate, Rows::gate});
     matmuls.push_back({shared.up, Rows::up});
-    if (e.shared_gate >= 0) matmuls.push_back({e.shared_gate, Rows::share});
   }
+  if (e.shared_gate >= 0) matmuls.push_back({e.shared_gate, Rows::share});
   ops.push_back(multiply(layer, desc.matrix(e.router).input, Rows::stream, std::move(matmuls)));
   ops.push_back(of_layer(Kind::route, layer));
   ops.push_back(of_layer(Kind::experts, layer));
-  if (shared.width > 0) {
+  if (has_shared) {
     ops.push_back(
         multiply(layer, desc.matrix(shared.down).input, Rows::gate, {{shared.down, Rows::branch}}));
   }
@@ -110,6 +111,10 @@ void add_delta_net(const LayerDesc& desc, int layer, std::vector<ForwardOp>& ops
 
 }  // namespace
 
+bool experts_elsewhere(const LayerDesc& layer) {
+  return !layer.experts.present() && layer.experts.chosen > 0;
+}
+
 std::array<int64_t, kRowKinds> row_widths(const ModelConfig& config) {
   const LayerWidths w = widest(config);
   std::array<int64_t, kRowKinds> widths = {};
@@ -151,6 +156,11 @@ std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer) {
   if (mlp.width == 0) return ops;
   ops.push_back(multiply(layer, desc.matrix(mlp.up).input, Rows::stream,
                          {{mlp.gate, Rows::gate}, {mlp.up, Rows::up}}));
+  if (experts_elsewhere(desc)) {
+    ops.push_back(
+        multiply(layer, desc.matrix(mlp.down).input, Rows::gate, {{mlp.down, Rows::branch}}));
+    return ops;
+  }
   add_exit(desc, layer, mlp.down, Rows::gate, false, ops);
   return ops;
 }

@@ -75,8 +75,11 @@ struct ForwardOp {
   bool after_attention = false;  // of the two norms behind a block, the first
 };
 
+// Whether another part of the model has the layer's experts (model/split.h).
+bool experts_elsewhere(const LayerDesc& layer);
 // All operations of a layer, in their order. A layer of a part of a model (model/split.h) may be
-// without its mixer, without what follows it, or without both.
+// without its mixer or without anything; where it has a shared expert and no others, or others and
+// no matrices of the shared one, that leaves what it gives in `branch`, or finds it there.
 std::vector<ForwardOp> layer_operations(const ModelConfig& config, int layer);
 ForwardOp embed_operation();
 ForwardOp head_operation();

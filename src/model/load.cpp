@@ -16,9 +16,10 @@
 namespace walsh {
 namespace {
 
-// How many tensors of a model were read, by the loaders of all its parts.
+// What was read of a model, by the loaders of all its parts.
 struct Progress {
-  size_t done = 0, total = 0;
+  size_t done = 0, total = 0;     // tensors
+  std::set<std::string> vectors;  // that are no matrices; a norm may be in both parts
 };
 
 [[noreturn]] void fail(const WeightSource& source, const std::string& tensor,
@@ -133,7 +134,8 @@ class ModelLoader {
     if (!stored.format->dense) fail(source_, name, "a vector in a coded format");
     std::vector<float> result(static_cast<size_t>(rows * cols));
     decode_rows(stored, 0, rows, result.data());
-    model_.other_bytes_ += tensor_bytes(*stored.format, rows, cols);
+    if (progress_.vectors.insert(name).second)
+      model_.other_bytes_ += tensor_bytes(*stored.format, rows, cols);
     return result;
   }
 

@@ -121,8 +121,8 @@ struct LoadOptions {
   // With a GPU: so many of the last layers, and the head, are there. If these are not all, the
   // others and the embedding are on the CPU; 0: the whole model. kPlanned: as many as fit.
   int64_t gpu_layers = kAllLayers;
-  // Of so many of the first layers the CPU computes the experts (with the shared one), where they
-  // lie, and has the embedding. kPlanned: none if gpu_layers is a number, else as few as fit.
+  // Of so many of the first layers the CPU computes the routed experts, where they lie, and has the
+  // embedding. kPlanned: none if gpu_layers is a number, else as few as fit.
   int64_t cpu_experts = 0;
 };
 

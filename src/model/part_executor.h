@@ -21,10 +21,10 @@ class PartExecutor : public Executor {
   virtual void embed() = 0;
   // The operations of the layers [begin, end), each over the rows that it needs.
   virtual void run_layers(int64_t begin, int64_t end) = 0;
-  // The residual stream of `rows` rows of the batch from `first` on, [rows][hidden] in host memory;
-  // reading waits for it.
-  virtual void read_stream(int64_t first, int64_t rows, float* to) = 0;
-  virtual void write_stream(int64_t first, int64_t rows, const float* from) = 0;
+  // `count` rows of the residual stream or of `branch` from `first` on, [count][hidden] in host
+  // memory; reading waits for them.
+  virtual void read_rows(Rows which, int64_t first, int64_t count, float* to) = 0;
+  virtual void write_rows(Rows which, int64_t first, int64_t count, const float* from) = 0;
 };
 
 }  // namespace walsh

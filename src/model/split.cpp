@@ -19,37 +19,52 @@ void drop_unread_norms(LayerDesc& layer) {
     if (!read.contains(static_cast<int>(i))) layer.activations[i].norm = {};
 }
 
-// The first matrix of the feed-forward part, behind those of the mixer.
-int first_of_feed_forward(const LayerDesc& layer) {
-  int first = static_cast<int>(layer.matrices.size());
-  const ExpertsDesc& e = layer.experts;
-  for (const int matrix :
-       {e.router, e.shared_gate, e.first, layer.mlp.gate, layer.mlp.up, layer.mlp.down})
-    if (matrix >= 0) first = std::min(first, matrix);
-  return first;
+// The matrices that `keeps` says, in their order, and what refers to them.
+void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
+  std::vector<MatrixDesc> kept;
+  std::vector<int> places;
+  for (size_t i = 0; i < layer.matrices.size(); ++i) {
+    const bool stays = keeps(static_cast<int>(i));
+    places.push_back(stays ? static_cast<int>(kept.size()) : -1);
+    if (stays) kept.push_back(std::move(layer.matrices[i]));
+  }
+  layer.matrices = std::move(kept);
+  AttentionDesc& a = layer.attention;
+  LatentDesc& l = a.latent;
+  DeltaNetDesc& d = layer.delta_net;
+  ExpertsDesc& e = layer.experts;
+  MlpDesc& mlp = layer.mlp;
+  for (int* matrix :
+       {&a.q, &a.k, &a.v, &a.o, &l.query_down, &l.down, &l.shared_key, &d.qkv, &d.z, &d.b, &d.a,
+        &d.o, &e.router, &e.shared_gate, &e.first, &mlp.gate, &mlp.up, &mlp.down})
+    if (*matrix >= 0) *matrix = places[static_cast<size_t>(*matrix)];
 }
 
-LayerDesc mixer_of(const LayerDesc& whole) {
+// The router, the gate of the shared expert and the experts; what the shared one gives comes from
+// elsewhere.
+LayerDesc experts_of(const LayerDesc& whole) {
+  const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;
-  layer.matrices.resize(static_cast<size_t>(first_of_feed_forward(whole)));
-  layer.mlp = {};
-  layer.experts = {};
-  layer.after_mlp = {};
+  keep_matrices(layer, [&](int matrix) {
+    return matrix == e.router || matrix == e.shared_gate || whole.matrix(matrix).expert >= 0;
+  });
+  layer.delta_net = {};
+  layer.attention = {};
+  layer.after_attention = {};
   drop_unread_norms(layer);
   return layer;
 }
 
-LayerDesc feed_forward_of(const LayerDesc& whole) {
+// The mixer and the shared expert.
+LayerDesc without_experts(const LayerDesc& whole) {
+  const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;
-  const int first = first_of_feed_forward(whole);
-  layer.matrices.erase(layer.matrices.begin(), layer.matrices.begin() + first);
-  ExpertsDesc& e = layer.experts;
-  for (int* matrix :
-       {&e.router, &e.shared_gate, &e.first, &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down})
-    if (*matrix >= 0) *matrix -= first;
-  layer.delta_net = {};
-  layer.attention = {};
-  layer.after_attention = {};
+  keep_matrices(layer, [&](int matrix) {
+    return matrix != e.router && matrix != e.shared_gate && whole.matrix(matrix).expert < 0;
+  });
+  layer.experts = {};
+  layer.experts.chosen = e.chosen;
+  layer.after_mlp = {};
   drop_unread_norms(layer);
   return layer;
 }
@@ -75,10 +90,6 @@ bool has_mixer(const LayerDesc& layer) {
   return layer.attention.present() || layer.delta_net.present();
 }
 
-bool has_feed_forward(const LayerDesc& layer) {
-  return layer.mlp.width > 0 || layer.experts.present();
-}
-
 bool has_experts(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
                      [](const LayerDesc& layer) { return layer.experts.present(); });
@@ -96,8 +107,8 @@ ModelParts split_config(const ModelConfig& config, const LayerSplit& split) {
     if (index < split.cpu_layers) {
       parts.second.layers[i] = {};
     } else if (index < split.cpu_experts && whole.experts.present()) {
-      parts.first.layers[i] = feed_forward_of(whole);
-      parts.second.layers[i] = mixer_of(whole);
+      parts.first.layers[i] = experts_of(whole);
+      parts.second.layers[i] = without_experts(whole);
     } else {
       parts.first.layers[i] = {};
     }

@@ -23,13 +23,14 @@ struct LayerSplit {
 
 // The config of each part: that of the model with as many layers, which keep their numbers. Layers
 // have what the part has of them, many nothing; an embedding or a head that it has not has no name.
+// Of a layer whose experts alone are in the first part, the second one has the mixer and the shared
+// expert, and experts of which some are `chosen` but none there.
 struct ModelParts {
   ModelConfig first, second;
 };
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split);
 
-bool has_mixer(const LayerDesc& layer);         // attention or a delta net
-bool has_feed_forward(const LayerDesc& layer);  // an MLP or experts
+bool has_mixer(const LayerDesc& layer);  // attention or a delta net
 bool has_experts(const ModelConfig& config);
 
 // The split with the most on the GPU that `fits`: the whole model (no split), then as few layers

@@ -10,22 +10,23 @@ SplitExecutor::SplitExecutor(const Model& model, Parts parts)
     : hidden_(model.config.hidden),
       parts_(std::move(parts)),
       max_rows_(std::min(parts_[0]->max_rows(), parts_[1]->max_rows())),
-      stream_(static_cast<size_t>(max_rows_ * hidden_)) {
+      rows_(static_cast<size_t>(max_rows_ * hidden_)) {
   describe(model);
 }
 
-// Mixers come before what follows them in a layer; neighbouring layers of one part are a step.
+// Of a layer that both have, the second part computes what comes in front of the first one's
+// experts. Neighbouring layers of one part are a step.
 void SplitExecutor::describe(const Model& model) {
-  const auto add = [&](int64_t layer, auto has) {
-    for (size_t part = 0; part < parts_.size(); ++part) {
-      if (!has(model.parts[part].config.layers[static_cast<size_t>(layer)])) continue;
-      if (steps_.empty() || steps_.back().part != part) steps_.push_back({part, layer, layer});
+  for (size_t i = 0; i < model.config.layers.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    const LayerDesc& front = model.parts[kLast].config.layers[i];
+    for (const size_t part : {kLast, size_t{0}}) {
+      if (parts_[part]->pass().layer(layer).empty()) continue;
+      const bool takes = part == 0 && experts_elsewhere(front) && front.mlp.width > 0;
+      if (steps_.empty() || steps_.back().part != part || takes)
+        steps_.push_back({part, layer, layer, takes});
       steps_.back().end = layer + 1;
     }
-  };
-  for (size_t i = 0; i < model.config.layers.size(); ++i) {
-    add(static_cast<int64_t>(i), has_mixer);
-    add(static_cast<int64_t>(i), has_feed_forward);
   }
 }
 
@@ -45,25 +46,27 @@ void SplitExecutor::run(const Batch& batch) {
   parts_[0]->run_parts(batch, [&] { parts_[1]->run_parts(batch, [&] { compute(); }); });
 }
 
+// Rows of `branch` begin with the first one that an operation is for.
 void SplitExecutor::compute() {
   size_t at = 0;
   parts_[at]->embed();
   for (const Step& step : steps_) {
     const ForwardPass& pass = parts_[step.part]->pass();
     const bool only_wanted = pass.only_wanted_rows(pass.layer(step.begin).front());
-    hand_over(at, step.part, only_wanted ? first_wanted_ : 0);
+    const int64_t first = only_wanted ? first_wanted_ : 0;
+    hand_over(Rows::stream, at, step.part, first, m_ - first);
+    if (step.takes_branch) hand_over(Rows::branch, at, step.part, 0, m_ - first);
     at = step.part;
     parts_[at]->run_layers(step.begin, step.end);
   }
-  hand_over(at, kLast, first_wanted_);
+  hand_over(Rows::stream, at, kLast, first_wanted_, m_ - first_wanted_);
   if (wanted_ > 0) logits(0, std::min(logit_rows(), wanted_));
 }
 
-// The rows of the stream from `first` on.
-void SplitExecutor::hand_over(size_t from, size_t to, int64_t first) {
-  if (from == to || first == m_) return;
-  parts_[from]->read_stream(first, m_ - first, stream_.data());
-  parts_[to]->write_stream(first, m_ - first, stream_.data());
+void SplitExecutor::hand_over(Rows which, size_t from, size_t to, int64_t first, int64_t count) {
+  if (from == to || count == 0) return;
+  parts_[from]->read_rows(which, first, count, rows_.data());
+  parts_[to]->write_rows(which, first, count, rows_.data());
 }
 
 void SplitExecutor::copy_pages(std::span<const PageCopy> copies) {

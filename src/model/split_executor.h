@@ -36,17 +36,18 @@ class SplitExecutor : public Executor {
   struct Step {
     size_t part;
     int64_t begin, end;
+    bool takes_branch = false;  // with what the other part's shared expert gives
   };
 
   void describe(const Model& model);
   void compute();
-  void hand_over(size_t from, size_t to, int64_t first);
+  void hand_over(Rows which, size_t from, size_t to, int64_t first, int64_t count);
 
   const int64_t hidden_;
   Parts parts_;
   int64_t max_rows_;
   std::vector<Step> steps_;
-  AlignedArray<float> stream_;  // [max_rows][hidden], on the way
+  AlignedArray<float> rows_;  // [max_rows][hidden], on their way
   // Of the current batch: its rows, and those whose logits are wanted, with the first of them.
   int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
 };

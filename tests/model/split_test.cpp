@@ -7,10 +7,12 @@
 #include <atomic>
 
 #include "golden.h"
+#include "model/forward.h"
 #include "model/op_count.h"
 #include "model/synthetic.h"
 #include "model_support.h"
 #include "ragged.h"
+#include "threads.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -53,7 +55,7 @@ struct Kept {
 class SplitBatches : public testing::TestWithParam<Kept> {};
 
 TEST_P(SplitBatches, GiveTheBitsOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   SyntheticSource source = synthetic(GetParam().shape);
   LoadOptions load;
   load.pool = &pool;
@@ -101,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
 class SplitFamilies : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   const std::string folder = test::tiny_model(GetParam());
   CheckpointSource source = CheckpointSource::open(folder);
   LoadOptions load;
@@ -129,7 +131,7 @@ std::string model_name(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Golden, SplitFamilies, testing::ValuesIn(test::tiny_models()), model_name);
 
 TEST(Split, ABatchThatFailedIsAsIfItHadNotBeen) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   SyntheticSource source = synthetic("tiny-delta");
   LoadOptions load;
   load.pool = &pool;
@@ -154,7 +156,7 @@ TEST(Split, ABatchThatFailedIsAsIfItHadNotBeen) {
 }
 
 TEST(Split, CountsAreThoseOfTheWholeModel) {
-  ThreadPool pool(2);
+  ThreadPool pool(test::kThreads);
   LoadOptions load;
   load.pool = &pool;
   for (const char* shape : {"tiny", "tiny-moe", "tiny-latent", "tiny-delta"}) {
@@ -170,7 +172,12 @@ TEST(Split, CountsAreThoseOfTheWholeModel) {
       EXPECT_EQ(count_embedding(parts), count_embedding(whole)) << shape;
       for (size_t i = 0; i < whole.layers.size(); ++i) {
         const auto layer = static_cast<int64_t>(i);
-        EXPECT_EQ(count_layer(parts, layer), count_layer(whole, layer)) << shape << i;
+        const OpCount own = count_layer(parts, layer), all = count_layer(whole, layer);
+        EXPECT_EQ(own.lookups, all.lookups) << shape << i;
+        // What routed experts and a shared one read is rotated in both parts.
+        if (split.cpu_experts == 0 || whole.config.layers[i].mlp.width == 0) {
+          EXPECT_EQ(own, all) << shape << i;
+        }
       }
     }
   }
@@ -184,11 +191,18 @@ TEST(Split, PartsHaveTheTensorsThatTheyUse) {
   EXPECT_FALSE(has_mixer(parts.first.layers[0]));
   EXPECT_TRUE(parts.first.layers[0].experts.present());
   EXPECT_TRUE(has_mixer(parts.second.layers[0]));
-  EXPECT_FALSE(has_feed_forward(parts.second.layers[0]));
+  EXPECT_TRUE(experts_elsewhere(parts.second.layers[0]));
+  EXPECT_FALSE(experts_elsewhere(parts.first.layers[0]));
   EXPECT_EQ(parts.first.layers[0].matrices.size() + parts.second.layers[0].matrices.size(),
             config.layers[0].matrices.size());
   EXPECT_TRUE(parts.first.layers[1].matrices.empty());
   EXPECT_EQ(parts.second.layers[1].matrices.size(), config.layers[1].matrices.size());
+  const ModelConfig shared = config_of(synthetic("tiny-latent"));
+  const ModelParts both = split_config(shared, {0, 2});
+  EXPECT_GE(both.second.layers[1].mlp.gate, 0) << "a shared expert stays";
+  EXPECT_EQ(both.first.layers[1].mlp.gate, -1);
+  for (const MatrixDesc& m : both.second.layers[1].matrices)
+    EXPECT_EQ(m.expert, -1);
   EXPECT_TRUE(parts.first.head.weight.empty());
   EXPECT_TRUE(parts.second.embedding.empty());
 }

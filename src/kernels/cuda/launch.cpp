@@ -1,5 +1,7 @@
 #include <array>
 #include <mutex>
+#include <set>
+#include <tuple>
 
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -49,11 +51,17 @@ struct Request {
   }
 };
 
+// What this thread has asked for is not asked for again: a launch takes little longer than that.
 void reserve_shared(std::string_view name, const void* kernel, const LaunchShape& shape) {
+  thread_local std::set<std::tuple<const void*, int, bool>> reserved;
+  const bool dynamic = shape.shared > 0;
+  const std::tuple asked(kernel, current_device().index, dynamic);
+  if (reserved.contains(asked)) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         name);
-  if (shape.shared > 0) allow_most_shared_memory(kernel, name);
+  if (dynamic) allow_most_shared_memory(kernel, name);
+  reserved.insert(asked);
 }
 
 }  // namespace

@@ -136,16 +136,16 @@ void CpuExecutor::run_layers(int64_t begin, int64_t end) {
   }
 }
 
-void CpuExecutor::read_stream(int64_t first, int64_t count, float* to) {
+void CpuExecutor::read_rows(Rows which, int64_t first, int64_t count, float* to) {
   const int64_t width = model_.config.hidden;
   for (int64_t i = 0; i < count; ++i)
-    std::copy_n(rows(Rows::stream).row(first + i), width, to + i * width);
+    std::copy_n(rows(which).row(first + i), width, to + i * width);
 }
 
-void CpuExecutor::write_stream(int64_t first, int64_t count, const float* from) {
+void CpuExecutor::write_rows(Rows which, int64_t first, int64_t count, const float* from) {
   const int64_t width = model_.config.hidden;
   for (int64_t i = 0; i < count; ++i)
-    std::copy_n(from + i * width, width, rows(Rows::stream).row(first + i));
+    std::copy_n(from + i * width, width, rows(which).row(first + i));
 }
 
 void CpuExecutor::copy_pages(std::span<const PageCopy> copies) {

@@ -45,8 +45,8 @@ class CpuExecutor : public PartExecutor {
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;
   void embed() override;
   void run_layers(int64_t begin, int64_t end) override;
-  void read_stream(int64_t first, int64_t rows, float* to) override;
-  void write_stream(int64_t first, int64_t rows, const float* from) override;
+  void read_rows(Rows which, int64_t first, int64_t count, float* to) override;
+  void write_rows(Rows which, int64_t first, int64_t count, const float* from) override;
   // One operation over the rows of the batch from `skip` on.
   void execute(const ForwardOp& op, int64_t skip = 0);
   const ForwardPass& pass() const override { return pass_; }

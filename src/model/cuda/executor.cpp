@@ -8,7 +8,6 @@
 #include "base/checked.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
-#include "model/split.h"
 
 namespace walsh {
 namespace {
@@ -341,7 +340,7 @@ void CudaExecutor::build_programs() {
   if (!cuda::PersistentProgram::available() || memory_->cache.coded) return;
   // Between the layers of such a part others compute.
   for (const LayerDesc& layer : model_.config.layers)
-    if (has_mixer(layer) && !has_feed_forward(layer)) return;
+    if (experts_elsewhere(layer)) return;
   m_ = 1;
   decoding_ = true;
   cuda::PersistentProgram layers;

@@ -43,8 +43,8 @@ class CudaExecutor : public PartExecutor {
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;
   void embed() override;
   void run_layers(int64_t begin, int64_t end) override;
-  void read_stream(int64_t first, int64_t rows, float* to) override;
-  void write_stream(int64_t first, int64_t rows, const float* from) override;
+  void read_rows(Rows which, int64_t first, int64_t count, float* to) override;
+  void write_rows(Rows which, int64_t first, int64_t count, const float* from) override;
 
  private:
   static constexpr int64_t kOpenBatches = 2;
@@ -131,8 +131,8 @@ class CudaExecutor : public PartExecutor {
   cuda::StoredTable embedding_;
   ForwardPass pass_;
   cuda::PinnedBuffer host_logits_;
-  cuda::PinnedBuffer host_stream_;  // of a part without the embedding, on its way
-  cuda::StreamEvent stream_sent_;
+  cuda::PinnedBuffer host_rows_;  // of a part without the embedding, on their way
+  cuda::StreamEvent rows_sent_;
   // What goes to the device and what is chosen there, for the batches that are open.
   struct Slot {
     cuda::PinnedBuffer staged, chosen;

@@ -23,8 +23,11 @@ cuda::Buffer array(std::initializer_list<int64_t> factors, bool zeroed = false) 
 // Whether what a block computes is not added to the residual stream at once.
 bool needs_branch(const ModelConfig& config) {
   const ForwardPass pass(config);
-  return std::any_of(pass.layers().begin(), pass.layers().end(),
-                     [](const ForwardOp& op) { return op.kind == ForwardOp::Kind::add_branch; });
+  return std::any_of(pass.layers().begin(), pass.layers().end(), [](const ForwardOp& op) {
+    const auto is_branch = [](const ForwardOp::Matmul& m) { return m.to == Rows::branch; };
+    return op.kind == ForwardOp::Kind::add_branch ||
+           std::any_of(op.matmuls.begin(), op.matmuls.end(), is_branch);
+  });
 }
 
 cuda::Buffer gain_of(const NormDesc& norm, int64_t width) {

@@ -19,23 +19,23 @@ void CudaExecutor::run_layers(int64_t begin, int64_t end) {
   graph.launch(stream_.get());
 }
 
-void CudaExecutor::read_stream(int64_t first, int64_t rows, float* to) {
+void CudaExecutor::read_rows(Rows which, int64_t first, int64_t count, float* to) {
   cuda::select_device(model_.device.index);
   const int64_t hidden = model_.config.hidden;
-  const uint64_t bytes = static_cast<uint64_t>(rows * hidden) * sizeof(float);
-  cuda::copy_to_host(host_stream_.as(), row(Rows::stream, first, hidden), bytes, stream_.get());
+  const uint64_t bytes = static_cast<uint64_t>(count * hidden) * sizeof(float);
+  cuda::copy_to_host(host_rows_.as(), row(which, first, hidden), bytes, stream_.get());
   stream_.synchronize();
-  std::memcpy(to, host_stream_.as(), bytes);
+  std::memcpy(to, host_rows_.as(), bytes);
 }
 
-void CudaExecutor::write_stream(int64_t first, int64_t rows, const float* from) {
+void CudaExecutor::write_rows(Rows which, int64_t first, int64_t count, const float* from) {
   cuda::select_device(model_.device.index);
   const int64_t hidden = model_.config.hidden;
-  const uint64_t bytes = static_cast<uint64_t>(rows * hidden) * sizeof(float);
-  stream_sent_.wait();
-  std::memcpy(host_stream_.as(), from, bytes);
-  cuda::copy_to_device(row(Rows::stream, first, hidden), host_stream_.as(), bytes, stream_.get());
-  stream_sent_.record(stream_.get());
+  const uint64_t bytes = static_cast<uint64_t>(count * hidden) * sizeof(float);
+  rows_sent_.wait();
+  std::memcpy(host_rows_.as(), from, bytes);
+  cuda::copy_to_device(row(which, first, hidden), host_rows_.as(), bytes, stream_.get());
+  rows_sent_.record(stream_.get());
 }
 
 }  // namespace walsh

@@ -68,7 +68,7 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
   greedy_.assign(static_cast<size_t>(shape.sequences), false);
   host_logits_ = cuda::PinnedBuffer(memory_->rows[static_cast<size_t>(Rows::logits)].bytes());
   if (!model.has_embedding()) {
-    host_stream_ =
+    host_rows_ =
         cuda::PinnedBuffer(static_cast<uint64_t>(rows * model.config.hidden) * sizeof(float));
   }
   for (Slot& slot : slots_) {

@@ -1,0 +1,231 @@
+// The int8 matmul on AVX2, 8 rows at a time, for weights of any kind. vpmaddubsw saturates unless
+// its products are bounded, so it multiplies |w| by x with the sign of w: at most 2 * 127 * 127.
+//
+// A kind of weights says how codes are decoded, how columns are cut into groups, and how a group's
+// scale enters. kMostDirect: beyond so many vectors decoded columns are kept for all of them; 0:
+// never, decoding is cheap.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/isa_tables.h"
+#include "kernels/panel_layout.h"
+#include "kernels/unroll.h"
+
+namespace walsh::avx2 {
+
+detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+
+namespace {  // a copy for each file, all of them compiled for this instruction set
+
+using namespace detail;
+
+constexpr int kLanes = 8;
+
+struct Call {
+  const PanelMatrix& w;
+  const ActivationsI8& x;
+  float* y;
+  int64_t ldy;
+  bool accumulate;
+  int64_t step, w_groups, z_groups, x_groups;
+
+  Call(const PanelMatrix& matrix, const ActivationsI8& input, float* output, int64_t output_stride,
+       bool add)
+      : w(matrix),
+        x(input),
+        y(output),
+        ldy(output_stride),
+        accumulate(add),
+        step(flush_columns(w, x)),
+        w_groups(ceil_div(w.cols, w.group)),
+        z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
+        x_groups(x.groups()) {}
+
+  __m256 f16(const AlignedArray<uint16_t>& values, int64_t group, int lane) const {
+    const uint16_t* p = values.data() + group * kPanelRows + lane;
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  // row_of(i): the row of lane i.
+  template <typename RowOf>
+  void store(int64_t t, __m256 sum, const RowOf& row_of) const {
+    float* out = y + t * ldy;
+    alignas(32) float values[kLanes];
+    _mm256_store_ps(values, sum);
+    for (int i = 0; i < kLanes; ++i) {
+      const int64_t row = row_of(i);
+      if (row < w.rows) out[row] = accumulate ? out[row] + values[i] : values[i];
+    }
+  }
+};
+
+WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnitudes,
+                                    const int8_t* quad) {
+  int32_t v;
+  std::memcpy(&v, quad, 4);
+  const __m256i x = _mm256_sign_epi8(_mm256_set1_epi32(v), weights);
+  const __m256i pairs = _mm256_maddubs_epi16(magnitudes, x);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// total += offset * sum(q) * x_scale for the columns of one step.
+__m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
+                  int64_t columns, float x_scale, __m256 total) {
+  const int32_t* sums = call.x.sums.data() + (vector * call.x.cols + c) / kUnitColumns;
+  int32_t sum = 0;
+  for (int64_t i = 0; i < columns / kUnitColumns; ++i)
+    sum += sums[i];
+  const int64_t group = panel * call.z_groups + c / call.w.offset_group;
+  return _mm256_fmadd_ps(call.f16(call.w.offsets, group, lane),
+                         _mm256_set1_ps(static_cast<float>(sum) * x_scale), total);
+}
+
+// Rows lane .. lane + 7 of a panel times vectors v0 .. v0 + Vectors - 1.
+template <int Vectors, int Planes, class Weights>
+void multiply_half(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0) {
+  const PanelMatrix& w = call.w;
+  const uint32_t* words = w.codes.data() + panel * panel_units(w) * Weights::kUnitWords;
+  const int8_t* q = call.x.q.data() + v0 * call.x.cols;
+  const float* x_scales = call.x.scales.data() + v0 * call.x_groups;
+  __m256 total[Vectors / Planes];
+  unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm256_setzero_ps(); });
+  for (int64_t c = 0, columns; c < w.cols; c += columns) {
+    columns = weights.columns(call, c);
+    __m256i acc[Vectors];
+    unroll<Vectors>([&](auto v) WALSH_INLINE { acc[v] = _mm256_setzero_si256(); });
+    for (int64_t u = c; u < c + columns; u += kUnitColumns) {
+      weights.decode(words, lane, [&](auto quad, __m256i levels) WALSH_INLINE {
+        const __m256i magnitudes = _mm256_abs_epi8(levels);
+        unroll<Vectors>([&](auto v) WALSH_INLINE {
+          acc[v] = add_dot(acc[v], levels, magnitudes, q + v * call.x.cols + u + 4 * quad);
+        });
+      });
+      words += Weights::kUnitWords;
+    }
+    const __m256 scale = weights.scale(call, panel, lane, c);
+    unroll<Vectors>([&](auto v) WALSH_INLINE {
+      const float x_scale = x_scales[v * call.x_groups + c / call.x.group];
+      __m256& t = total[v / Planes];
+      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
+                          t);
+      if (w.offset_group) t = add_offset(call, panel, lane, v0 + v, c, columns, x_scale, t);
+    });
+  }
+  unroll<Vectors / Planes>(
+      [&](auto t) WALSH_INLINE { weights.store(call, panel, lane, v0 / Planes + t, total[t]); });
+}
+
+template <int Vectors, int Planes, class Weights>
+void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
+  for (int lane = 0; lane < kPanelRows; lane += kLanes)
+    multiply_half<Vectors, Planes>(call, weights, panel, lane, v0);
+}
+
+// totals[token] += decoded columns [c, c + columns) of 8 rows times vectors v0 .. v0 + Vectors - 1.
+template <int Vectors, int Planes>
+void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t columns, __m256 scale,
+                 int64_t v0, __m256* totals) {
+  const int8_t* q = call.x.q.data() + v0 * call.x.cols + c;
+  __m256i acc[Vectors];
+  unroll<Vectors>([&](auto v) WALSH_INLINE { acc[v] = _mm256_setzero_si256(); });
+  for (int64_t i = 0; i < columns; i += kQuadColumns) {
+    const __m256i weights = levels[i / kQuadColumns];
+    const __m256i magnitudes = _mm256_abs_epi8(weights);
+    unroll<Vectors>([&](auto v) WALSH_INLINE {
+      acc[v] = add_dot(acc[v], weights, magnitudes, q + v * call.x.cols + i);
+    });
+  }
+  unroll<Vectors>([&](auto v) WALSH_INLINE {
+    const float x_scale = call.x.scales.data()[(v0 + v) * call.x_groups + c / call.x.group];
+    __m256& t = totals[v / Planes];
+    t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
+                        t);
+  });
+}
+
+// The levels of `columns` columns of 8 rows. On its own, once for every decoder: compiling decoders
+// is most of what this code costs.
+template <class Weights>
+__attribute__((noinline)) void decode_columns(const Weights& weights, const uint32_t* words,
+                                              int lane, int64_t columns, __m256i* levels) {
+  for (int64_t u = 0; u < columns; u += kUnitColumns) {
+    weights.decode(words, lane, [&](auto quad, __m256i decoded) WALSH_INLINE {
+      levels[u / kQuadColumns + quad] = decoded;
+    });
+    words += Weights::kUnitWords;
+  }
+}
+
+// Rows lane .. lane + 7 of a panel times `vectors` vectors from v0 on, at most kBlock, for weights
+// without offsets: columns are decoded once per flush and kept in first-level cache.
+constexpr int kBlock = 64;
+template <int Planes, class Weights>
+void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0,
+                      int64_t vectors) {
+  const uint32_t* words = call.w.codes.data() + panel * panel_units(call.w) * Weights::kUnitWords;
+  __m256 totals[kBlock / Planes];
+  std::fill_n(totals, vectors / Planes, _mm256_setzero_ps());
+  for (int64_t c = 0, columns; c < call.w.cols; c += columns) {
+    columns = weights.columns(call, c);
+    __m256i levels[kF32Block / kQuadColumns];
+    decode_columns(weights, words, lane, columns, levels);
+    words += columns / kUnitColumns * Weights::kUnitWords;
+    const __m256 scale = weights.scale(call, panel, lane, c);
+    int64_t v = 0;
+    for (; vectors - v >= 4; v += 4)
+      add_columns<4, Planes>(call, levels, c, columns, scale, v0 + v, totals + v / Planes);
+    for (; vectors - v >= Planes; v += Planes)
+      add_columns<Planes, Planes>(call, levels, c, columns, scale, v0 + v, totals + v / Planes);
+  }
+  for (int64_t t = 0; t < vectors / Planes; ++t)
+    weights.store(call, panel, lane, v0 / Planes + t, totals[t]);
+}
+
+template <int Planes, class Weights>
+void multiply_blocks(const Call& call, const Weights& weights, int64_t vectors, int64_t panel_begin,
+                     int64_t panel_end) {
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    for (int lane = 0; lane < kPanelRows; lane += kLanes) {
+      for (int64_t v = 0; v < vectors; v += kBlock) {
+        multiply_decoded<Planes>(call, weights, panel, lane, v,
+                                 std::min<int64_t>(kBlock, vectors - v));
+      }
+    }
+  }
+}
+
+template <int Planes, class Weights>
+void multiply(const Call& call, const Weights& weights, int64_t m, int64_t panel_begin,
+              int64_t panel_end) {
+  const int64_t vectors = m * Planes;
+  if constexpr (Weights::kMostDirect > 0) {
+    if (vectors > Weights::kMostDirect) {
+      return multiply_blocks<Planes>(call, weights, vectors, panel_begin, panel_end);
+    }
+  }
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    int64_t v = 0;
+    for (; vectors - v >= 4; v += 4)
+      multiply_panel<4, Planes>(call, weights, panel, v);
+    for (; vectors - v >= 2; v += 2)
+      multiply_panel<2, Planes>(call, weights, panel, v);
+    if constexpr (Planes == 1) {
+      if (v < vectors) multiply_panel<1, 1>(call, weights, panel, v);
+    }
+  }
+}
+
+template <class Weights>
+void multiply_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
+  const Weights weights(call.w);
+  if (call.x.planes == 2) return multiply<2>(call, weights, m, panel_begin, panel_end);
+  multiply<1>(call, weights, m, panel_begin, panel_end);
+}
+
+}  // namespace
+
+}  // namespace walsh::avx2
