@@ -23,8 +23,6 @@ void launch(const TileSearchPlan& plan, const TileSearchArgs& args, Stream strea
 void launch_tile_products(const TrellisCode& code, const TileSearchPlan& plan,
                           const TileSearchArgs& args, Stream stream) {
   switch (code.step_bits) {
-    case 4:
-      return launch<4>(plan, args, stream);
     case 5:
       return launch<5>(plan, args, stream);
     case 6:

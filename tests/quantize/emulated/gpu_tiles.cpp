@@ -76,7 +76,6 @@ void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
 
 void launch_tile_products(const TrellisCode& code, const TileSearchPlan& plan,
                           const TileSearchArgs& args, Stream) {
-  if (code.step_bits == 4) return search<TileProductsBlock<4>>(plan, args);
   if (code.step_bits == 5) return search<TileProductsBlock<5>>(plan, args);
   if (code.step_bits == 6) return search<TileProductsBlock<6>>(plan, args);
   if (code.step_bits == 7) return search<TileProductsBlock<7>>(plan, args);
