@@ -23,6 +23,7 @@ TEST_F(SplitCommand, LayersOnAGpuAreRefusedWithoutOne) {
                "gpu-layers: 2 asked for");
   expect_error(walsh({"eval", model(), "--text", text(), "-ngl", "3"}), 2,
                "gpu-layers: 3 asked for");
+  expect_error(walsh({"serve", model(), "--port", "0", "-ngl", "4"}), 2, "gpu-layers: 4 asked for");
 }
 
 TEST_F(SplitCommand, NoLayersOnAGpuAreTheCpu) {

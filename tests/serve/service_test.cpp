@@ -81,7 +81,7 @@ TEST_F(ServiceTest, ChatsThroughItsTemplate) {
   EXPECT_EQ(chunks.front()["choices"][0]["delta"]["role"], "assistant");
   for (const Json& chunk : chunks)
     text += chunk["choices"][0]["delta"].value("content", "");
-  EXPECT_EQ(text, first["message"]["content"]);
+  EXPECT_EQ(text, first["message"]["content"].get<std::string>());
   EXPECT_EQ(post("/apply-template", body)->json()["prompt"], "Q: London A:");
 }
 

@@ -1,11 +1,7 @@
 #include "model/cuda/executor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 
-#include "base/checked.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 
@@ -16,10 +12,6 @@ constexpr int64_t kFloat = sizeof(float);
 constexpr size_t kMostRecorded = 64;
 // Up to here a few small copies are less than one of the whole array.
 constexpr int64_t kFewRows = 64;
-
-const float* floats(const cuda::Buffer& buffer) {
-  return buffer.empty() ? nullptr : buffer.as<float>();
-}
 
 // Whether the persistent kernel has all that this attention does.
 bool is_plain(const AttentionDesc& a) {
@@ -354,101 +346,6 @@ void CudaExecutor::build_programs() {
     head_program_ = std::move(head);
 }
 
-cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
-  const AttentionDesc& a = attention_of(op);
-  const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
-  cuda::RopeCall call;
-  call.q = queries(op);
-  call.ldq = a.query_width();
-  call.k = row(Rows::key, 0, 0);
-  call.ldk = a.kv_width();
-  call.v = row(Rows::value, 0, 0);
-  call.ldv = a.kv_width();
-  call.m = m_;
-  call.heads = static_cast<int>(a.heads);
-  if (!a.norms_all_heads()) {
-    call.q_norm = floats(gains.q_norm);
-    call.k_norm = floats(gains.k_norm);
-  }
-  call.eps = a.unit_eps != 0 ? a.unit_eps : a.q_norm.eps;
-  if (a.growth != 0) call.q_scale = memory_->growth.as<float>();
-  if (a.rope < 0) return call;
-  const CudaMemory::Rope& rope = memory_->ropes[static_cast<size_t>(a.rope)];
-  call.rotated = 2 * rope.pairs;
-  call.cos = rope.cos.as<float>();
-  call.sin = rope.sin.as<float>();
-  if (!rope.query.empty()) call.q_scale = rope.query.as<float>();
-  return call;
-}
-
-void CudaExecutor::place_heads(const ForwardOp& op) {
-  const AttentionDesc& a = attention_of(op);
-  if (a.gated) {
-    cuda::split_gates(row(Rows::query, 0, 0), m_, static_cast<int>(a.heads),
-                      static_cast<int>(a.head_dim), queries(op), row(Rows::mixer_gate, 0, 0),
-                      stream_.get());
-  }
-  if (a.norms_all_heads()) {
-    const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
-    cuda::norm_rows(queries(op), m_, a.query_width(), floats(gains.q_norm), a.q_norm.eps,
-                    stream_.get());
-    cuda::norm_rows(row(Rows::key, 0, 0), m_, a.kv_width(), floats(gains.k_norm), a.k_norm.eps,
-                    stream_.get());
-  }
-  if (a.latent.present()) spread_latent(a);
-  if (memory_->cache.coded) {
-    memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
-  } else {
-    cuda::rope_and_store(rope_call(op), memory_->cache.pools[static_cast<size_t>(op.layer)],
-                         memory_->cache.table, places(), stream_.get());
-  }
-}
-
-// Of all rows of the batch.
-cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
-  const AttentionDesc& a = attention_of(op);
-  cuda::AttentionRows call;
-  call.heads = static_cast<int>(a.heads);
-  call.window = a.reach();
-  call.scale = a.scale;
-  call.logit_cap = a.logit_cap;
-  call.ldq = call.ldo = a.query_width();
-  call.rows = places();
-  call.m = m_;
-  call.q = queries(op);
-  call.out = row(Rows::mixed, 0, 0);
-  call.sinks = floats(gains_of(op).sinks);
-  return call;
-}
-
-cuda::AttentionCall CudaExecutor::attention_call(const ForwardOp& op, int64_t first,
-                                                 int64_t rows) const {
-  return {attention_rows(op).part(first, first + rows),
-          &memory_->cache.pools[static_cast<size_t>(op.layer)], memory_->cache.table};
-}
-
-void CudaExecutor::attend(const ForwardOp& op, int64_t skip) {
-  if (memory_->cache.coded) {
-    memory_->cache.coded->attend(op.layer, attention_rows(op), skip, memory_->attention_scratch,
-                                 stream_.get());
-  } else {
-    attend_pages(op, skip);
-  }
-  if (attention_of(op).latent.present()) close_values(attention_of(op), skip);
-}
-
-void CudaExecutor::attend_pages(const ForwardOp& op, int64_t skip) {
-  for (const RowGroup& group : groups_) {
-    const int64_t begin = std::max(group.first, skip), end = group.end();
-    if (!group.single && begin < end)
-      cuda::attend_prefill(attention_call(op, begin, end - begin), stream_.get());
-    for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
-      cuda::attend_decode(attention_call(op, row, std::min(end - row, cuda::kMaxVectors)),
-                          group.longest, memory_->attention_scratch, stream_.get());
-    }
-  }
-}
-
 void CudaExecutor::add_branch(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
   // The sum of experts has been added already (sum_experts).
@@ -492,82 +389,6 @@ std::span<const float> CudaExecutor::logit_row(int64_t index) {
     logits_read_ = true;
   }
   return {host_logits_.as<float>() + index * vocab, static_cast<size_t>(vocab)};
-}
-
-bool CudaExecutor::can_sample() const {
-  return model_.config.vocab <= cuda::kMaxSampledVocab;
-}
-
-void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& options,
-                                  std::span<const int32_t> history) {
-  cuda::select_device(model_.device.index);
-  // The history is only kept where a penalty reads it; it holds what the context can.
-  const auto count = std::min<size_t>(history.size(), static_cast<size_t>(pages_.shape().capacity));
-  const cuda::SampleState state =
-      cuda::sample_state(options, model_.config.vocab, static_cast<int32_t>(count));
-  greedy_[static_cast<size_t>(sequence)] = state.greedy;
-  stream_.synchronize();
-  cuda::copy_to_device(memory_->sample_states.as<cuda::SampleState>() + sequence, &state,
-                       sizeof state, stream_.get());
-  if (state.penalty) {
-    const auto recent = history.last(count);
-    cuda::copy_to_device(memory_->history.as<int32_t>() + sequence * memory_->history_stride,
-                         recent.data(), recent.size_bytes(), stream_.get());
-  }
-  stream_.synchronize();
-}
-
-// Whether a token is drawn, and not only the best one taken.
-bool CudaExecutor::draws() const {
-  return batch_.samples &&
-         std::any_of(batch_.runs.begin(), batch_.runs.end(), [this](const Run& run) {
-           return run.logits > 0 && !greedy_[static_cast<size_t>(run.sequence)];
-         });
-}
-
-void CudaExecutor::sample() {
-  cuda::SampleCall call;
-  call.logits = row(Rows::logits, 0, 0);
-  call.ldl = call.vocab = model_.config.vocab;
-  call.m = computed_logits_;
-  call.rows = {staged(0), staged(1), staged(2), staged(3), places_next()};
-  call.states = memory_->sample_states.as<cuda::SampleState>();
-  call.history = memory_->history.as<int32_t>();
-  call.history_stride = memory_->history_stride;
-  call.draws = draws();
-  call.next = memory_->next.as<int32_t>();
-  call.host = free_slot().chosen.as<int32_t>();
-  cuda::sample(call, memory_->sample_scratch, stream_.get());
-}
-
-// Whether what is chosen can be made the next batch where this one is described.
-bool CudaExecutor::places_next() const {
-  return decoding_ || wanted_.size() == 1;
-}
-
-// Where the host finds the tokens that are chosen next.
-CudaExecutor::Slot& CudaExecutor::free_slot() {
-  if (submitted_ - taken_ == kOpenBatches) {
-    throw Error(ErrorCode::internal, "sampling", "tokens of earlier batches were not taken");
-  }
-  return slots_[submitted_ % kOpenBatches];
-}
-
-// What was chosen is the host's behind the step, and the next batch.
-void CudaExecutor::keep_chosen() {
-  Slot& slot = slots_[submitted_++ % kOpenBatches];
-  slot.count = static_cast<size_t>(computed_logits_);
-  slot.done.record(stream_.get());
-  if (!places_next()) return;
-  for (const Run& run : batch_.runs)
-    if (run.logits > 0) placed_.push_back({run.sequence, run.position + run.rows, 1, 1});
-}
-
-std::span<const int32_t> CudaExecutor::sampled() {
-  if (submitted_ == taken_) throw Error(ErrorCode::internal, "sampling", "no batch is open");
-  Slot& slot = slots_[taken_++ % kOpenBatches];
-  slot.done.wait();
-  return {slot.chosen.as<int32_t>(), slot.count};
 }
 
 std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages& pages,

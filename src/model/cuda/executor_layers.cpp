@@ -3,34 +3,6 @@
 
 namespace walsh {
 
-// Queries as attention reads them: where they have gates, without them.
-float* CudaExecutor::queries(const ForwardOp& op) const {
-  return attention_of(op).gated ? memory_->queries.as<float>() : row(Rows::query, 0, 0);
-}
-
-// Keys and values of a latent get their heads.
-void CudaExecutor::spread_latent(const AttentionDesc& a) {
-  cuda::LatentHeads call;
-  call.key = row(Rows::key, 0, 0);
-  call.value = row(Rows::value, 0, 0);
-  call.shared_key = row(Rows::shared_key, 0, 0);
-  call.ld = a.kv_width();
-  call.m = m_;
-  call.heads = static_cast<int>(a.heads);
-  call.head_dim = static_cast<int>(a.head_dim);
-  call.rope_dim = static_cast<int>(a.latent.rope_dim);
-  call.value_dim = static_cast<int>(a.latent.value_dim);
-  cuda::spread_heads(call, stream_.get());
-}
-
-// Of what attention to a latent gives, the values that o reads.
-void CudaExecutor::close_values(const AttentionDesc& a, int64_t skip) {
-  if (a.latent.value_dim == a.head_dim) return;
-  cuda::close_values(row(Rows::mixed, skip, a.query_width()), a.query_width(), m_ - skip,
-                     static_cast<int>(a.heads), static_cast<int>(a.head_dim),
-                     static_cast<int>(a.latent.value_dim), stream_.get());
-}
-
 void CudaExecutor::copy_state(int32_t from, int32_t to) {
   cuda::select_device(model_.device.index);
   memory_->delta_net.copy(from, to, stream_.get());

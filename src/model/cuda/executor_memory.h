@@ -29,6 +29,11 @@ struct CudaKvMemory {
   std::unique_ptr<CudaCodedCache> coded;  // or null: fp16
 };
 
+// What a buffer holds, or null if it is empty.
+inline const float* floats(const cuda::Buffer& buffer) {
+  return buffer.empty() ? nullptr : buffer.as<float>();
+}
+
 struct CudaMemory {
   CudaMemory(const ModelConfig& config, const CudaShapes& shapes, const KvShape& shape,
              int64_t max_rows);

@@ -18,7 +18,7 @@ using test::random_tokens;
 using testing::HasSubstr;
 
 // What other kernels round; behind experts that a rounding chose, and codes of keys and values.
-constexpr double kRounding = 1e-3, kChosen = 1e-2, kCoded = 2e-2;
+constexpr double kRounding = 1e-3, kChosen = 1e-2, kCoded = 2e-2, kChosenAndCoded = 1e-1;
 
 struct Divided {
   const char *shape, *type, *cache;
@@ -99,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuSplitModels,
                                          Divided{"tiny-moe", "tq4", "f16", {0, 2}, kChosen},
                                          Divided{"tiny-moe", "tq4", "f16", {0, 1}, kChosen},
                                          Divided{"tiny-moe", "tq4", "f16", {1, 2}, kChosen},
-                                         Divided{"tiny-moe", "tq4", "tq3_0", {0, 2}, kCoded},
+                                         Divided{
+                                             "tiny-moe", "tq4", "tq3_0", {0, 2}, kChosenAndCoded},
+                                         Divided{"tiny-latent", "tq4", "f16", {0, 2}, kChosen},
                                          Divided{"tiny-delta", "tq3", "f16", {1, 0}, kRounding},
                                          Divided{"tiny-delta", "tq3", "f16", {3, 0}, kRounding},
                                          Divided{"tiny-delta", "tq3", "tq3_0", {2, 0}, kCoded}));
