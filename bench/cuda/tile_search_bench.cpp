@@ -48,30 +48,27 @@ double least_seconds(int repetitions, const std::function<void()>& work) {
   return least;
 }
 
-void bench_search(const DeviceInfo& device, const char* name, Effort effort, int64_t tiles,
-                  const std::vector<float>& values) {
+void bench_search(const DeviceInfo& device, const char* name, Effort effort, bool products,
+                  int64_t tiles, const std::vector<float>& values) {
   const TrellisCode& code = get_format(name).trellis;
-  const TileSearchPlan plan = plan_tile_search(code, tiles, device.multiprocessors);
+  if (products && !has_tile_products(code)) return;
+  const TileSearchPlan plan =
+      products ? plan_tile_products(code, tiles, device) : plan_tile_floats(code, tiles, device);
   const auto weights = static_cast<uint64_t>(tiles * kTileWeights);
-  const std::vector<uint8_t> levels = packed_levels(code);
-  const Buffer on_device(levels.size()), targets(weights * sizeof(float)),
-      states(weights * sizeof(uint16_t)), best(plan.best_bytes);
+  const Buffer targets(weights * sizeof(float)), states(weights * sizeof(uint16_t)),
+      best(plan.best_bytes);
   OwnedStream stream;
-  copy_to_device(on_device.as(), levels.data(), levels.size(), stream.get());
+  const TileSearchTables tables(code, stream.get());
   for (uint64_t i = 0; i < weights; i += values.size()) {
     const uint64_t count = std::min<uint64_t>(values.size(), weights - i);
     copy_to_device(targets.as<float>() + i, values.data(), count * sizeof(float), stream.get());
   }
-  TileSearchArgs args;
-  args.levels = on_device.as<uint8_t>();
-  args.unit = code.unit;
-  args.step_bits = code.step_bits;
-  args.state_bits = code.state_bits;
+  TileSearchArgs args = tables.args(plan);
   args.seam = detail::seam_weights(effort);
   args.tiles = tiles;
   args.targets = targets.as<float>();
   args.states = states.as<uint16_t>();
-  args.best = best.as<float>();
+  args.best = best.as();
   synchronize(stream.get());
   const double time = least_seconds(3, [&] {
     launch_tile_search(code, plan, args, stream.get());
@@ -79,9 +76,9 @@ void bench_search(const DeviceInfo& device, const char* name, Effort effort, int
   });
   const double steps =
       static_cast<double>(tiles) * tile_steps(code) * (1 + 2.0 * args.seam / kTileWeights);
-  std::printf("%-12s %-4s %7lld tiles, %d at once %8.1f Mweights/s %8.2f Tstates/s\n", name,
-              effort == Effort::full ? "full" : "fast", static_cast<long long>(tiles), plan.group,
-              static_cast<double>(weights) / time * 1e-6,
+  std::printf("%-10s %-4s %-8s %6lld tiles, %2d at once %7.1f Mweights/s %6.2f Tstates/s\n", name,
+              effort == Effort::full ? "full" : "fast", products ? "products" : "floats",
+              static_cast<long long>(tiles), plan.group, static_cast<double>(weights) / time * 1e-6,
               steps * std::ldexp(1.0, code.state_bits) / time * 1e-12);
   std::fflush(stdout);
 }
@@ -90,12 +87,14 @@ void bench_kernels(const DeviceInfo& device) {
   const std::vector<float> values = normal_values(1 << 20);
   const int64_t wave = 8 * device.multiprocessors;
   std::printf("kernels\n");
-  for (const char* name :
-       {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14", "tc3:v2", "tc3"})
-    bench_search(device, name, Effort::full, 8 * wave, values);
-  bench_search(device, "tc3:h", Effort::fast, 8 * wave, values);
-  for (const int64_t tiles : {wave, wave / 2, wave / 4, int64_t{256}, int64_t{64}})
-    bench_search(device, "tc3:h", Effort::full, tiles, values);
+  for (const bool products : {false, true}) {
+    for (const char* name :
+         {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14", "tc3:v2", "tc3"})
+      bench_search(device, name, Effort::full, products, 8 * wave, values);
+    bench_search(device, "tc3:h", Effort::fast, products, 8 * wave, values);
+    for (const int64_t tiles : {wave, wave / 2, int64_t{256}, int64_t{64}})
+      bench_search(device, "tc3:h", Effort::full, products, tiles, values);
+  }
 }
 
 // A matrix from host memory to its arrays in host memory.

@@ -45,6 +45,17 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
   expect_same_tiles(device_, "tc3:h", normal_matrix(3, 32));
 }
 
+// Costs as products of tensor cores, of which a block takes 16 tiles.
+TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
+  for (const char* name : {"tc2.5:h:L12", "tc3:h:L12"}) {
+    const TrellisCode& code = get_format(name).trellis;
+    EXPECT_TRUE(cuda::encoding::plan_tile_search(code, 16, small_device()).products) << name;
+    EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, small_device()).products) << name;
+    expect_same_tiles(device_, name, normal_matrix(16, 192), Effort::fast);
+  }
+  expect_same_tiles(device_, "tc3:h:L12", odd_tiles(16, 192), Effort::fast);
+}
+
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {
   for (const char* name : {"tc3:h:L10", "tc2:h:L8:blocks"})
     expect_same_tiles(device_, name, odd_tiles(16, 96));

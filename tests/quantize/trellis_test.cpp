@@ -68,6 +68,14 @@ std::vector<float> normals(size_t count, uint64_t seed) {
   return x;
 }
 
+// What the search looks for, in the units of targets.
+std::vector<float> rounded(const TrellisTable& table, std::vector<float> x) {
+  const float scale = table.scale == 0 ? 1 : table.scale;
+  for (float& v : x)
+    v = table.searched_target(v) / scale;
+  return x;
+}
+
 double step_cost(const TrellisCode& code, const float* x, uint32_t state) {
   double cost = 0;
   for (int v = 0; v < code.values; ++v)
@@ -106,13 +114,17 @@ TEST(TrellisForward, findsTheLeastCostOfEveryClass) {
   for (const TrellisCode& code : small_codes()) {
     const TrellisTable table(code);
     const int steps = 6, classes = table.classes();
-    const auto x = normals(static_cast<size_t>(steps * code.values), 3);
+    const double unit = table.scale == 0 ? 1 : std::pow(1 / double{table.scale}, 2);
+    const auto x = rounded(table, normals(static_cast<size_t>(steps * code.values), 3));
+    std::vector<float> targets = x;
+    for (float& target : targets)
+      target = table.searched_target(target);
     std::vector<float> best(static_cast<size_t>((steps + 1) * classes), 1e30f);
     best[5] = 0;
-    detail::trellis_forward()(table, x.data(), steps, best.data());
+    detail::trellis_forward()(table, targets.data(), steps, best.data());
     for (int p : {0, 1, classes / 2, classes - 1}) {
       const double want = plain_viterbi(code, x.data(), steps, 5, p);
-      const double got = best[static_cast<size_t>(steps * classes + p)];
+      const double got = unit * double{best[static_cast<size_t>(steps * classes + p)]};
       EXPECT_NEAR(got, want, 1e-5 * want) << code.step_bits << ' ' << p;
     }
   }
@@ -161,7 +173,7 @@ TEST(TileSearch, pathIsACycleOfLeastCostThroughItsSeam) {
     const TrellisTable table(code);
     for (uint64_t seed : {1, 2}) {
       TileSearch search(table, detail::seam_weights(seed == 1 ? Effort::full : Effort::fast));
-      const auto x = normals(kTileWeights, seed);
+      const auto x = rounded(table, normals(kTileWeights, seed));
       const int steps = tile_steps(code);
       std::vector<uint16_t> states(kTileWeights);
       search.encode(x.data(), states.data());

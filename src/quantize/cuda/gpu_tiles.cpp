@@ -50,17 +50,15 @@ GpuTiles::~GpuTiles() {
 
 bool GpuTiles::searches(const TrellisCode& code) const {
   return encoding::has_tile_search(code) &&
-         encoding::plan_tile_search(code, kMostGroup, 1).shared_bytes <= device_.shared_bytes;
+         encoding::plan_tile_floats(code, kMostGroup * device_.multiprocessors, device_)
+                 .shared_bytes <= device_.shared_bytes;
 }
 
 void GpuTiles::prepare(const TrellisCode& code, const detail::TrellisTable&, int seam_weights) {
   synchronize(work_.get());
   code_ = code;
   seam_ = seam_weights;
-  const std::vector<uint8_t> levels = encoding::packed_levels(code);
-  grow(levels_, levels.size());
-  copy_to_device(levels_.as(), levels.data(), levels.size(), work_.get());
-  synchronize(work_.get());
+  tables_ = encoding::TileSearchTables(code, work_.get());
 }
 
 int64_t GpuTiles::batch_tiles() const {
@@ -94,19 +92,15 @@ const uint16_t* GpuTiles::finish(int slot) {
 }
 
 void GpuTiles::search(const float* targets, uint16_t* states, int64_t tiles) {
-  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, device_.multiprocessors);
+  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, device_);
   if (best_.bytes() < plan.best_bytes) synchronize(work_.get());
   grow(best_, plan.best_bytes);
-  TileSearchArgs args;
-  args.levels = levels_.as<uint8_t>();
-  args.unit = code_.unit;
-  args.step_bits = code_.step_bits;
-  args.state_bits = code_.state_bits;
+  TileSearchArgs args = tables_.args(plan);
   args.seam = seam_;
   args.tiles = tiles;
   args.targets = targets;
   args.states = states;
-  args.best = best_.as<float>();
+  args.best = best_.as();
   encoding::launch_tile_search(code_, plan, args, work_.get());
 }
 
@@ -160,8 +154,8 @@ FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
 void GpuTiles::encode_columns(const FeedbackArgs& args) {
   const Stream stream = work_.get();
   const int64_t tiles = tile_rows(args.rows);
-  const encoding::LevelTable table{levels_.as<uint8_t>(), code_.unit, code_.step_bits,
-                                   code_.state_bits, code_.values};
+  const encoding::LevelTable table{tables_.levels(), code_.unit, code_.step_bits, code_.state_bits,
+                                   code_.values};
   for (int64_t begin = 0; begin < args.size; begin += encoding::kFeedbackColumns) {
     const int64_t end = std::min(args.size, begin + encoding::kFeedbackColumns);
     for (int64_t col = begin; col < end; col += kTileCols) {
@@ -181,19 +175,21 @@ void GpuTiles::encode_columns(const FeedbackArgs& args) {
   }
 }
 
-void GpuTiles::feed_back(const detail::FedBackRows& rows) {
+const uint16_t* GpuTiles::feed_back(const detail::FedBackRows& rows) {
   const FeedbackArgs args = send(rows);
   const int64_t row_tiles = tile_rows(args.rows);
   const int64_t tiles = row_tiles * (args.size / kTileCols);
   grow(feedback_.targets, target_bytes(row_tiles));
   grow(feedback_.states, state_bytes(tiles));
+  grow(feedback_.host_states, state_bytes(tiles));
   grow(feedback_.row_factors, static_cast<uint64_t>(args.rows) * sizeof(double));
   encode_columns(args);
   encoding::launch_row_factors(args, feedback_.row_factors.as<double>(), work_.get());
   copy_to_host(rows.row_factors, feedback_.row_factors.as(),
                static_cast<uint64_t>(args.rows) * sizeof(double), work_.get());
-  copy_to_host(rows.states, feedback_.states.as(), state_bytes(tiles), work_.get());
+  copy_to_host(feedback_.host_states.as(), feedback_.states.as(), state_bytes(tiles), work_.get());
   synchronize(work_.get());
+  return feedback_.host_states.as<uint16_t>();
 }
 
 }  // namespace walsh::cuda

@@ -31,7 +31,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   const uint16_t* finish(int slot) override;
   int64_t fed_back_rows(int64_t cols) const override;
   float* rows(int64_t count, int64_t cols) override;
-  void feed_back(const detail::FedBackRows& rows) override;
+  const uint16_t* feed_back(const detail::FedBackRows& rows) override;
 
  private:
   struct Slot {
@@ -40,7 +40,7 @@ class GpuTiles : public walsh::detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x;
+    PinnedBuffer x, host_states;
     Buffer factor, inverse, scales[2], matrices, targets, states, row_factors;
   };
 
@@ -53,7 +53,8 @@ class GpuTiles : public walsh::detail::TileDevice {
   TrellisCode code_;
   int seam_ = 0;
   OwnedStream copy_, work_;
-  Buffer levels_, best_;
+  encoding::TileSearchTables tables_;
+  Buffer best_;
   Slot slots_[2];
   Feedback feedback_;
 };

@@ -84,18 +84,15 @@ void encode_trellis_with_feedback(const Tensor& tensor, const EncodeOptions& opt
                                   const ErrorFeedback& feedback, ReadRows read_rows,
                                   const TensorStorage& storage, ThreadPool& pool,
                                   ErrorSum& errors) {
-  const int64_t rows = tensor.rows, cols = tensor.cols;
+  const int64_t rows = tensor.rows;
   const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool);
   const int64_t step = kStripTiles * kTileRows;
   pool.for_each((rows + step - 1) / step, [&](int64_t item) {
     const int64_t begin = item * step, end = std::min(rows, begin + step);
     TrellisStripEncoder strip(job, begin, end - begin);
-    std::vector<float> source(static_cast<size_t>((end - begin) * cols));
-    std::vector<float> scratch(static_cast<size_t>(feedback.size()));
-    job.read(begin, end, source.data(), strip.row(0));
+    job.read(begin, end, strip.row(0));
     strip.encode();
-    for (int64_t row = begin; row < end; ++row)
-      job.measure(row, source.data() + (row - begin) * cols, scratch.data(), errors);
+    job.measure(begin, end, errors);
   });
 }
 
@@ -103,39 +100,32 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      const EncodeOptions& options, const ErrorFeedback& feedback,
                                      ReadRows read_rows, const TensorStorage& storage,
                                      ThreadPool& pool, ErrorSum& errors) {
-  const int64_t rows = tensor.rows, cols = tensor.cols, padded = feedback.size();
-  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool);
-  device.prepare(job.code(), job.table, seam_weights(options.effort));
+  const int64_t rows = tensor.rows, padded = feedback.size();
+  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool, &device);
   const int64_t tile_cols = padded / kTileCols, step = device.fed_back_rows(padded);
-  std::vector<uint16_t> states;
   std::vector<double> factors;
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin), tiles = tile_rows(count);
     const FedBackScales scales(job, begin, count);
-    std::vector<float> source(static_cast<size_t>(count * cols));
     float* x = device.rows(count, padded);
-    // Both by rows of tiles.
-    const auto for_rows = [&](const auto& body) {
+    const auto for_tiles = [&](const auto& body) {
       pool.for_each(tiles, [&](int64_t tile) {
         body(tile, begin + tile * kTileRows, begin + std::min(count, (tile + 1) * kTileRows));
       });
     };
-    for_rows([&](int64_t, int64_t first, int64_t end) {
-      job.read(first, end, source.data() + (first - begin) * cols, x + (first - begin) * padded);
+    for_tiles([&](int64_t, int64_t first, int64_t end) {
+      job.read(first, end, x + (first - begin) * padded);
     });
-    states.resize(static_cast<size_t>(tile_cols * tiles * kTileWeights));
     factors.resize(static_cast<size_t>(count));
-    device.feed_back({feedback, count, x, scales.target_factors(), scales.level_factors(),
-                      states.data(), factors.data()});
+    const uint16_t* states = device.feed_back(
+        {feedback, count, x, scales.target_factors(), scales.level_factors(), factors.data()});
     scales.store(factors.data());
-    for_rows([&](int64_t tile, int64_t first, int64_t end) {
+    for_tiles([&](int64_t tile, int64_t first, int64_t end) {
       std::byte* out =
           storage.arrays[0].data() + first / kTileRows * tile_cols * tile_bytes(job.code());
       for (int64_t col = 0; col < tile_cols; ++col, out += tile_bytes(job.code()))
-        pack_tile(job.code(), states.data() + (col * tiles + tile) * kTileWeights, out);
-      std::vector<float> scratch(static_cast<size_t>(padded));
-      for (int64_t row = first; row < end; ++row)
-        job.measure(row, source.data() + (row - begin) * cols, scratch.data(), errors);
+        pack_tile(job.code(), states + (col * tiles + tile) * kTileWeights, out);
+      job.measure(first, end, errors);
     });
   }
 }

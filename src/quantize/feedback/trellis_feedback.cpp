@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "quantize/scalar/encoder_search.h"
+#include "quantize/trellis/tile_device.h"
 #include "quantize/trellis/trellis_search.h"
 #include "quantize/trellis/trellis_tensor.h"
 
@@ -15,24 +16,30 @@ namespace {
 constexpr float kLargestHalf = 65504;
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
-float expected_scale(const TrellisCode& code, const TrellisTable& table, int seam_weights) {
+float expected_scale(const TrellisCode& code, const TrellisTable& table, int seam_weights,
+                     TileDevice* device) {
   constexpr int kTiles = 32;
-  TileSearch search(table, seam_weights);
   Random random(5);
+  std::vector<float> x(kTiles * kTileWeights);
+  for (float& v : x)
+    v = static_cast<float>(random.normal());
+  const auto target = [&](float v) { return v / code.prescale; };
+  std::vector<uint16_t> states(x.size());
+  if (device) {
+    device->prepare(code, table, seam_weights);
+    std::transform(x.begin(), x.end(), device->targets(0, kTiles), target);
+    device->start(0, kTiles);
+    std::copy_n(device->finish(0), states.size(), states.begin());
+  } else {
+    std::vector<float> targets(x.size());
+    std::transform(x.begin(), x.end(), targets.begin(), target);
+    TileSearch(table, seam_weights).encode(targets.data(), kTiles, states.data());
+  }
   double xq = 0, qq = 0;
-  for (int tile = 0; tile < kTiles; ++tile) {
-    float x[kTileWeights], targets[kTileWeights];
-    uint16_t states[kTileWeights];
-    for (int t = 0; t < kTileWeights; ++t) {
-      x[t] = static_cast<float>(random.normal());
-      targets[t] = x[t] / code.prescale;
-    }
-    search.encode(targets, states);
-    for (int t = 0; t < kTileWeights; ++t) {
-      const double q = table.level(states, t);
-      xq += double{x[t]} * q;
-      qq += q * q;
-    }
+  for (int i = 0; i < kTiles * kTileWeights; ++i) {
+    const double q = table.level(states.data() + i / kTileWeights * kTileWeights, i % kTileWeights);
+    xq += double{x[static_cast<size_t>(i)]} * q;
+    qq += q * q;
   }
   return static_cast<float>(xq / qq);
 }
@@ -41,7 +48,8 @@ float expected_scale(const TrellisCode& code, const TrellisTable& table, int sea
 
 FedBackTrellis::FedBackTrellis(const Tensor& coded, const EncodeOptions& encode_options,
                                const ErrorFeedback& error_feedback, ReadRows read,
-                               const TensorStorage& tensor_storage, ThreadPool& pool)
+                               const TensorStorage& tensor_storage, ThreadPool& pool,
+                               TileDevice* device)
     : tensor(coded),
       options(encode_options),
       feedback(error_feedback),
@@ -51,27 +59,34 @@ FedBackTrellis::FedBackTrellis(const Tensor& coded, const EncodeOptions& encode_
       powers(measure_powers(rotator, coded.rows, coded.cols, read, pool)),
       scales(fit_rank_one(powers)),
       table(coded.format->trellis),
-      expected(expected_scale(code(), table, seam_weights(encode_options.effort))) {
+      expected(expected_scale(code(), table, seam_weights(encode_options.effort), device)) {
   if (code().block_scales) return;
   for (size_t b = 0; b < scales.col.size(); ++b)
     storage.halves(2)[b] = f32_to_f16(scales.col[b]);
 }
 
-void FedBackTrellis::read(int64_t begin, int64_t end, float* source, float* rotated) const {
+void FedBackTrellis::read(int64_t begin, int64_t end, float* rotated) const {
   const int64_t cols = tensor.cols;
-  read_finite_rows(read_rows, begin, end, cols, source);
-  for (int64_t row = begin; row < end; ++row, source += cols, rotated += rotator.size())
-    rotate_row(rotator, source, cols, row, rotated);
+  std::vector<float> source(static_cast<size_t>((end - begin) * cols));
+  read_finite_rows(read_rows, begin, end, cols, source.data());
+  for (int64_t row = begin; row < end; ++row, rotated += rotator.size())
+    rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, rotated);
 }
 
-void FedBackTrellis::measure(int64_t row, float* x, float* scratch, ErrorSum& errors) const {
+void FedBackTrellis::measure(int64_t begin, int64_t end, ErrorSum& errors) const {
   const int64_t cols = tensor.cols;
-  const double norm = squared_length(x, cols);
-  decode_pass_row(tensor, 0, row, scratch);
-  rotator.invert(scratch);
-  for (int64_t i = 0; i < cols; ++i)
-    x[i] -= scratch[i];
-  errors.set(row, squared_length(x, cols), norm);
+  std::vector<float> source(static_cast<size_t>((end - begin) * cols));
+  std::vector<float> decoded(static_cast<size_t>(rotator.size()));
+  read_finite_rows(read_rows, begin, end, cols, source.data());
+  for (int64_t row = begin; row < end; ++row) {
+    float* x = source.data() + (row - begin) * cols;
+    const double norm = squared_length(x, cols);
+    decode_pass_row(tensor, 0, row, decoded.data());
+    rotator.invert(decoded.data());
+    for (int64_t i = 0; i < cols; ++i)
+      x[i] -= decoded[static_cast<size_t>(i)];
+    errors.set(row, squared_length(x, cols), norm);
+  }
 }
 
 FedBackScales::FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows)

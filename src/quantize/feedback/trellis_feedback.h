@@ -20,14 +20,14 @@ inline constexpr float kLargestTarget = 64;
 // What one call knows about the whole tensor; shared by the threads.
 struct FedBackTrellis {
   FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
-                 ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool);
+                 ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                 TileDevice* device = nullptr);
 
   const TrellisCode& code() const { return tensor.format->trellis; }
-  // Rows [begin, end) into source[][cols] and rotated[][feedback.size()].
-  void read(int64_t begin, int64_t end, float* source, float* rotated) const;
-  // When a row is stored: its error, of the source x[cols], which is overwritten, as is
-  // scratch[feedback.size()].
-  void measure(int64_t row, float* x, float* scratch, ErrorSum& errors) const;
+  // Rows [begin, end) into rotated[][feedback.size()].
+  void read(int64_t begin, int64_t end, float* rotated) const;
+  // When they are stored.
+  void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
 
   const Tensor& tensor;
   const EncodeOptions& options;

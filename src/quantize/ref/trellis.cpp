@@ -12,7 +12,7 @@ void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, f
       for (int state = p; state < states; state += classes) {
         float cost = best[state >> table.step_bits];
         for (int v = 0; v < table.values; ++v) {
-          const float d = x[v] - table.levels.data()[v * states + state];
+          const float d = x[v] - table.searched.data()[v * states + state];
           cost = std::fma(d, d, cost);
         }
         if (state == p || cost < least) least = cost;

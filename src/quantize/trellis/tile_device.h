@@ -20,9 +20,7 @@ struct FedBackRows {
   // [rows][column_blocks]: what targets, and what the levels that were chosen, are multiplied with.
   const float* target_factors = nullptr;
   const float* level_factors = nullptr;
-  // Results: the states of [tile columns][tile rows][kTileWeights], FeedbackStrip::row_factors.
-  uint16_t* states = nullptr;
-  double* row_factors = nullptr;
+  double* row_factors = nullptr;  // result: FeedbackStrip::row_factors, [rows]
 };
 
 // One caller at a time. Everything throws limit if memory runs out.
@@ -47,8 +45,8 @@ class TileDevice {
   virtual int64_t fed_back_rows(int64_t cols) const = 0;
   // Room for FedBackRows::x, valid until the next call.
   virtual float* rows(int64_t count, int64_t cols) = 0;
-  // Complete on return.
-  virtual void feed_back(const FedBackRows& rows) = 0;
+  // The states of [tile columns][tile rows][kTileWeights], valid until the next call.
+  virtual const uint16_t* feed_back(const FedBackRows& rows) = 0;
 };
 
 }  // namespace walsh::detail

@@ -15,19 +15,34 @@
 
 namespace walsh::detail {
 
-// The levels of every state, three times: by state, in the order in which the vector versions of
-// the forward pass read them, and in that of the way back.
+// Costs of codes whose levels are sums of bytes are whole numbers: the search looks for targets in
+// half units of the levels, rounded and at most so large. Their sums are exact below 2^24, which no
+// path through a tile comes near that is worth taking, so integers and any order of operations give
+// the same costs.
+inline constexpr float kLargestWholeTarget = 320;
+// What targets are multiplied with before they are rounded; 0: they are searched as they are.
+constexpr float target_scale(const TrellisCode& code) {
+  return code.rule == TrellisRule::bytes ? 2 / code.unit : 0;
+}
+
+// The levels of every state: by state as they are, and as the search looks for them by state, in
+// the order in which the vector versions of the forward pass read them, and in that of the way
+// back.
 struct TrellisTable {
   static constexpr int kBlock = 16;  // classes
   static constexpr int kTilesAtOnce = 4;
 
   int step_bits = 0, state_bits = 0, values = 0;
+  float scale = 0;               // target_scale
   AlignedArray<float> levels;    // [values][2^state_bits]
+  AlignedArray<float> searched;  // the same in what targets are looked for in
   AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
   AlignedArray<float> by_class;  // [class][values][first bits of the state]
 
   explicit TrellisTable(const TrellisCode& code);
   void set_order();  // the others from `levels`
+  // What the search looks for in the place of a target.
+  float searched_target(float x) const;
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
   // Of weight t of a tile with these states of its steps.

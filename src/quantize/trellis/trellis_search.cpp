@@ -1,6 +1,7 @@
 #include "quantize/trellis/trellis_search.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/cpu.h"
 #include "base/stop.h"
@@ -52,7 +53,9 @@ TrellisTable::TrellisTable(const TrellisCode& code)
     : step_bits(code.step_bits),
       state_bits(code.state_bits),
       values(code.values),
+      scale(target_scale(code)),
       levels(static_cast<size_t>(code.values) << code.state_bits),
+      searched(levels.size()),
       ordered(levels.size()),
       by_class(levels.size()) {
   float* out = levels.data();
@@ -63,19 +66,26 @@ TrellisTable::TrellisTable(const TrellisCode& code)
   set_order();
 }
 
+float TrellisTable::searched_target(float x) const {
+  if (scale == 0) return x;
+  return std::clamp(std::nearbyint(x * scale), -kLargestWholeTarget, kLargestWholeTarget);
+}
+
 void TrellisTable::set_order() {
+  for (size_t i = 0; i < levels.size(); ++i)
+    searched[i] = scale == 0 ? levels[i] : std::nearbyint(levels[i] * scale);
   float* out = ordered.data();
   for (int block = 0; block < classes(); block += kBlock) {
     for (int first = 0; first < states(); first += classes()) {
       for (int v = 0; v < values; ++v)
-        out = std::copy_n(levels.data() + v * states() + first + block, kBlock, out);
+        out = std::copy_n(searched.data() + v * states() + first + block, kBlock, out);
     }
   }
   out = by_class.data();
   for (int p = 0; p < classes(); ++p) {
     for (int v = 0; v < values; ++v) {
       for (int state = p; state < states(); state += classes())
-        *out++ = levels.data()[v * states() + state];
+        *out++ = searched.data()[v * states() + state];
     }
   }
 }
@@ -114,10 +124,12 @@ void TileSearch::forward(const float* const* x, int tiles, int steps) {
 // First the free path over the weights around each seam, which says the class of the last state.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
   const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
-  float windows[kAtOnce][kTileWeights] = {};
+  float windows[kAtOnce][kTileWeights] = {}, targets[kAtOnce][kTileWeights];
   const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
   for (int i = 0; i < tiles; ++i) {
-    tile[i] = x + i * kTileWeights;
+    std::transform(x + i * kTileWeights, x + (i + 1) * kTileWeights, targets[i],
+                   [&](float target) { return table_.searched_target(target); });
+    tile[i] = targets[i];
     window[i] = windows[i];
     std::copy_n(tile[i] + kTileWeights - seam_weights_, seam_weights_, windows[i]);
     std::copy_n(tile[i], seam_weights_, windows[i] + seam_weights_);

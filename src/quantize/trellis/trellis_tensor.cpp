@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/half.h"
 #include "formats/trellis.h"
 #include "quantize/trellis/tile_row_encoder.h"
@@ -39,31 +40,39 @@ class TrellisTensor {
   int64_t cols() const { return tensor_.cols; }
   int64_t items() const { return tile_rows(tensor_.rows); }
 
-  // The rows of a row of tiles: source[kTileRows][cols], rotated[kTileRows][padded] with zeros
-  // behind the last one.
-  void read(int64_t item, float* source, float* rotated) const {
-    const int64_t begin = item * kTileRows, end = std::min(tensor_.rows, begin + kTileRows);
-    read_finite_rows(read_rows_, begin, end, cols(), source);
-    for (int64_t r = 0; r < end - begin; ++r)
-      rotate_row(rotator_, source + r * cols(), cols(), begin + r, rotated + r * padded());
-    std::fill(rotated + (end - begin) * padded(), rotated + kTileRows * padded(), 0.0f);
+  // Rows of a row of tiles: rotated[kTileRows][padded], zeros behind the last one.
+  void read(int64_t item, float* rotated) const {
+    const std::vector<float> source = source_rows(item);
+    const int64_t begin = item * kTileRows, rows = end_of(item) - begin;
+    for (int64_t r = 0; r < rows; ++r) {
+      rotate_row(rotator_, source.data() + r * cols(), cols(), begin + r, rotated + r * padded());
+    }
+    std::fill(rotated + rows * padded(), rotated + kTileRows * padded(), 0.0f);
   }
 
-  // When the row of tiles is stored. Overwrites both.
-  void measure(int64_t item, float* source, float* scratch) const {
-    const int64_t begin = item * kTileRows, end = std::min(tensor_.rows, begin + kTileRows);
-    for (int64_t row = begin; row < end; ++row) {
-      float* x = source + (row - begin) * cols();
+  // When the row of tiles is stored.
+  void measure(int64_t item) const {
+    std::vector<float> source = source_rows(item), decoded(static_cast<size_t>(padded()));
+    for (int64_t row = item * kTileRows; row < end_of(item); ++row) {
+      float* x = source.data() + row % kTileRows * cols();
       const double norm = squared_length(x, cols());
-      decode_pass_row(tensor_, 0, row, scratch);
-      rotator_.invert(scratch);
+      decode_pass_row(tensor_, 0, row, decoded.data());
+      rotator_.invert(decoded.data());
       for (int64_t i = 0; i < cols(); ++i)
-        x[i] -= scratch[i];
+        x[i] -= decoded[static_cast<size_t>(i)];
       errors_.set(row, squared_length(x, cols()), norm);
     }
   }
 
  private:
+  int64_t end_of(int64_t item) const { return std::min(tensor_.rows, (item + 1) * kTileRows); }
+  std::vector<float> source_rows(int64_t item) const {
+    const int64_t begin = item * kTileRows, end = end_of(item);
+    std::vector<float> source(static_cast<size_t>((end - begin) * cols()));
+    read_finite_rows(read_rows_, begin, end, cols(), source.data());
+    return source;
+  }
+
   const Tensor& tensor_;
   ReadRows read_rows_;
   ErrorSum& errors_;
@@ -84,12 +93,14 @@ class TileBatch {
     first_ = first;
     rows_.clear();
     rows_.resize(static_cast<size_t>(count));
-    source_.resize(static_cast<size_t>(count * kTileRows * tensor_.cols()));
-    rotated_.resize(static_cast<size_t>(count * kTileRows * tensor_.padded()));
+    if (const auto size = static_cast<size_t>(count * kTileRows * tensor_.padded());
+        rotated_.size() < size) {
+      rotated_ = AlignedArray<float>(size);
+    }
     const int64_t tiles = tensor_.padded() / kTileCols;
     float* targets = device_.targets(slot_, count * tiles);
     pool.for_each(count, [&](int64_t i) {
-      tensor_.read(first + i, source(i), rotated(i));
+      tensor_.read(first + i, rotated(i));
       auto& row = rows_[static_cast<size_t>(i)];
       row = std::make_unique<TileRowEncoder>(tensor_.job(), (first + i) * kTileRows);
       row->set_targets(rotated(i), 0, tiles, targets + i * tiles * kTileWeights);
@@ -105,20 +116,19 @@ class TileBatch {
       TileRowEncoder& row = *rows_[static_cast<size_t>(i)];
       row.accept(rotated(i), 0, tiles, states + i * tiles * kTileWeights);
       row.store_scales();
-      tensor_.measure(first_ + i, source(i), rotated(i));
+      tensor_.measure(first_ + i);
     });
     rows_.clear();
   }
 
  private:
-  float* source(int64_t i) { return source_.data() + i * kTileRows * tensor_.cols(); }
   float* rotated(int64_t i) { return rotated_.data() + i * kTileRows * tensor_.padded(); }
 
   const TrellisTensor& tensor_;
   TileDevice& device_;
   int slot_;
   int64_t first_ = 0;
-  std::vector<float> source_, rotated_;
+  AlignedArray<float> rotated_;  // [rows of tiles][kTileRows][padded]
   std::vector<std::unique_ptr<TileRowEncoder>> rows_;
 };
 
@@ -145,9 +155,8 @@ void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows
   const TrellisTensor job(tensor, read_rows, storage, pool, errors);
   pool.for_each(job.items(), [&](int64_t item) {
     constexpr int64_t kTiles = TrellisTable::kTilesAtOnce;  // that are searched together
-    std::vector<float> source(static_cast<size_t>(kTileRows * job.cols()));
     std::vector<float> rotated(static_cast<size_t>(kTileRows * job.padded()));
-    job.read(item, source.data(), rotated.data());
+    job.read(item, rotated.data());
     TileSearch search(job.table(), seam_weights(options.effort));
     TileRowEncoder row(job.job(), item * kTileRows);
     for (int64_t first = 0; first < row.tiles(); first += kTiles) {
@@ -159,7 +168,7 @@ void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows
       row.accept(rotated.data(), first, count, states);
     }
     row.store_scales();
-    job.measure(item, source.data(), rotated.data());
+    job.measure(item);
   });
 }
 

@@ -4,6 +4,7 @@
 //
 #include "quantize/cuda/feedback_kernels.cuh"
 #include "quantize/cuda/gpu_tiles.cpp"
+#include "quantize/cuda/tile_products.cuh"
 #include "quantize/cuda/tile_search_plan.cpp"
 
 namespace walsh::cuda {
@@ -50,27 +51,35 @@ unsigned pieces(int64_t count, int64_t size) {
   return static_cast<unsigned>((count + size - 1) / size);
 }
 
-template <int kValues, int kGroup>
+template <class Search>
 void search(const TileSearchPlan& plan, const TileSearchArgs& args) {
-  run_blocks(dim3(static_cast<unsigned>(plan.blocks)), kSearchThreads, plan.shared_bytes, [&] {
-    auto* memory = static_cast<unsigned char*>(emulated::block().shared());
-    TileSearchBlock<kValues, kGroup>(args, memory).run();
-  });
+  run_blocks(dim3(static_cast<unsigned>(plan.blocks)), kSearchThreads, plan.shared_bytes,
+             [&] { Search(args, static_cast<unsigned char*>(emulated::block().shared())).run(); });
 }
 
-template <int kValues>
+template <int kValues, bool kWhole>
 void search_group(const TileSearchPlan& plan, const TileSearchArgs& args) {
-  if (plan.group == 2) return search<kValues, 2>(plan, args);
-  if (plan.group == 4) return search<kValues, 4>(plan, args);
-  search<kValues, 8>(plan, args);
+  if (plan.group == 2) return search<TileSearchBlock<kValues, 2, kWhole>>(plan, args);
+  if (plan.group == 4) return search<TileSearchBlock<kValues, 4, kWhole>>(plan, args);
+  search<TileSearchBlock<kValues, 8, kWhole>>(plan, args);
 }
 
 }  // namespace
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
-                        const TileSearchArgs& args, Stream) {
-  if (code.values == 1) return search_group<1>(plan, args);
-  search_group<2>(plan, args);
+                        const TileSearchArgs& args, Stream stream) {
+  if (plan.products) return launch_tile_products(code, plan, args, stream);
+  if (code.values == 1) return search_group<1, false>(plan, args);
+  if (args.target_scale == 0) return search_group<2, false>(plan, args);
+  search_group<2, true>(plan, args);
+}
+
+void launch_tile_products(const TrellisCode& code, const TileSearchPlan& plan,
+                          const TileSearchArgs& args, Stream) {
+  if (code.step_bits == 5) return search<TileProductsBlock<5>>(plan, args);
+  if (code.step_bits == 6) return search<TileProductsBlock<6>>(plan, args);
+  if (code.step_bits == 7) return search<TileProductsBlock<7>>(plan, args);
+  search<TileProductsBlock<8>>(plan, args);
 }
 
 void launch_targets(const FeedbackArgs& args, const TileColumn& column, Stream) {
