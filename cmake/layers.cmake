@@ -17,8 +17,26 @@ set(WALSH_ISA_FLAGS_avx512vbmi ${WALSH_ISA_FLAGS_avx512} -mavx512vbmi)
 
 set(WALSH_LAYERS "")
 
+# Headers of a target that are read once for the whole group: all its targets have the same flags.
+# Reading them is up to a fifth of what compiling a source costs. A compiler cache keeps no object
+# that a precompiled header went into, so there are none where one is used; that build also shows
+# what a source forgets to include.
+function(walsh_precompile target group)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    return()
+  endif()
+  get_property(first GLOBAL PROPERTY WALSH_PRECOMPILED_${group})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    set_property(GLOBAL PROPERTY WALSH_PRECOMPILED_${group} ${target})
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+# JSON: its sources read or write it.
 function(walsh_layer name)
-  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "JSON" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   if(NOT sources)
     return()
@@ -50,6 +68,9 @@ function(walsh_layer name)
   foreach(upper ${WALSH_LAYERS})
     target_link_libraries(walsh_${name} PUBLIC walsh_${upper})
   endforeach()
+  if(ARG_JSON)
+    walsh_precompile(walsh_${name} layers <fmt/format.h> <nlohmann/json.hpp>)
+  endif()
   set(WALSH_LAYERS ${WALSH_LAYERS} ${name} PARENT_SCOPE)
   if(WALSH_TESTS)
     walsh_test(${name} "${WALSH_LAYERS};${name}")
@@ -102,31 +123,14 @@ function(walsh_test name layers)
   foreach(layer ${layers})
     target_link_libraries(test_${name} PRIVATE walsh_${layer})
   endforeach()
-  walsh_precompile_test_headers(test_${name})
+  walsh_precompile(test_${name} tests <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h> <filesystem>
+                   <fstream> <nlohmann/json.hpp> <thread>)
   set(cost 1)
   if(name MATCHES "^(cli|eval|quantize)$")
     set(cost 10)  # with the longest cases, which are begun first
   endif()
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600 COST ${cost})
-endfunction()
-
-# Reading these is up to a fifth of what compiling a test costs; once for all test programs, which
-# have the same flags. A compiler cache keeps no object that a precompiled header went into, so
-# there is none where one is used.
-function(walsh_precompile_test_headers target)
-  if(CMAKE_CXX_COMPILER_LAUNCHER)
-    return()
-  endif()
-  get_property(owner GLOBAL PROPERTY WALSH_PRECOMPILED_BY)
-  if(owner)
-    target_precompile_headers(${target} REUSE_FROM ${owner})
-    return()
-  endif()
-  set_property(GLOBAL PROPERTY WALSH_PRECOMPILED_BY ${target})
-  target_precompile_headers(${target} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>
-                            <algorithm> <filesystem> <fstream> <map> <nlohmann/json.hpp> <span>
-                            <string> <thread> <vector>)
 endfunction()
 
 # The library, the command, the install rules.
@@ -158,6 +162,7 @@ function(walsh_finish)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(walsh_command PRIVATE walsh CLI11::CLI11 nlohmann_json::nlohmann_json
                                                 PkgConfig::LIBEDIT)
+    walsh_precompile(walsh_command command <CLI/CLI.hpp> <fmt/format.h> <nlohmann/json.hpp>)
     set(commit ${PROJECT_BINARY_DIR}/build_commit.cpp)
     add_custom_target(walsh_commit BYPRODUCTS ${commit}
       COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUTPUT=${commit}

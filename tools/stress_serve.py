@@ -213,7 +213,7 @@ def slow_clients(options):
 
 def overload(options):
     """More requests than may wait, and one client that asks again and again."""
-    places, waiting = 4, max(12, int(256 * options.scale))
+    places, waiting = 4, 4 * max(3, int(64 * options.scale))  # each client wants four texts
     server = Server(options, "-P", str(places), "--queue", str(waiting), "--drain", "0")
     try:
         results = []

@@ -113,7 +113,7 @@ void bench_matrix(GpuTiles& device, const char* name, int64_t rows, int64_t cols
   std::optional<ErrorFeedback> feedback;
   if (fed_back) {
     InputMoments moments(cols);
-    moments.add(values.data(), cols, 512, pool);
+    moments.add(values.data(), cols, std::min<int64_t>(512, (1 << 22) / cols), pool);
     feedback.emplace(moments, std::span<const float>(), rotation[0], padded_cols(format, cols),
                      pool);
   }

@@ -353,9 +353,13 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
 std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig& config,
                                          const LoadOptions& options, std::string& note) {
   std::optional<Error> why;
+  std::unique_ptr<Loading> placed;
+  LayerSplit placed_so;
   const auto fits = [&](const LayerSplit& split) {
+    placed.reset();
     try {
-      place(source, config, options, split);
+      placed = place(source, config, options, split);
+      placed_so = split;
       return true;
     } catch (const Error& e) {
       // What no device but a GPU can do is no reason against the whole model there.
@@ -368,7 +372,7 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
   const std::optional<LayerSplit> split = choose_split(config, options.cpu_experts, fits);
   if (!split) throw Error(*why);
   if (why) note = split_text(config, *split, options.device) + ": " + why->what();
-  return place(source, config, options, *split);
+  return placed && placed_so == *split ? std::move(placed) : place(source, config, options, *split);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace walsh {
 
 SplitExecutor::SplitExecutor(const Model& model, Parts parts)
     : hidden_(model.config.hidden),
+      pool_(model.pool()),
       parts_(std::move(parts)),
       max_rows_(std::min(parts_[0]->max_rows(), parts_[1]->max_rows())),
       rows_(static_cast<size_t>(max_rows_ * hidden_)) {
@@ -58,6 +59,8 @@ void SplitExecutor::compute() {
     if (step.takes_branch) hand_over(Rows::branch, at, step.part, 0, m_ - first);
     at = step.part;
     parts_[at]->run_layers(step.begin, step.end);
+    // Threads that sleep wake up while a GPU computes, instead of behind it.
+    if (at == kLast) pool_.run([](int, int) {});
   }
   hand_over(Rows::stream, at, kLast, first_wanted_, m_ - first_wanted_);
   if (wanted_ > 0) logits(0, std::min(logit_rows(), wanted_));

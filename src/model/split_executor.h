@@ -44,6 +44,7 @@ class SplitExecutor : public Executor {
   void hand_over(Rows which, size_t from, size_t to, int64_t first, int64_t count);
 
   const int64_t hidden_;
+  ThreadPool& pool_;
   Parts parts_;
   int64_t max_rows_;
   std::vector<Step> steps_;
