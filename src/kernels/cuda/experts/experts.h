@@ -33,8 +33,8 @@ void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weigh
                  int64_t width, Stream stream);
 
 // out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] * results[slot of
-// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, and out stays
-// as it is.
+// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, and out
+// stays as it is.
 struct ExpertSum {
   const float* results = nullptr;  // [slots][width]
   const int32_t* slot = nullptr;   // [m][chosen]
