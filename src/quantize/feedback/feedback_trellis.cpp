@@ -105,6 +105,7 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      ThreadPool& pool, ErrorSum& errors) {
   const int64_t rows = tensor.rows, cols = tensor.cols, padded = feedback.size();
   const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool);
+  const TileDeviceUse use(device);
   device.prepare(job.code(), job.table, seam_weights(options.effort));
   const int64_t tile_cols = padded / kTileCols, step = device.fed_back_rows(padded);
   std::vector<uint16_t> states;
