@@ -14,9 +14,9 @@ namespace walsh {
 // columns; theirs are codes of up to so many bits.
 inline constexpr int kMostWeightSideBlock = 256;
 inline constexpr int kMostWeightSideBits = 4;
-// Experts of a layer, values of a head of a delta net and of a head of attention that GPUs have room
-// for, the last ones in multiples of kGpuHeadUnit.
+// Experts of a layer and values of a head of a delta net that GPUs have room for.
 inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
+// Values of a head of attention that their kernels have: so many at most, a multiple of the unit.
 inline constexpr int64_t kMostGpuHeadDim = 256, kGpuHeadUnit = 8;
 
 // Whether a matrix that is stored so is rotated.

@@ -6,6 +6,7 @@
 
 #include "kernels/emulated/device.h"
 //
+#include "base/cuda/counted_memory.h"
 #include "quantize/cuda/gpu_tiles.h"
 #include "quantize/tiles_on_device.h"
 
@@ -85,6 +86,19 @@ TEST_F(EmulatedTiles, RefuseWhatTheCpuRefuses) {
   }
   // And goes on afterwards.
   expect_same_tiles(device_, "tc3:L8", normal_matrix(16, 32));
+}
+
+// A model's weights need it that is encoded while it is loaded.
+TEST_F(EmulatedTiles, GiveTheDevicesMemoryBackBehindEveryTensor) {
+  expect_same_tiles(device_, "tc2:h:L8", normal_matrix(16, 32), Effort::fast);
+  EXPECT_EQ(cuda::allocated_bytes(), 0u);
+  expect_same_fed_back(device_, "tc2:h:L8", normal_matrix(16, 32), Effort::fast);
+  EXPECT_EQ(cuda::allocated_bytes(), 0u);
+  Matrix wrong = normal_matrix(20, 32);
+  wrong.values.back() = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(
+      encode_tiles(get_format("tc2:h:L8"), wrong, Effort::fast, nullptr, &device_).refusal.empty());
+  EXPECT_EQ(cuda::allocated_bytes(), 0u);
 }
 
 // What does not fit into the shared memory of a block is left to the CPU.

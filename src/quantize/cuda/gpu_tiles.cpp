@@ -1,6 +1,7 @@
 #include "quantize/cuda/gpu_tiles.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/stop.h"
 #include "formats/trellis.h"
@@ -39,13 +40,25 @@ constexpr uint64_t state_bytes(int64_t tiles) {
 
 }  // namespace
 
-// A device that fails has nothing under way that memory would have to wait for.
 GpuTiles::~GpuTiles() {
+  GpuTiles::release();
+}
+
+// A device that fails has nothing under way that memory would have to wait for. Pinned memory,
+// which takes longer to make, stays.
+void GpuTiles::release() {
   try {
     synchronize(copy_.get());
     synchronize(work_.get());
   } catch (const Error&) {
   }
+  tables_ = {};
+  best_ = {};
+  for (Slot& slot : slots_)
+    slot.targets = slot.states = {};
+  PinnedBuffer rows = std::move(feedback_.x);
+  feedback_ = {};
+  feedback_.x = std::move(rows);
 }
 
 bool GpuTiles::searches(const TrellisCode& code) const {

@@ -32,6 +32,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   int64_t fed_back_rows(int64_t cols) const override;
   float* rows(int64_t count, int64_t cols) override;
   const uint16_t* feed_back(const detail::FedBackRows& rows) override;
+  void release() override;
 
  private:
   struct Slot {

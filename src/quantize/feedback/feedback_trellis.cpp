@@ -101,6 +101,7 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      ReadRows read_rows, const TensorStorage& storage,
                                      ThreadPool& pool, ErrorSum& errors) {
   const int64_t rows = tensor.rows, padded = feedback.size();
+  const TileDeviceUse use(device);
   const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool, &device);
   const int64_t tile_cols = padded / kTileCols, step = device.fed_back_rows(padded);
   std::vector<double> factors;

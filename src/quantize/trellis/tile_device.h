@@ -47,6 +47,22 @@ class TileDevice {
   virtual float* rows(int64_t count, int64_t cols) = 0;
   // The states of [tile columns][tile rows][kTileWeights], valid until the next call.
   virtual const uint16_t* feed_back(const FedBackRows& rows) = 0;
+
+  // Waits for what is under way and gives back the device's memory, which the weights of a model
+  // need that is encoded while it is loaded. prepare() comes next.
+  virtual void release() = 0;
+};
+
+// Gives back what a device has taken for a tensor, also if that fails.
+class TileDeviceUse {
+ public:
+  explicit TileDeviceUse(TileDevice& device) : device_(device) {}
+  ~TileDeviceUse() { device_.release(); }
+  TileDeviceUse(const TileDeviceUse&) = delete;
+  TileDeviceUse& operator=(const TileDeviceUse&) = delete;
+
+ private:
+  TileDevice& device_;
 };
 
 }  // namespace walsh::detail

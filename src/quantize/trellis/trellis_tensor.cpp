@@ -176,6 +176,7 @@ void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOpt
                        ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
                        ErrorSum& errors) {
   const TrellisTensor job(tensor, read_rows, storage, pool, errors);
+  const TileDeviceUse use(device);
   device.prepare(job.code(), job.table(), seam_weights(options.effort));
   const int64_t wanted = std::max<int64_t>(1, device.batch_tiles() * kTileCols / job.padded());
   const int64_t items = std::min(wanted, job.items());

@@ -2,23 +2,37 @@
 // device memory is that of the host, and streams have always finished.
 #include "kernels/emulated/device.h"
 //
+#include "base/cuda/counted_memory.h"
 #include "quantize/cuda/feedback_kernels.cuh"
 #include "quantize/cuda/gpu_tiles.cpp"
 #include "quantize/cuda/tile_products.cuh"
 #include "quantize/cuda/tile_search_plan.cpp"
 
 namespace walsh::cuda {
+namespace {
 
-Buffer::Buffer(uint64_t bytes, bool zeroed)
-    : data_(::operator new (bytes, std::align_val_t{256}),
-            [](void* p) { ::operator delete (p, std::align_val_t{256}); }),
-      bytes_(bytes) {
-  std::memset(data_.get(), zeroed ? 0 : 0xee, bytes);
+uint64_t allocated = 0;
+
+std::shared_ptr<void> host_memory(uint64_t bytes, int fill) {
+  const std::align_val_t alignment{256};
+  std::shared_ptr<void> memory(::operator new(bytes, alignment),
+                               [=](void* p) { ::operator delete(p, alignment); });
+  std::memset(memory.get(), fill, bytes);
+  return memory;
 }
-PinnedBuffer::PinnedBuffer(uint64_t bytes) : bytes_(bytes) {
-  const Buffer memory(bytes);
-  data_ = std::shared_ptr<void>(memory.as(), [memory](void*) {});
+
+}  // namespace
+
+uint64_t allocated_bytes() {
+  return allocated;
 }
+
+Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
+  const std::shared_ptr<void> memory = host_memory(bytes, zeroed ? 0 : 0xee);
+  allocated += bytes;
+  data_ = std::shared_ptr<void>(memory.get(), [memory, bytes](void*) { allocated -= bytes; });
+}
+PinnedBuffer::PinnedBuffer(uint64_t bytes) : data_(host_memory(bytes, 0xee)), bytes_(bytes) {}
 OwnedStream::OwnedStream() = default;
 StreamEvent::StreamEvent() = default;
 void StreamEvent::record(Stream) const {}
