@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -179,14 +180,38 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
       ->group("Batching");
 }
 
-// Every long flag of the command has a variable: --api-key is WALSH_ARG_API_KEY.
+// --api-key: WALSH_ARG_API_KEY.
+std::string variable_of(const std::string& flag) {
+  std::string name = "WALSH_ARG_" + flag;
+  for (char& c : name)
+    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// The value of the flag's variable; empty if it is not set.
+std::string value_of(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value == nullptr ? "" : value;
+}
+
+// Every long flag of the command has a variable, also where it is one of several names of an
+// option. CLI11 asks for one of them: the first that is set. It would take the value of
+// --no-something for that of --something, so those are read here, turned round.
 void add_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty() || option->get_name(false, true) == "--help") continue;
-    std::string name = "WALSH_ARG_" + option->get_lnames().back();
-    for (char& c : name)
-      c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    option->envname(name);
+    std::string chosen;
+    for (const std::string& flag : option->get_lnames()) {
+      const std::string name = variable_of(flag);
+      if (flag == "help" || value_of(name).empty()) continue;
+      if (option->check_fname(flag)) {
+        command.preparse_callback([option, flag, name](size_t) {
+          option->add_result(option->get_flag_value(flag, value_of(name)));
+        });
+      } else if (chosen.empty()) {
+        chosen = name;
+      }
+    }
+    if (!chosen.empty()) option->envname(chosen);
   }
 }
 

@@ -180,6 +180,22 @@ void check_scores(const CompletionRequest& request, int64_t positions) {
                  "logprobs");
 }
 
+// Fields of OpenAI's interface that ask for something else than would be given.
+void refuse_other_texts(const Fields& fields, int64_t n) {
+  if (fields.integer("best_of", 1, INT32_MAX).value_or(n) != n)
+    fields.refuse("best_of", fmt::format("{}, as 'n': texts are not chosen from more", n));
+  if (!fields.text("suffix").value_or("").empty())
+    fields.refuse("suffix", "empty: no text is put in front of another");
+}
+
+void refuse_other_answers(const Fields& fields) {
+  for (const char* key : {"functions", "function_call"})
+    if (fields.find(key) != nullptr)
+      fields.refuse(key, "absent: 'tools' and 'tool_choice' have taken its place");
+  for (const std::string& kind : fields.texts("modalities", kMostStops))
+    if (kind != "text") fields.refuse("modalities", R"(["text"])");
+}
+
 // Tools, reasoning, and what the answer has to match.
 void read_answer_fields(const OrderedJson& body, const Fields& fields, const LoadedModel& model,
                         const std::string& prompt, CompletionRequest& request) {
@@ -212,6 +228,7 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
+  refuse_other_texts(fields, request.n);
   request.prompts = prompts_of(fields, model, limits);
   // Sixteen tokens are OpenAI's default.
   request.text.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(16);
@@ -231,6 +248,7 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model);
+  refuse_other_answers(fields);
   request.chat = true;
   check_bytes(prompt, limits, "messages");
   request.prompts = {model.tokenizer.encode(prompt, false)};

@@ -90,5 +90,19 @@ TEST_F(ServeCommand, FlagsMayComeAsVariables) {
   expect_error(r, 2, "0.0.0.0");
 }
 
+TEST_F(ServeCommand, EveryNameOfAFlagHasAVariable) {
+  for (const std::string name : {"GPU_LAYERS", "NGL", "N_GPU_LAYERS", "CPU_EXPERTS", "N_CPU_MOE",
+                                 "CACHE_TYPE_K", "CTK", "PREFIX_CACHE", "NO_PREFIX_CACHE"}) {
+    SCOPED_TRACE(name);
+    const CommandResult r = walsh({"serve", model(), "--port", "0", "--host", "0.0.0.0"},
+                                  "WALSH_ARG_" + name + "=what");
+    expect_error(r, 2, "what");
+  }
+  // An empty one is none, and flags win.
+  const std::string variables = "WALSH_ARG_NGL= WALSH_ARG_GPU_LAYERS=what";
+  expect_error(walsh({"serve", model(), "--host", "0.0.0.0", "-ngl", "0"}, variables), 2,
+               "0.0.0.0");
+}
+
 }  // namespace
 }  // namespace walsh

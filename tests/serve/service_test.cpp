@@ -206,6 +206,10 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
       {R"({"prompt": "a", "top_p": 2})", "'top_p'"},
       {R"({"prompt": "a", "max_tokens": 1.5})", "'max_tokens' must be an integer"},
       {R"({"prompt": "a", "n": 9})", "'n' must be an integer from 1 to 8"},
+      {R"({"prompt": "a", "best_of": 2})", "'best_of' must be 1, as 'n'"},
+      {R"({"prompt": "a", "n": 2, "best_of": 1})", "'best_of' must be 2, as 'n'"},
+      {R"({"prompt": "a", "best_of": "x"})", "'best_of' must be an integer"},
+      {R"({"prompt": "a", "suffix": "b"})", "'suffix' must be empty"},
       {R"({"prompt": "a", "logprobs": 21})", "'logprobs'"},
       {R"({"prompt": "a", "stop": 3})", "'stop'"},
       {R"({"prompt": "a", "stream": "yes"})", "'stream' must be a boolean"},
@@ -233,6 +237,24 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
   const auto long_one = post("/v1/completions", {{"prompt", std::vector<int32_t>(257, 1)}});
   EXPECT_EQ(long_one->response.status, 400);
   EXPECT_THAT(long_one->response.body, HasSubstr("257 tokens"));
+}
+
+TEST_F(ServiceTest, WhatIsAskedForAndNotGivenIsRefused) {
+  const nlohmann::json messages = {{{"role", "user"}, {"content", "a"}}};
+  const std::pair<const char*, nlohmann::json> cases[] = {{"functions", {{{"name", "f"}}}},
+                                                          {"function_call", "auto"},
+                                                          {"modalities", {"text", "audio"}}};
+  for (const auto& [field, value] : cases) {
+    const auto reply = post("/v1/chat/completions", {{"messages", messages}, {field, value}});
+    EXPECT_EQ(reply->response.status, 400) << field;
+    EXPECT_EQ(reply->json()["error"]["param"], field);
+  }
+  const auto text = post("/v1/chat/completions",
+                         {{"messages", messages}, {"modalities", {"text"}}, {"max_tokens", 1}});
+  EXPECT_EQ(text->response.status, 200);
+  const auto usual = post(
+      "/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}, {"best_of", 1}, {"suffix", nullptr}});
+  EXPECT_EQ(usual->response.status, 200);
 }
 
 TEST_F(ServiceTest, NamesInPathsMayBeEncoded) {
