@@ -48,13 +48,14 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
 
 // Costs as products of tensor cores, of which a block takes 16 tiles.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
-  for (const char* name : {"tc2.5:h:L12", "tc3:h:L12"}) {
+  const auto expect_same = [&](const char* name, const Matrix& tiles) {
     const TrellisCode& code = get_format(name).trellis;
     EXPECT_TRUE(cuda::encoding::plan_tile_search(code, 16, small_device()).products) << name;
     EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, small_device()).products) << name;
-    expect_same_tiles(device_, name, normal_matrix(16, 192), Effort::fast);
-  }
-  expect_same_tiles(device_, "tc3:h:L12", odd_tiles(16, 192), Effort::fast);
+    expect_same_tiles(device_, name, tiles, Effort::fast);
+  };
+  expect_same("tc2.5:h:L12", normal_matrix(16, 192));
+  expect_same("tc3:h:L12", odd_tiles(16, 192));
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {

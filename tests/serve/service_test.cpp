@@ -239,19 +239,7 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
   EXPECT_THAT(long_one->response.body, HasSubstr("257 tokens"));
 }
 
-TEST_F(ServiceTest, WhatIsAskedForAndNotGivenIsRefused) {
-  const nlohmann::json messages = {{{"role", "user"}, {"content", "a"}}};
-  const std::pair<const char*, nlohmann::json> cases[] = {{"functions", {{{"name", "f"}}}},
-                                                          {"function_call", "auto"},
-                                                          {"modalities", {"text", "audio"}}};
-  for (const auto& [field, value] : cases) {
-    const auto reply = post("/v1/chat/completions", {{"messages", messages}, {field, value}});
-    EXPECT_EQ(reply->response.status, 400) << field;
-    EXPECT_EQ(reply->json()["error"]["param"], field);
-  }
-  const auto text = post("/v1/chat/completions",
-                         {{"messages", messages}, {"modalities", {"text"}}, {"max_tokens", 1}});
-  EXPECT_EQ(text->response.status, 200);
+TEST_F(ServiceTest, FieldsThatAskForNothingElseAreTaken) {
   const auto usual = post(
       "/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}, {"best_of", 1}, {"suffix", nullptr}});
   EXPECT_EQ(usual->response.status, 200);

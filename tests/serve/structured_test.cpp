@@ -361,6 +361,15 @@ TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {
             std::string::npos);
 }
 
+TEST_F(StructuredTest, WhatIsAskedForAndNotGivenIsRefused) {
+  EXPECT_THAT(refusal(chat({{"functions", OrderedJson::array({{{"name", "f"}}})}})),
+              HasSubstr("'functions'"));
+  EXPECT_THAT(refusal(chat({{"function_call", "auto"}})), HasSubstr("'function_call'"));
+  EXPECT_THAT(refusal(chat({{"modalities", OrderedJson::array({"text", "audio"})}})),
+              HasSubstr("'modalities'"));
+  choice(chat({{"modalities", OrderedJson::array({"text"})}, {"max_tokens", 1}}));
+}
+
 TEST_F(StructuredTest, DevelopersAreTheSystemWhereATemplateKnowsNone) {
   const std::string source =
       "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }} {% endfor %}";
