@@ -6,6 +6,7 @@
 
 #include <tuple>
 
+#include "base/cuda/device.h"
 #include "layers.h"
 #include "module.h"
 #include "walsh/error.h"
@@ -45,6 +46,13 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
     form.rotation[pass] = {parse_rotation_kind(kind), block, seed, signs};
   }
   return form;
+}
+
+// Refuses what GPU `device` will not multiply with, before anything is copied there.
+void check_gpu(const std::string& type, int64_t rows, int64_t cols,
+               const std::vector<RotationTuple>& rotations, int device) {
+  refuse_unsupported(form_of(type, rows, cols, rotations), device);
+  if (!cuda::compiled()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
 }
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row
@@ -134,6 +142,7 @@ void bind_operators(nb::module_& module) {
                                 const std::vector<RotationTuple>& rotations) {
     return arrays_of(form_of(type, rows, cols, rotations));
   });
+  module.def("layer_check_gpu", &check_gpu);
   module.def("layer_encode", &encode);
   module.def("layer_restore", &restore);
   module.def("layer_store", &store);

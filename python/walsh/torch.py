@@ -80,6 +80,10 @@ class TurboQuantConfig:
 Config = TurboQuantConfig
 
 
+def _index(gpu: torch.device) -> int:
+    return torch.cuda.current_device() if gpu.index is None else gpu.index
+
+
 use_host_threads()
 
 
@@ -124,6 +128,7 @@ class Linear(nn.Module):
         for name, rows, row_bytes in self._arrays:
             self.register_buffer(name, torch.zeros((rows, row_bytes), dtype=torch.uint8,
                                                    device=device))
+        self._refuse(self.device)
         empty = torch.zeros(out_features, dtype=dtype or torch.get_default_dtype(), device=device)
         self.bias = nn.Parameter(empty, requires_grad=False) if bias else None
 
@@ -143,6 +148,7 @@ class Linear(nn.Module):
         """Encodes weights [out_features, in_features] and takes them."""
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
+        self._refuse(weight.device)  # before the work
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
@@ -173,19 +179,24 @@ class Linear(nn.Module):
         array = self._buffers[self._arrays[0][0]]
         return torch.device("cpu") if array is None else array.device
 
+    def _refuse(self, device: torch.device) -> None:
+        """Refuses a GPU that will not multiply with the layer, packed or not."""
+        if device.type == "cuda":
+            _walsh.layer_check_gpu(self.format, self.out_features, self.in_features,
+                                   self.rotations, _index(device))
+
     def _move(self, device: torch.device) -> None:
         """Moves the packed weights; on devices that walsh does not know they stay on the CPU."""
-        gpu = -1
-        if device.type == "cuda":
-            gpu = torch.cuda.current_device() if device.index is None else device.index
+        gpu = _index(device) if device.type == "cuda" else -1
         if gpu != self._gpu:
             place(self.layer, gpu)
             self._gpu = gpu
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
+        device = fn(torch.zeros(1, dtype=torch.uint8, device=self.device)).device
+        self._refuse(device)  # while nothing of the layer has moved
         super()._apply(fn, recurse)
         if self.layer:
-            device = fn(torch.zeros(1, dtype=torch.uint8, device=self.device)).device
             if device.type != "meta":
                 self._move(device)
                 return self
