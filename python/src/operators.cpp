@@ -106,16 +106,28 @@ int64_t restore(const std::string& type, int64_t rows, int64_t cols,
   return Layers::all().add(LinearOperator::restore(form, spans));
 }
 
-// Copies the stored arrays to memory of their sizes.
-void store(int64_t handle, const std::vector<uint64_t>& addresses) {
-  const nb::gil_scoped_release release;
-  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
-  if (arrays.size() != addresses.size()) throw Error(ErrorCode::usage, "arrays", "wrong number");
-  for (size_t i = 0; i < arrays.size(); ++i)
-    std::copy(arrays[i].begin(), arrays[i].end(), reinterpret_cast<std::byte*>(addresses[i]));
+// What the caller has memory for. Operators are public: their arguments need not fit the layer.
+void expect(const char* what, int64_t given, int64_t own) {
+  if (given == own) return;
+  throw Error(ErrorCode::usage, what,
+              std::to_string(given) + ", the layer has " + std::to_string(own));
 }
 
-void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride, bool exact) {
+// Copies the stored arrays to memory of so many bytes each.
+void store(int64_t handle, const std::vector<std::tuple<uint64_t, uint64_t>>& places) {
+  const nb::gil_scoped_release release;
+  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
+  expect("arrays", std::ssize(places), std::ssize(arrays));
+  for (size_t i = 0; i < arrays.size(); ++i)
+    expect("bytes of an array", static_cast<int64_t>(std::get<1>(places[i])),
+           std::ssize(arrays[i]));
+  for (size_t i = 0; i < arrays.size(); ++i)
+    std::copy(arrays[i].begin(), arrays[i].end(),
+              reinterpret_cast<std::byte*>(std::get<0>(places[i])));
+}
+
+void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t rows, int64_t y_stride,
+              bool exact) {
   const MatrixView view = view_of(x);
   const nb::gil_scoped_release release;
   const Layer layer = Layers::all().find(handle);
@@ -123,14 +135,17 @@ void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride
     throw Error(ErrorCode::usage, "input",
                 "on the CPU, the layer is on cuda:" + std::to_string(layer.device->device()));
   }
+  expect("rows", rows, layer.host->form().rows);
   Layers::all().with_threads([&](RunThreads run) {
     layer.host->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, run);
   });
 }
 
-void decode(int64_t handle, uint64_t out) {
+void decode(int64_t handle, uint64_t out, int64_t rows, int64_t cols) {
   const nb::gil_scoped_release release;
   const Layer layer = Layers::all().find(handle);
+  expect("rows", rows, layer.host->form().rows);
+  expect("columns", cols, layer.host->form().cols);
   layer.host->decode(0, layer.host->form().rows, reinterpret_cast<float*>(out));
 }
 

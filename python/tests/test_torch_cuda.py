@@ -62,7 +62,7 @@ def test_a_layer_that_cannot_go_to_a_gpu_says_why():
     text = refused("usage", lambda: _walsh.device_place(layer.layer, 0))
     assert "CUDA" in text or "device" in text
     _walsh.device_place(layer.layer, -1)  # where it is
-    text = refused("usage", lambda: _walsh.device_plan(layer.layer, 1, 256, 0, False, 0))
+    text = refused("usage", lambda: _walsh.device_plan(layer.layer, 1, 64, 256, 0, False, 0))
     assert text == "input: on cuda:0, the layer is on the CPU"
 
 

@@ -24,7 +24,7 @@ from . import _walsh
 from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
 from ._host_threads import use_host_threads
-from ._operators import (DTYPES, as_rows, check_dtype, decoded, linear_cuda, needs_dispatcher,
+from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda, needs_dispatcher,
                          place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
@@ -215,6 +215,7 @@ class Linear(nn.Module):
             array = self._buffers[name]
             if array is None or array.is_meta:
                 raise usage(name, "the layer has no weights yet")
+            check_memory(array, name)
             array = array.detach().cpu().contiguous()
             if array.dtype != torch.uint8 or array.shape != (rows, row_bytes):
                 raise Error("bad_input", name, f"{array.dtype} {tuple(array.shape)}, expected "
@@ -229,9 +230,10 @@ class Linear(nn.Module):
         host memory, whatever its device."""
         if not self.layer:
             return {name: self._buffers[name] for name, _, _ in self._arrays}
-        result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8)
+        result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
                   for name, rows, row_bytes in self._arrays}
-        _walsh.layer_store(self.layer, [array.data_ptr() for array in result.values()])
+        _walsh.layer_store(self.layer, [(array.data_ptr(), array.numel())
+                                        for array in result.values()])
         return result
 
     @property
@@ -289,7 +291,7 @@ class Linear(nn.Module):
                 if given is not None and given.dtype != torch.uint8:  # would be converted
                     raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
                 if array.is_meta:
-                    array = torch.zeros((rows, row_bytes), dtype=torch.uint8)
+                    array = torch.zeros((rows, row_bytes), dtype=torch.uint8, device="cpu")
                 self._buffers[name] = array if device.type == "meta" else array.to(device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
