@@ -1,5 +1,6 @@
 // The forward pass of the Viterbi algorithm over a bit-shift trellis, one implementation per
-// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs.
+// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs, or a
+// whole number.
 //
 // A class is the set of the 2^k states that agree in all bits but their first k: the states after
 // which the same 2^k states may follow. Class p = lowest L - k bits, so state s leads on from class
@@ -38,11 +39,16 @@ struct TrellisTable {
   AlignedArray<float> searched;  // the same in what targets are looked for in
   AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
   AlignedArray<float> by_class;  // [class][values][first bits of the state]
+  // Of codes with whole costs, both weights of a state side by side: in the order of `ordered`,
+  // with the classes of a block innermost, and in that of the way back, [class][first bits].
+  AlignedArray<int16_t> whole_ordered, whole_by_class;
 
   explicit TrellisTable(const TrellisCode& code);
   void set_order();  // the others from `levels`
+  void set_whole_order();
   // What the search looks for in the place of a target.
   float searched_target(float x) const;
+  bool whole() const { return scale != 0; }
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
   // Of weight t of a tile with these states of its steps.
@@ -71,8 +77,22 @@ void trellis_forward_tiles_avx2(const TrellisTable& table, const float* const* x
 void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
                                   float* const* best);
 
+// The same of one to kTilesAtOnce tiles of a code with whole costs, x[tile][steps][2]: the numbers
+// of trellis_forward_ref. From costs of at most kForbiddenWhole none overflows within a tile.
+inline constexpr int32_t kForbiddenWhole = 1 << 29;
+using WholeForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
+                              int steps, int32_t* const* best);
+
+void whole_forward_ref(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                       int32_t* const* best);
+void whole_forward_avx2(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                        int32_t* const* best);
+void whole_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                          int32_t* const* best);
+
 // Those for current_isa().
 TrellisForward trellis_forward();
 TrellisForwardTiles trellis_forward_tiles();
+WholeForward whole_forward();
 
 }  // namespace walsh::detail
