@@ -110,7 +110,11 @@ ModelPlan make_plan(const ModelConfig& c) {
   } else {
     plan.head = c.head.weight;
   }
+  for (const std::string& name : {c.embedding, c.head_name, c.head.weight})
+    if (!name.empty()) plan.shapes[name] = {c.vocab, c.hidden};
   for (const LayerDesc& layer : c.layers) {
+    for (const MatrixDesc& m : layer.matrices)
+      plan.shapes[m.weight] = {m.rows, m.cols};
     add_sites(layer, plan.sites);
     add_vectors(layer, plan.vectors);
     add_experts(layer, plan.experts);

@@ -2,6 +2,7 @@
 // follows from the description of the model; the quantizer needs nothing else of the architecture.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -54,6 +55,8 @@ struct ModelPlan {
   std::string final_norm;   // norm before the head
   float gain_offset = 0;    // what is added to the stored gain of every site's norm (NormDesc)
   std::vector<Site> sites;  // in layer order
+  // [rows, columns] that the config gives every matrix, embedding and head included.
+  std::map<std::string, std::array<int64_t, 2>> shapes;
   // All remaining tensors (norms, biases, convolutions): kept as they are.
   std::vector<std::string> vectors;
   // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,

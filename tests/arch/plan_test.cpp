@@ -23,6 +23,20 @@ ModelConfig config_of(const std::string& tiny) {
   return parse_config(checkpoint.config_json(), tiny);
 }
 
+TEST(Plan, ShapesOfAllMatrices) {
+  for (const char* tiny : {"mistral-tiny", "qwen3-moe-tiny", "qwen35-tiny"}) {
+    const ModelConfig config = config_of(tiny);
+    const ModelPlan plan = make_plan(config);
+    EXPECT_THAT(plan.shapes.at(plan.embedding), ElementsAre(config.vocab, config.hidden));
+    for (const Site& site : plan.sites) {
+      for (const std::string& name : site.matrices)
+        EXPECT_EQ(plan.shapes.at(name)[1], site.width) << tiny << " " << name;
+    }
+    for (const auto& [name, expert] : plan.experts)
+      EXPECT_TRUE(plan.shapes.contains(name)) << tiny << " " << name;
+  }
+}
+
 TEST(Plan, SitesOfALayerInOrderOfComputation) {
   const ModelPlan plan = make_plan(config_of("mistral-tiny"));
   EXPECT_EQ(plan.embedding, "model.embed_tokens.weight");

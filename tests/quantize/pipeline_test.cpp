@@ -219,6 +219,27 @@ TEST_F(PipelineTest, BadCheckpointsNameTheTensorAndLeaveNoFile) {
   }
 }
 
+TEST_F(PipelineTest, ShapesThatDoNotFitTheConfigAreRefusedBeforeAnythingIsWritten) {
+  for (const char* name : {"embed", "up", "head"}) {
+    ModelPlan plan = tiny_.plan();
+    plan.shapes = {{"embed", {TinyCheckpoint::kVocab, TinyCheckpoint::kHidden}},
+                   {"up", {TinyCheckpoint::kFfn, TinyCheckpoint::kHidden}},
+                   {"head", {TinyCheckpoint::kVocab, TinyCheckpoint::kHidden}}};
+    Compressor(Checkpoint::open(tiny_.path()), plan, recipe_of("tq3"), pool_);  // as it is
+    plan.shapes[name][0] += 1;
+    try {
+      Compressor(Checkpoint::open(tiny_.path()), plan, recipe_of("tq3"), pool_);
+      FAIL() << name << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::bad_input);
+      const std::string text = e.what();
+      EXPECT_NE(text.find(std::string("tensor ") + name + ": shape is ["), std::string::npos)
+          << text;
+      EXPECT_NE(text.find("expected ["), std::string::npos) << text;
+    }
+  }
+}
+
 TEST_F(PipelineTest, DamagedTensorsAreFoundOnLoad) {
   quantize_to_file(*compressor(recipe_of("tq3")), tiny_.file("out.gguf"), {});
   const std::string good = slurp(tiny_.file("out.gguf"));

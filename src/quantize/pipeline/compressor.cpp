@@ -1,6 +1,7 @@
 #include "quantize/pipeline/compressor.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/aligned.h"
 #include "quantize/encode/codec_encoder.h"
@@ -136,6 +137,7 @@ void Compressor::add_all() {
 void Compressor::add(const std::string& name, const Format* wanted, int site, bool linear) {
   if (index_.contains(name)) return;
   const Tensor source = source_.describe(origin(name));
+  check_shape(name, source);
   const Format& kept = kept_format(name, *source.format, site < 0);
   TensorPlan t;
   t.name = name;
@@ -175,6 +177,17 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   }
   index_[name] = tensors_.size();
   tensors_.push_back(std::move(t));
+}
+
+// What does not fit its config would be refused by whoever loads the result.
+void Compressor::check_shape(const std::string& name, const Tensor& source) const {
+  const auto found = plan_.shapes.find(name);
+  if (found == plan_.shapes.end()) return;
+  const auto [rows, cols] = found->second;
+  if (source.rows == rows && source.cols == cols) return;
+  throw Error(ErrorCode::bad_input, path() + ": tensor " + name,
+              "shape is " + shape_text(std::array{source.rows, source.cols}) + ", expected " +
+                  shape_text(std::array{rows, cols}));
 }
 
 void Compressor::refuse_unknown() {

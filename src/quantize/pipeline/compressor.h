@@ -117,6 +117,7 @@ class Compressor : public WeightSource {
   Tensor read_plain(const std::string& name);
   // The same with its rows or columns scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
+  void check_shape(const std::string& name, const Tensor& source) const;
   void refuse_unknown();
   // Refuses NaN and infinity in a dense tensor.
   void check_finite(const std::string& name, const Tensor& tensor) const;
