@@ -15,8 +15,9 @@ model = walsh.Model(sys.argv[1], device="cpu")
 
 def run(tiny_model, lines, begin=BEGIN):
     """What a program says on standard output; it ends in order and says nothing else."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", begin + textwrap.dedent(lines), str(tiny_model)],
-                          capture_output=True, text=True, timeout=120, check=False)
+    program = [sys.executable, "-W", "ignore", "-c", begin + textwrap.dedent(lines)]
+    done = subprocess.run([*program, str(tiny_model)], capture_output=True, text=True, timeout=120,
+                          check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.split()
 

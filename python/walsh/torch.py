@@ -25,8 +25,8 @@ from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
 from ._forms import new_form, stored_forms
 from ._host_threads import use_host_threads
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda, needs_dispatcher,
-                         place, view_of)
+from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
+                         needs_dispatcher, place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -82,7 +82,7 @@ Config = TurboQuantConfig
 
 
 def _index(gpu: torch.device) -> int:
-    return torch.cuda.current_device() if gpu.index is None else gpu.index
+    return int(torch.cuda.current_device() if gpu.index is None else gpu.index)
 
 
 use_host_threads()
