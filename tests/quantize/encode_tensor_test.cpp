@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "base/half.h"
+#include "formats/trellis.h"
 #include "quantize/encoded.h"
+#include "quantize/tiles_on_device.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -210,6 +212,58 @@ TEST(EncodeTensor, qrAndPlainRotationsEncodeToo) {
     encode_tensor(get_format("tq3"), rotation, {}, m.rows, m.cols, read_rows, pool, &error, &norm);
     EXPECT_NEAR(error / norm, 0.0315, 0.002) << rotation_kind_name(kind);
   }
+}
+
+// A device that fails when it has searched for some tiles.
+class FailingDevice : public detail::TileDevice {
+ public:
+  explicit FailingDevice(ErrorCode code) : code_(code) {}
+
+  bool searches(const TrellisCode&) const override { return true; }
+  void prepare(const TrellisCode&, const detail::TrellisTable&, int) override { ++prepared; }
+  int64_t batch_tiles() const override { return 1; }
+  float* targets(int slot, int64_t tiles) override {
+    targets_[slot].resize(static_cast<size_t>(tiles * kTileWeights));
+    states_[slot].resize(targets_[slot].size());
+    return targets_[slot].data();
+  }
+  void start(int slot, int64_t) override {
+    if (slot == 1) fail();
+  }
+  const uint16_t* finish(int slot) override { return states_[slot].data(); }
+  int64_t fed_back_rows(int64_t) const override { return kTileRows; }
+  float* rows(int64_t count, int64_t cols) override {
+    rows_.resize(static_cast<size_t>(count * cols));
+    return rows_.data();
+  }
+  const uint16_t* feed_back(const detail::FedBackRows&) override { fail(); }
+  void release() override { ++released; }
+
+  int prepared = 0, released = 0;
+
+ private:
+  [[noreturn]] void fail() const { throw Error(code_, "GPU memory", "none is left"); }
+
+  ErrorCode code_;
+  std::vector<float> targets_[2], rows_;
+  std::vector<uint16_t> states_[2];
+};
+
+TEST(EncodeTensor, whatADeviceHasNoMemoryForTheCpuEncodes) {
+  const Matrix m = normal_matrix(40, 96, 4);
+  FailingDevice full(ErrorCode::limit);
+  testing_support::expect_same_tiles(full, "tc2:h:L8", m, Effort::fast);
+  EXPECT_EQ(full.released, 1);
+  testing_support::expect_same_fed_back(full, "tc2:h:L8", m, Effort::fast);
+  EXPECT_EQ(full.prepared, 2);
+  EXPECT_EQ(full.released, 2);
+}
+
+TEST(EncodeTensor, aDeviceThatFailsOtherwiseIsAnError) {
+  FailingDevice broken(ErrorCode::internal);
+  const auto result = testing_support::encode_tiles(
+      get_format("tc2:h:L8"), normal_matrix(40, 96, 4), Effort::fast, nullptr, &broken);
+  EXPECT_EQ(result.refusal, "none is left");
 }
 
 }  // namespace

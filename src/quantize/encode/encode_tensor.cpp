@@ -5,8 +5,33 @@
 
 #include "quantize/encode/codec_encoder.h"
 #include "quantize/trellis/tile_device.h"
+#include "walsh/error.h"
 
 namespace walsh {
+namespace {
+
+// False if the device does not know the code, or has no memory for the search: it may hold the
+// weights of a model that is encoded while it is loaded.
+bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
+                ReadRows read_rows, const ErrorFeedback* feedback,
+                const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors) {
+  const detail::CodecEncoder& encoder = detail::encoder_of(*tensor.format);
+  if (!device || !encoder.encode_on || !device->searches(tensor.format->trellis)) return false;
+  try {
+    if (feedback) {
+      encoder.encode_with_feedback_on(*device, tensor, options, *feedback, read_rows, storage, pool,
+                                      errors);
+    } else {
+      encoder.encode_on(*device, tensor, options, read_rows, storage, pool, errors);
+    }
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::limit) throw;
+    return false;
+  }
+}
+
+}  // namespace
 
 Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
                      const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
@@ -27,17 +52,12 @@ Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
 
   detail::ErrorSum errors(rows);
   const detail::CodecEncoder& encoder = detail::encoder_of(format);
-  if (device && encoder.encode_on && device->searches(format.trellis)) {
-    if (feedback) {
-      encoder.encode_with_feedback_on(*device, tensor, options, *feedback, read_rows, *storage,
-                                      pool, errors);
+  if (!encoded_on(device, tensor, options, read_rows, feedback, *storage, pool, errors)) {
+    if (feedback && encoder.encode_with_feedback) {
+      encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
     } else {
-      encoder.encode_on(*device, tensor, options, read_rows, *storage, pool, errors);
+      encoder.encode(tensor, options, read_rows, *storage, pool, errors);
     }
-  } else if (feedback && encoder.encode_with_feedback) {
-    encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
-  } else {
-    encoder.encode(tensor, options, read_rows, *storage, pool, errors);
   }
   errors.total(squared_error, squared_norm);
   return tensor;

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Checks that what the documents name exists: files, links, flags, variables, suites of tests; and
+that the walks of docs/design.md have as many files as they say."""
+import pathlib
+import re
+import sys
+
+# Flags of other programs that documents mention.
+FOREIGN = {"dry", "xtc",  # families of flags: --dry-*, --xtc-*
+           "nvtx", "quantization-config", "enforce-eager"}
+SOURCES = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ".json"}
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*)`")
+SUITE = re.compile(r"`([A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*)\.[A-Za-z0-9*]+`")
+VARIABLE = re.compile(r"\bWALSH_[A-Z_]*[A-Z]\b")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        files = [pathlib.PurePosixPath(path.relative_to(root)) for top in sorted(root.iterdir())
+                 if not top.name.startswith(("build", ".")) or top.name == ".ci"
+                 for path in ([top] if top.is_file() else top.rglob("*")) if path.is_file()]
+        self.documents = [root / f for f in files if f.suffix == ".md"]
+        self.places = {str(f) for f in files} | {str(f.with_suffix("")) for f in files}
+        for f in files:
+            self.places |= {str(parent) for parent in f.parents}
+        text = "\n".join(read(root / f) for f in files
+                         if f.suffix in SOURCES or f.name in ("run", "Dockerfile"))
+        self.flags = set(FLAG.findall(text)) | FOREIGN
+        self.words = set(re.findall(r"\w+", text))
+        # Folders that paths in documents may begin with: those of the root and the layers of src/.
+        self.tops = {str(f).split("/")[0] for f in files if len(f.parts) > 1}
+        self.layers = {f.parts[1] for f in files if f.parts[0] == "src" and len(f.parts) > 2}
+
+    def has_path(self, name):
+        top = name.split("/")[0]
+        if top not in self.tops and top not in self.layers:
+            return True  # of something else: a URL, a format, a folder of the user
+        if re.search(r"\b[A-Z]{3,}\.", name):
+            return True  # a word in capitals stands for any
+        name = name.rstrip("/")
+        return name in self.places or f"src/{name}" in self.places
+
+
+def walk_problems(text):
+    """The walks of docs/design.md: numbers in the first lines against the files of the lists."""
+    for title, parts in (("one weight", ((0,), (0, 1, 2), (0, 1, 2))), ("one token", None)):
+        section = text.split(f"## The walk of {title}")[1].split("\n## ")[0]
+        sentence = section.split(":", 1)[1].split(".")[0]
+        said = [int(n) for n in re.findall(r"\d+", sentence)]
+        lists = [part.split("**", 1)[1] for part in re.split(r"^\*\*", section, flags=re.M)[1:]]
+        common, found = [set() for _ in lists], {"CPU": [set() for _ in lists],
+                                                "GPU": [set() for _ in lists]}
+        heads = re.findall(r"^\*\*(.*?)\*\*", section, flags=re.M)
+        for i, part in enumerate(lists):
+            for item in re.split(r"^- ", part, flags=re.M)[1:]:
+                names = set(PATH.findall(item))
+                device = next((d for d in ("CPU", "GPU")
+                               if f"on a {d}" in heads[i] or re.search(rf"`: {d}: ", item)), None)
+                (common if device is None else found[device])[i].update(names)
+
+        def count(device, most):
+            return len(set().union(*common[:most], *(found[device][:most] if device else [])))
+
+        whole = len(lists)
+        if parts is not None:
+            counted = [count(None, 1), count("CPU", whole), count("GPU", whole)]
+        else:
+            counted = [count("CPU", whole - 1), count("GPU", whole - 1), count("CPU", whole),
+                       count("GPU", whole)]
+        if said != counted:
+            yield f"the walk of {title} says {said} files, and lists {counted}"
+
+
+def problems(tree):
+    for document in tree.documents:
+        name, text = document.relative_to(tree.root).as_posix(), read(document)
+        for target in sorted(set(LINK.findall(text))):
+            if "://" not in target and not (document.parent / target).exists():
+                yield f"{name}: links to {target}, which does not exist"
+        for path in sorted(set(PATH.findall(text))):
+            if not tree.has_path(path) and not (document.parent / path).exists():
+                yield f"{name}: names {path}, which does not exist"
+        for flag in sorted(set(FLAG.findall(text)) - tree.flags):
+            yield f"{name}: names --{flag}, which no source has"
+        for word in sorted({*SUITE.findall(text), *VARIABLE.findall(text)} - tree.words):
+            yield f"{name}: names {word}, which no source has"
+        if name == "docs/design.md":
+            yield from (f"{name}: {problem}" for problem in walk_problems(text))
+
+
+def main():
+    found = list(problems(Tree(pathlib.Path(__file__).resolve().parent.parent)))
+    for problem in found:
+        print(problem)
+    print(f"check_docs: {len(found)} problem(s)")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
