@@ -225,6 +225,12 @@ class Linear(nn.Module):
             self.format, self.out_features, self.in_features, self.rotations,
             [(array.data_ptr(), array.numel()) for array in arrays]), device)
 
+    # A compiler that meets a layer before its first product packs it, and does not trace how.
+    @torch.compiler.assume_constant_result
+    def _packed(self) -> int:
+        self.pack()
+        return self.layer
+
     def stored(self) -> dict[str, torch.Tensor]:
         """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
         host memory, whatever its device."""
@@ -261,13 +267,12 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., in_features] times the weights, plus the bias; the result has x's type."""
-        if not self.layer:
-            self.pack()
+        layer = self.layer or self._packed()
         if self._gpu >= 0 and x.is_cuda and not needs_dispatcher(x):
-            y = linear_cuda(x, self.layer, self.out_features, self.exact)
+            y = linear_cuda(x, layer, self.out_features, self.exact)
             return y if self.bias is None else y.add_(self.bias)
         self._check(x)
-        y = torch.ops.walsh.linear(x, self.layer, self.out_features, self.exact)
+        y = torch.ops.walsh.linear(x, layer, self.out_features, self.exact)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
