@@ -175,8 +175,8 @@ std::vector<int16_t> whole_targets(const TrellisTable& table, const std::vector<
   return targets;
 }
 
-constexpr const char* kWholeCodes[] = {"tc2:h:L8", "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12",
-                                       "tc4:h:L12"};
+constexpr const char* kWholeCodes[] = {"tc2:h:L8",  "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12",
+                                       "tc4:h:L12", "tc2:hq:L8",   "tc3:hq:L10"};
 
 TEST_F(TrellisOnEachIsa, wholeCostsAreThoseInFloats) {
   constexpr int kSteps = 9, kTiles = TrellisTable::kTilesAtOnce;

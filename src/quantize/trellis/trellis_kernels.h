@@ -16,14 +16,18 @@
 
 namespace walsh::detail {
 
-// Costs of codes whose levels are sums of bytes are whole numbers: the search looks for targets in
-// half units of the levels, rounded and at most so large. Their sums are exact below 2^24, which no
-// path through a tile comes near that is worth taking, so integers and any order of operations give
-// the same costs.
-inline constexpr float kLargestWholeTarget = 320;
-// What targets are multiplied with before they are rounded; 0: they are searched as they are.
+// Costs of codes of one product are whole numbers: the search looks for targets in such parts of
+// the unit of the levels, rounded and at most so many units large. Their sums are exact in float32
+// below 2^24, which no path through a tile comes near that is worth taking, so integers and any
+// order of operations give the same costs. 0: targets are searched as they are.
+constexpr int whole_parts(const TrellisCode& code) {
+  if (code.rule == TrellisRule::bytes) return 2;
+  return code.rule == TrellisRule::quantiles ? 4 : 0;
+}
+inline constexpr float kLargestWholeTarget = 160;
+// What targets are multiplied with before they are rounded, or 0.
 constexpr float target_scale(const TrellisCode& code) {
-  return code.rule == TrellisRule::bytes ? 2 / code.unit : 0;
+  return static_cast<float>(whole_parts(code)) / code.unit;
 }
 
 // The levels of every state: by state as they are, and as the search looks for them by state, in
@@ -34,6 +38,7 @@ struct TrellisTable {
   static constexpr int kTilesAtOnce = 4;
 
   int step_bits = 0, state_bits = 0, values = 0;
+  int parts = 0;                 // whole_parts
   float scale = 0;               // target_scale
   AlignedArray<float> levels;    // [values][2^state_bits]
   AlignedArray<float> searched;  // the same in what targets are looked for in
@@ -48,7 +53,7 @@ struct TrellisTable {
   void set_whole_order();
   // What the search looks for in the place of a target.
   float searched_target(float x) const;
-  bool whole() const { return scale != 0; }
+  bool whole() const { return parts != 0; }
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
   // Of weight t of a tile with these states of its steps.

@@ -53,6 +53,7 @@ TrellisTable::TrellisTable(const TrellisCode& code)
     : step_bits(code.step_bits),
       state_bits(code.state_bits),
       values(code.values),
+      parts(whole_parts(code)),
       scale(target_scale(code)),
       levels(static_cast<size_t>(code.values) << code.state_bits),
       searched(levels.size()),
@@ -67,14 +68,15 @@ TrellisTable::TrellisTable(const TrellisCode& code)
 }
 
 float TrellisTable::searched_target(float x) const {
-  if (scale == 0) return x;
+  if (!whole()) return x;
+  const float most = kLargestWholeTarget * static_cast<float>(parts);
   // Also of a target that is not a number comes one.
-  return std::fmin(std::fmax(std::nearbyint(x * scale), -kLargestWholeTarget), kLargestWholeTarget);
+  return std::fmin(std::fmax(std::nearbyint(x * scale), -most), most);
 }
 
 void TrellisTable::set_order() {
   for (size_t i = 0; i < levels.size(); ++i)
-    searched[i] = scale == 0 ? levels[i] : std::nearbyint(levels[i] * scale);
+    searched[i] = !whole() ? levels[i] : std::nearbyint(levels[i] * scale);
   float* out = ordered.data();
   for (int block = 0; block < classes(); block += kBlock) {
     for (int first = 0; first < states(); first += classes()) {
@@ -125,7 +127,7 @@ void TileSearch::encode(const float* x, uint16_t* states) {
 void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
   while (tiles > 0) {
     check_stop();
-    const int now = tiles >= kAtOnce ? kAtOnce : 1;
+    const int now = whole_ ? std::min(tiles, kAtOnce) : tiles >= kAtOnce ? kAtOnce : 1;
     encode_together(x, now, states);
     x += now * kTileWeights;
     states += now * kTileWeights;
