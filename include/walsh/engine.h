@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "walsh/quantizer.h"
@@ -24,6 +25,8 @@ struct GenerationOptions {
   std::optional<float> min_p;           // of those with this share of the best one's [0.05]
   std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens [1]
   float presence_penalty = 0, frequency_penalty = 0;  // as OpenAI's, for generated tokens
+  std::vector<std::pair<int32_t, float>>
+      logit_bias;          // token ids, and what is added to their logits
   int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
   // What llama.cpp has besides, under its names.
   std::optional<float>

@@ -41,9 +41,10 @@ void place(int64_t handle, int device) {
   }
 }
 
-// How x[m][cols] on GPU `device` is multiplied: bytes of the workspace that it takes, or -1 if by
-// dequantized weights.
-int64_t plan(int64_t handle, int64_t m, int64_t cols, int type, bool exact, int device) {
+// How x[m][cols] on GPU `device` is multiplied to y[m][rows]: bytes of the workspace that it takes,
+// or -1 if by dequantized weights.
+int64_t plan(int64_t handle, int64_t m, int64_t rows, int64_t cols, int type, bool exact,
+             int device) {
   const Layer layer = Layers::all().find(handle);
   if (!layer.device || layer.device->device() != device) {
     const std::string place =
@@ -56,6 +57,11 @@ int64_t plan(int64_t handle, int64_t m, int64_t cols, int type, bool exact, int 
                 "rows of " + std::to_string(cols) + " values, expected " +
                     std::to_string(layer.host->form().cols));
   }
+  if (rows != layer.host->form().rows) {
+    throw Error(
+        ErrorCode::usage, "rows",
+        std::to_string(rows) + ", the layer has " + std::to_string(layer.host->form().rows));
+  }
   const DType dtype = dtype_of(type);
   if (!layer.device->multiplies(m, exact)) return -1;
   return static_cast<int64_t>(layer.device->workspace_bytes(m, dtype));
@@ -65,6 +71,7 @@ void multiply(int64_t handle, uint64_t x, int type, int64_t m, int64_t x_stride,
               int64_t y_stride, uint64_t workspace, uint64_t workspace_bytes, uint64_t stream) {
   const Layer layer = Layers::all().find(handle);
   if (!layer.device) throw Error(ErrorCode::usage, "input", "the layer has left the GPU");
+  if (m > 0 && x == 0) throw Error(ErrorCode::usage, "input", "it has no storage");
   const MatrixView view = {pointer(x), dtype_of(type), m, layer.host->form().cols, x_stride};
   const nb::gil_scoped_release release;
   layer.device->multiply(view, pointer(y), y_stride, {pointer(workspace), workspace_bytes},

@@ -6,6 +6,7 @@
 
 #include <tuple>
 
+#include "base/cuda/device.h"
 #include "layers.h"
 #include "module.h"
 #include "walsh/error.h"
@@ -45,6 +46,13 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
     form.rotation[pass] = {parse_rotation_kind(kind), block, seed, signs};
   }
   return form;
+}
+
+// Refuses what GPU `device` will not multiply with, before anything is copied there.
+void check_gpu(const std::string& type, int64_t rows, int64_t cols,
+               const std::vector<RotationTuple>& rotations, int device) {
+  refuse_unsupported(form_of(type, rows, cols, rotations), device);
+  if (!cuda::compiled()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
 }
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row
@@ -98,16 +106,28 @@ int64_t restore(const std::string& type, int64_t rows, int64_t cols,
   return Layers::all().add(LinearOperator::restore(form, spans));
 }
 
-// Copies the stored arrays to memory of their sizes.
-void store(int64_t handle, const std::vector<uint64_t>& addresses) {
-  const nb::gil_scoped_release release;
-  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
-  if (arrays.size() != addresses.size()) throw Error(ErrorCode::usage, "arrays", "wrong number");
-  for (size_t i = 0; i < arrays.size(); ++i)
-    std::copy(arrays[i].begin(), arrays[i].end(), reinterpret_cast<std::byte*>(addresses[i]));
+// What the caller has memory for. Operators are public: their arguments need not fit the layer.
+void expect(const char* what, int64_t given, int64_t own) {
+  if (given == own) return;
+  throw Error(ErrorCode::usage, what,
+              std::to_string(given) + ", the layer has " + std::to_string(own));
 }
 
-void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride, bool exact) {
+// Copies the stored arrays to memory of so many bytes each.
+void store(int64_t handle, const std::vector<std::tuple<uint64_t, uint64_t>>& places) {
+  const nb::gil_scoped_release release;
+  const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
+  expect("arrays", std::ssize(places), std::ssize(arrays));
+  for (size_t i = 0; i < arrays.size(); ++i)
+    expect("bytes of an array", static_cast<int64_t>(std::get<1>(places[i])),
+           std::ssize(arrays[i]));
+  for (size_t i = 0; i < arrays.size(); ++i)
+    std::copy(arrays[i].begin(), arrays[i].end(),
+              reinterpret_cast<std::byte*>(std::get<0>(places[i])));
+}
+
+void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t rows, int64_t y_stride,
+              bool exact) {
   const MatrixView view = view_of(x);
   const nb::gil_scoped_release release;
   const Layer layer = Layers::all().find(handle);
@@ -115,14 +135,17 @@ void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t y_stride
     throw Error(ErrorCode::usage, "input",
                 "on the CPU, the layer is on cuda:" + std::to_string(layer.device->device()));
   }
+  expect("rows", rows, layer.host->form().rows);
   Layers::all().with_threads([&](RunThreads run) {
     layer.host->multiply(view, reinterpret_cast<void*>(y), y_stride, exact, run);
   });
 }
 
-void decode(int64_t handle, uint64_t out) {
+void decode(int64_t handle, uint64_t out, int64_t rows, int64_t cols) {
   const nb::gil_scoped_release release;
   const Layer layer = Layers::all().find(handle);
+  expect("rows", rows, layer.host->form().rows);
+  expect("columns", cols, layer.host->form().cols);
   layer.host->decode(0, layer.host->form().rows, reinterpret_cast<float*>(out));
 }
 
@@ -134,6 +157,7 @@ void bind_operators(nb::module_& module) {
                                 const std::vector<RotationTuple>& rotations) {
     return arrays_of(form_of(type, rows, cols, rotations));
   });
+  module.def("layer_check_gpu", &check_gpu);
   module.def("layer_encode", &encode);
   module.def("layer_restore", &restore);
   module.def("layer_store", &store);

@@ -19,7 +19,7 @@ def refused(call, *codes):
 
 @pytest.mark.parametrize("tokens", [
     np.zeros((2, 2), np.int32), np.zeros(3, np.float32), np.zeros(2, bool), "text", None, [1.5],
-    [2**40], [-1], np.array([10**6], np.int64), [[1]], [None]])
+    [2**40], [-1], np.broadcast_to(np.int32(1), 2**40), np.array([10**6], np.int64), [[1]], [None]])
 def test_tokens(model, tokens):
     with pytest.raises((walsh.Error, TypeError, ValueError)):
         model.logits(tokens)
@@ -109,6 +109,15 @@ def test_folders_whose_config_was_changed(tiny_model, tmp_path):
     refused(lambda: walsh.Model(folder), "bad_input")
 
 
+def test_numbers_below_their_meaning(model, tiny_model, tmp_path):
+    for options in ({"threads": -1}, {"cache_window": -3}, {"context": -1}):
+        refused(lambda: walsh.Model(tiny_model, device="cpu", **options), "usage")
+    for options in ({"max_tokens": -2}, {"top_k": -1}, {"repeat_last_n": -5}, {"temperature": -1}):
+        refused(lambda: model.generate("The", **options), "usage")
+    for options in ({"threads": -1}, {"calibrate_tokens": -1}):
+        refused(lambda: walsh.quantize(tiny_model, tmp_path / "out", **options), "usage")
+
+
 def test_options_of_the_quantizer(tiny_model, tmp_path):
     out = tmp_path / "out"
     for options in ({"type": "tq9"}, {"output_format": "onnx"}, {"block": 7}, {"rotation": "spin"},
@@ -152,6 +161,60 @@ class TestTensors:
         for view in (x[::2, :128], x.T[:128].T, x[:, 1:129], x[:1, :128].expand(4, 128),
                      x[:, ::2], x[:, :128].flip(1)):
             assert torch.equal(layer(view), layer(view.contiguous()))
+
+    def test_tensors_without_memory(self, layer):
+        torch = self.torch
+        x = torch.zeros(3, 128)
+        x.untyped_storage().resize_(x.untyped_storage().nbytes() - 4)
+        refused(lambda: layer(x), "usage")
+        refused(lambda: type(layer)(128, 3, type="tq4").encode(x), "usage")
+        x.untyped_storage().resize_(0)
+        refused(lambda: layer(x), "usage")
+        empty = type(layer)(128, 64, type="tq4")
+        empty.codes.untyped_storage().resize_(0)
+        refused(lambda: empty(torch.zeros(1, 128)), "usage")
+
+    def test_another_default_device(self, layer):
+        torch = self.torch
+        x = torch.randn(3, 128)
+        expected, stored = layer(x), layer.stored()
+        with torch.device("meta"):
+            assert torch.equal(layer(x), expected) and torch.equal(layer.plain(x), layer.plain(x))
+            assert all(torch.equal(stored[name], array) for name, array in layer.stored().items())
+
+    def test_operators_take_what_fits_their_layer(self, layer):
+        import walsh._packed
+
+        torch = self.torch
+        x, number = torch.randn(3, 128), layer.layer
+        linear, merged = torch.ops.walsh.linear, torch.ops.walsh.linear_merged
+        gradient, experts = torch.ops.walsh.linear_input_grad, torch.ops.walsh.experts
+        for rows in (3, 6400, -1, 0):
+            refused(lambda: linear(x, number, rows, False), "usage")
+        refused(lambda: linear(x[:, :64], number, 64, False), "usage")
+        refused(lambda: gradient(x, number, 128), "usage")
+        refused(lambda: gradient(torch.zeros(3, 64), number, 10**6), "usage")
+        for table, rows in ([[number, 6400, 0]], 6400), ([[number, 3, 0]], 3), ([1, 2], 64), (
+                [[float(number), 64, 0]], 64), ([[number, -64, 0], [number, 128, 0]], 64), (
+                [[number, 64, 0]], 128):
+            refused(lambda: merged(x, torch.tensor(table), rows), "usage")
+        table = walsh._packed.expert_table([[layer], [layer]])
+        weight, ids = torch.ones(3, 1), torch.zeros(3, 1, dtype=torch.int64)
+        for wrong in ((weight[:2], ids, table, "silu"), (weight, ids + 2, table, "silu"),
+                      (weight, ids, table, "tanh"), (weight, ids, table[0], "silu"),
+                      (weight, ids, table, "silu")):
+            refused(lambda: experts(x, *wrong[:3], wrong[2], wrong[3]), "usage")
+
+    def test_what_is_not_finite_stays_in_its_row(self, layer):
+        torch = self.torch
+        x = torch.randn(3, 128)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for value in (float("nan"), float("inf")):
+                bad = x.to(dtype)
+                bad[1, 5] = value
+                good, found = layer(x.to(dtype)), layer(bad)
+                assert torch.equal(found[::2], good[::2])
+                assert not torch.isfinite(found[1]).all()
 
     def test_weights(self):
         import walsh.torch

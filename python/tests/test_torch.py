@@ -11,6 +11,7 @@ import walsh
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 import walsh.torch as wt  # noqa: E402
 
@@ -104,6 +105,33 @@ def test_what_makes_no_sense_is_refused():
     bad["codes"] = bad["codes"][:, :-1]
     with pytest.raises(RuntimeError):
         wt.Linear(64, 16, type="tq3").load_state_dict(bad)
+
+
+@pytest.mark.parametrize("kind", ["tc2", "tc2.5", "tc3:v2", "tc4:hq"])
+def test_formats_without_gpu_kernels_are_refused_before_anything_moves(kind):
+    packed = wt.Linear.from_linear(plain_layer(16, 64), type=kind)
+    assert packed.layer
+    for layer in (packed, copy.deepcopy(packed), wt.Linear(64, 16, type=kind)):
+        with FakeTensorMode(allow_non_fake_inputs=True):  # as if there was a GPU
+            for move in (layer.cuda, lambda: nn.Sequential(layer).to("cuda:1", torch.float16)):
+                text = refused("usage", move)
+                assert f"there are no GPU kernels for {kind}" in text, text
+                assert layer.device.type == "cpu" and layer.bias.device.type == "cpu"
+                assert layer.bias.dtype == torch.float32
+            refused("usage", lambda: wt.Linear(64, 16, type=kind, device="cuda"))
+            refused("usage", lambda: wt.Linear(64, 16, type=kind).encode(
+                torch.zeros(16, 64, device="cuda")))
+    x = weights(2, 64)
+    assert torch.equal(packed(x), copy.deepcopy(packed)(x))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_layers_without_a_gpu_to_go_to_say_why():
+    for layer in (wt.Linear(64, 16), wt.Linear.from_linear(plain_layer(16, 64))):
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            text = refused("usage", layer.cuda)
+        assert "CUDA" in text or "device" in text, text
+        assert layer.device.type == "cpu" and layer.bias.device.type == "cpu"
 
 
 def test_gradients_flow_to_the_input():

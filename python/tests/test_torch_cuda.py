@@ -18,6 +18,8 @@ WHY_NOT = ("PyTorch sees no GPU" if not torch.cuda.is_available()
            else _walsh.device_unavailable())
 gpu = pytest.mark.skipif(bool(WHY_NOT), reason=f"no GPU to test on: {WHY_NOT}")
 TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
+# Trellis codes whose levels would be looked up: GPUs have kernels for those that compute them.
+CPU_ONLY = [kind for kind in TYPES if kind.startswith("tc") and not kind.endswith(":h")]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # Of results, relative to those of the CPU with the same int8 inputs: sums in another order, and
 # the rounding of results (twice) or, from some number of rows on, of weights to 16 bits.
@@ -60,12 +62,27 @@ def test_a_layer_that_cannot_go_to_a_gpu_says_why():
     text = refused("usage", lambda: _walsh.device_place(layer.layer, 0))
     assert "CUDA" in text or "device" in text
     _walsh.device_place(layer.layer, -1)  # where it is
-    text = refused("usage", lambda: _walsh.device_plan(layer.layer, 1, 256, 0, False, 0))
+    text = refused("usage", lambda: _walsh.device_plan(layer.layer, 1, 64, 256, 0, False, 0))
     assert text == "input: on cuda:0, the layer is on the CPU"
 
 
 @gpu
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", CPU_ONLY)
+def test_formats_without_kernels_stay_on_the_cpu(kind):
+    layer = coded(72, 544, kind, bias=True)
+    x = weights(3, 544)
+    expected = layer(x)
+    # Packed ones, and those that have not been: a copy, a new one, and one made of GPU tensors.
+    for other in (layer, copy.deepcopy(layer), wt.Linear(544, 72, type=kind)):
+        assert f"no GPU kernels for {kind}" in refused("usage", other.cuda)
+        assert other.device.type == "cpu" and not other.bias.is_cuda
+    refused("usage", lambda: wt.Linear(544, 72, type=kind, device="cuda"))
+    refused("usage", lambda: wt.Linear.from_linear(plain_layer(72, 544).cuda(), type=kind))
+    assert torch.equal(layer(x), expected)
+
+
+@gpu
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind not in CPU_ONLY])
 def test_products_are_those_of_the_cpu(kind):
     layer = coded(72, 544, kind, bias=True)
     moved = copy.deepcopy(layer).cuda()

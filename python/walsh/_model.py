@@ -64,6 +64,8 @@ def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
     if array.dtype.kind not in "iu":
         raise usage("tokens", f"values of type {array.dtype}, expected integers")
     limits = np.iinfo(np.int32)
+    if array.size > limits.max:  # views of few values may have any size
+        raise usage("tokens", f"{array.size} ids, expected less than 2^31")
     if int(array.min()) < limits.min or int(array.max()) > limits.max:
         raise usage("tokens", "an id does not fit into 32 bits")
     return np.ascontiguousarray(array, np.int32)

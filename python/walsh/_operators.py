@@ -36,8 +36,19 @@ def as_rows(tensor: torch.Tensor) -> torch.Tensor:
     return matrix
 
 
+def check_memory(tensor: torch.Tensor, where: str) -> None:
+    """Refuses a tensor whose storage was taken away, or made smaller than its shape."""
+    if not tensor.numel():
+        return
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in
+                                         zip(tensor.shape, tensor.stride()))
+    if tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size():
+        raise usage(where, "its storage is smaller than its shape asks for")
+
+
 def view_of(matrix: torch.Tensor, where: str) -> tuple[int, str, int, int, int]:
     """A matrix in host memory as the extension module takes it."""
+    check_memory(matrix, where)
     stride = matrix.stride(0) if matrix.shape[0] > 1 else matrix.shape[1]
     return matrix.data_ptr(), check_dtype(matrix, where), matrix.shape[0], matrix.shape[1], stride
 
@@ -49,15 +60,15 @@ LIBRARY.define("linear_input_grad(Tensor grad, int layer, int cols) -> Tensor")
 
 def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
     matrix = as_rows(x)
-    y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
-    _walsh.layer_multiply(layer, view_of(matrix, "input"), y.data_ptr(), rows, exact)
+    y = x.new_empty((matrix.shape[0], max(rows, 0)))
+    _walsh.layer_multiply(layer, view_of(matrix, "input"), y.data_ptr(), rows, rows, exact)
     return y.view(*x.shape[:-1], rows)
 
 
 def decoded(layer: int, rows: int, cols: int) -> torch.Tensor:
     """The weights that the codes stand for, float32 in host memory."""
-    weight = torch.empty((rows, cols), dtype=torch.float32)
-    _walsh.layer_decode(layer, weight.data_ptr())
+    weight = torch.empty((rows, cols), dtype=torch.float32, device="cpu")
+    _walsh.layer_decode(layer, weight.data_ptr(), rows, cols)
     return weight
 
 
@@ -91,7 +102,7 @@ def linear_cuda(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Te
     matrix = x if x.dim() == 2 and x.stride(1) == 1 else as_rows(x)
     m, cols = matrix.shape
     code = _CODES.get(x.dtype, -1)
-    size = _walsh.device_plan(layer, m, cols, code, exact, device)
+    size = _walsh.device_plan(layer, m, rows, cols, code, exact, device)
     if size < 0:
         return functional.linear(x, _weights_on(device, layer, cols, x.dtype)).to(x.dtype)
     y = x.new_empty((m, rows) if matrix is x else (*x.shape[:-1], rows))

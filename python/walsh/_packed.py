@@ -34,37 +34,42 @@ def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
     for layer in layers:
         layer.pack()
         table.append((layer.layer, layer.out_features, int(layer.exact)))
-    return torch.tensor(table, dtype=torch.int64).reshape(-1, 3)
+    return torch.tensor(table, dtype=torch.int64, device="cpu").reshape(-1, 3)
 
 
 def expert_table(layers: Sequence[Sequence[Linear]]) -> torch.Tensor:
     """The same for the merged layers of every expert, [experts, layers of one, 3]; where there are
     fewer of an expert the rest has no rows."""
     most = max(len(own) for own in layers)
-    table = torch.zeros((len(layers), most, 3), dtype=torch.int64)
+    table = torch.zeros((len(layers), most, 3), dtype=torch.int64, device="cpu")
     for row, own in zip(table, layers):
         row[:len(own)] = layer_table(own)
     return table
 
 
+def _table(layers: torch.Tensor, dimensions: int) -> list[Any]:
+    if layers.dim() != dimensions or layers.shape[-1] != 3 or layers.dtype != torch.int64:
+        raise usage("layers", f"{layers.dtype} {tuple(layers.shape)}, expected a table of layers")
+    return layers.tolist()
+
+
 def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:
     """The results of the layers of a table side by side, [rows of x, rows]."""
+    if sum(entry[1] for entry in table) != rows or any(entry[1] < 0 for entry in table):
+        raise usage("layers", f"they do not have {rows} rows together")
     matrix = as_rows(x)
     view = view_of(matrix, "input")
-    y = torch.empty((matrix.shape[0], rows), dtype=x.dtype)
+    y = x.new_empty((matrix.shape[0], rows))
     address = y.data_ptr()
     for layer, own_rows, exact in table:
         if own_rows:
-            _walsh.layer_multiply(layer, view, address, rows, bool(exact))
+            _walsh.layer_multiply(layer, view, address, own_rows, rows, bool(exact))
         address += own_rows * y.element_size()
     return y
 
 
 def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
-    table = layers.tolist()
-    if sum(entry[1] for entry in table) != rows:
-        raise usage("layers", f"they do not have {rows} rows together")
-    return _multiply(x, table, rows).view(*x.shape[:-1], rows)
+    return _multiply(x, _table(layers, 2), rows).view(*x.shape[:-1], rows)
 
 
 def _linear_merged_fake(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
@@ -76,9 +81,16 @@ def _experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, up: torc
     """Sum over the chosen experts of weight * down(act(gate(x)) * up(x)), for x [tokens, hidden],
     weights and ids [tokens, chosen]. `up` names the layers of gate and up together, `down` those
     of down, by expert (expert_table); an id below 0 gives nothing."""
+    if activation not in ACTIVATIONS:
+        raise usage("activation", f"{activation}, expected one of {', '.join(ACTIVATIONS)}")
+    if x.dim() != 2 or ids.dim() != 2 or weights.shape != ids.shape or len(ids) != len(x):
+        raise usage("experts", f"{tuple(weights.shape)} weights and {tuple(ids.shape)} ids for "
+                               f"inputs {tuple(x.shape)}, expected the same of every row")
     function = ACTIVATIONS[activation]
-    out = torch.zeros(x.shape, dtype=torch.float32)
-    ups, downs = up.tolist(), down.tolist()
+    out = x.new_zeros(x.shape, dtype=torch.float32)
+    ups, downs = _table(up, 3), _table(down, 3)
+    if int(ids.max() if ids.numel() else -1) >= min(len(ups), len(downs)):
+        raise usage("ids", f"{int(ids.max())}, there are {min(len(ups), len(downs))} experts")
     for expert in torch.unique(ids).tolist():
         if expert < 0:
             continue

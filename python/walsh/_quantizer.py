@@ -79,8 +79,20 @@ def compress_options(options: dict[str, Any]) -> _walsh.CompressOptions:
     return result
 
 
+# Of options that the library takes at any value; below these they have no meaning.
+_LEAST = {"threads": 0, "calibrate_tokens": 0, "cache_window": 0, "max_tokens": -1}
+
+
+def check_least(name: str, value: Any) -> None:
+    """Refuses a number that is smaller than its meaning allows."""
+    least = _LEAST.get(name)
+    if least is not None and isinstance(value, int) and value < least:
+        raise usage(name, f"{value}, expected {least} or more")
+
+
 def set_option(options: Any, name: str, value: Any) -> None:
     """Sets one of the options; a value of a wrong type is an error that names it."""
+    check_least(name, value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif isinstance(value, tuple):
@@ -121,5 +133,6 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
         "calibrate_tokens": calibrate_tokens, "bits_per_weight": float(bits_per_weight),
         "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe,
         "output_format": output_format})
+    check_least("threads", threads)
     return QuantizeReport(*_walsh.quantize(os.fsencode(source), os.fsencode(out), options,
                                            threads or 0))

@@ -24,7 +24,7 @@ from . import _walsh
 from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
 from ._host_threads import use_host_threads
-from ._operators import (DTYPES, as_rows, check_dtype, decoded, linear_cuda, needs_dispatcher,
+from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda, needs_dispatcher,
                          place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
@@ -80,6 +80,10 @@ class TurboQuantConfig:
 Config = TurboQuantConfig
 
 
+def _index(gpu: torch.device) -> int:
+    return torch.cuda.current_device() if gpu.index is None else gpu.index
+
+
 use_host_threads()
 
 
@@ -124,6 +128,7 @@ class Linear(nn.Module):
         for name, rows, row_bytes in self._arrays:
             self.register_buffer(name, torch.zeros((rows, row_bytes), dtype=torch.uint8,
                                                    device=device))
+        self._refuse(self.device)
         empty = torch.zeros(out_features, dtype=dtype or torch.get_default_dtype(), device=device)
         self.bias = nn.Parameter(empty, requires_grad=False) if bias else None
 
@@ -143,6 +148,7 @@ class Linear(nn.Module):
         """Encodes weights [out_features, in_features] and takes them."""
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
+        self._refuse(weight.device)  # before the work
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
@@ -173,19 +179,24 @@ class Linear(nn.Module):
         array = self._buffers[self._arrays[0][0]]
         return torch.device("cpu") if array is None else array.device
 
+    def _refuse(self, device: torch.device) -> None:
+        """Refuses a GPU that will not multiply with the layer, packed or not."""
+        if device.type == "cuda":
+            _walsh.layer_check_gpu(self.format, self.out_features, self.in_features,
+                                   self.rotations, _index(device))
+
     def _move(self, device: torch.device) -> None:
         """Moves the packed weights; on devices that walsh does not know they stay on the CPU."""
-        gpu = -1
-        if device.type == "cuda":
-            gpu = torch.cuda.current_device() if device.index is None else device.index
+        gpu = _index(device) if device.type == "cuda" else -1
         if gpu != self._gpu:
             place(self.layer, gpu)
             self._gpu = gpu
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Linear:
+        device = fn(torch.zeros(1, dtype=torch.uint8, device=self.device)).device
+        self._refuse(device)  # while nothing of the layer has moved
         super()._apply(fn, recurse)
         if self.layer:
-            device = fn(torch.zeros(1, dtype=torch.uint8, device=self.device)).device
             if device.type != "meta":
                 self._move(device)
                 return self
@@ -204,6 +215,7 @@ class Linear(nn.Module):
             array = self._buffers[name]
             if array is None or array.is_meta:
                 raise usage(name, "the layer has no weights yet")
+            check_memory(array, name)
             array = array.detach().cpu().contiguous()
             if array.dtype != torch.uint8 or array.shape != (rows, row_bytes):
                 raise Error("bad_input", name, f"{array.dtype} {tuple(array.shape)}, expected "
@@ -218,9 +230,10 @@ class Linear(nn.Module):
         host memory, whatever its device."""
         if not self.layer:
             return {name: self._buffers[name] for name, _, _ in self._arrays}
-        result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8)
+        result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
                   for name, rows, row_bytes in self._arrays}
-        _walsh.layer_store(self.layer, [array.data_ptr() for array in result.values()])
+        _walsh.layer_store(self.layer, [(array.data_ptr(), array.numel())
+                                        for array in result.values()])
         return result
 
     @property
@@ -278,7 +291,7 @@ class Linear(nn.Module):
                 if given is not None and given.dtype != torch.uint8:  # would be converted
                     raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
                 if array.is_meta:
-                    array = torch.zeros((rows, row_bytes), dtype=torch.uint8)
+                    array = torch.zeros((rows, row_bytes), dtype=torch.uint8, device="cpu")
                 self._buffers[name] = array if device.type == "meta" else array.to(device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -1,6 +1,9 @@
 #include "walsh/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cfloat>
 
 #include "api/convert.h"
 #include "api/engine_access.h"
@@ -45,6 +48,18 @@ FinishReason public_reason(StopReason reason) {
       return FinishReason::stopped;
   }
   return FinishReason::stopped;
+}
+
+std::vector<TokenBias> biases_of(const LoadedModel& model, const GenerationOptions& options) {
+  std::vector<TokenBias> biases;
+  for (const auto& [token, bias] : options.logit_bias) {
+    if (token < 0 || token >= model.model.config.vocab || !(bias <= FLT_MAX))
+      throw Error(ErrorCode::usage, "logit-bias",
+                  fmt::format("{} for token {}, expected a number for a token below {}", bias,
+                              token, model.model.config.vocab));
+    biases.push_back({token, bias});
+  }
+  return biases;
 }
 
 std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
@@ -104,7 +119,8 @@ Engine::~Engine() = default;
 Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request) {
   LoadOptions load = request.load;
   load.pool = pool.get();
-  LoadedModel loaded = load_model(request.path, request.recipe, load, request.generation);
+  LoadedModel loaded =
+      load_model(request.path, request.recipe, load, request.generation, request.chat_template);
   auto impl = std::unique_ptr<Engine::Impl>(
       new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
   impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
@@ -232,6 +248,7 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   generation.breakers =
       make_breakers(generation.sampler, impl_->loaded.tokenizer,
                     options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
+  generation.biases = biases_of(impl_->loaded, options);
   generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();

@@ -17,6 +17,7 @@ struct OpenRequest {
   const Recipe* recipe = nullptr;                 // compress a folder while loading it
   LoadOptions load;                               // without a pool
   const GenerationOptions* generation = nullptr;  // checked before the weights are read
+  const TemplateText* chat_template = nullptr;    // in place of the model's
 };
 
 struct EngineAccess {

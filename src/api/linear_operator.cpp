@@ -11,6 +11,7 @@
 #include "formats/dense.h"
 #include "formats/weight_source.h"
 #include "kernels/unpack.h"
+#include "model/support.h"
 #include "quantize/encode/encode_tensor.h"
 #include "quantize/recipe/recipe.h"
 #include "walsh/error.h"
@@ -113,6 +114,14 @@ LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
     form.rotation[pass].seed = rotation_seed(seed, 0, pass);
   }
   return form;
+}
+
+void refuse_unsupported(const LayerForm& form, int device) {
+  LoadOptions options;
+  options.device = {true, device};
+  const StoredForm stored = {form.format, {form.rotation[0], form.rotation[1]}};
+  const std::string reason = why_not(stored, options);
+  if (!reason.empty()) throw Error(ErrorCode::usage, "device " + options.device.name(), reason);
 }
 
 LinearOperator LinearOperator::encode(const LayerForm& form, const MatrixView& weights,

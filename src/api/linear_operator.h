@@ -48,6 +48,10 @@ Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std:
 LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
                     const std::string& rotation, int block, uint32_t seed, Effort effort);
 
+// Throws usage if GPUs have no kernels for layers of such a form; `device` is the one that is
+// meant.
+void refuse_unsupported(const LayerForm& form, int device);
+
 // The caller's threads: calls its argument once on each with (thread, threads) and returns when all
 // are done. May call it on one thread only.
 using RunThreads = FunctionRef<void(FunctionRef<void(int, int)>)>;

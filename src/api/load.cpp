@@ -15,9 +15,13 @@ ModelConfig read_config(const WeightSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
 }
 
-// A model can be used without its template, so a wrong one is no more than a note.
+// A model can be used without its template, so a wrong one is no more than a note. One that
+// somebody gives has to be right.
 std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
+                                               const TemplateText* given,
                                                std::vector<std::string>& notes) {
+  if (given != nullptr)
+    return ChatTemplate::from_files(source.tokenizer_config_json(), given->text, given->where);
   try {
     return ChatTemplate::from_files(source.tokenizer_config_json(), {});
   } catch (const Error& e) {
@@ -49,7 +53,8 @@ void check_texts(const WeightSource& source) {
 }
 
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
-                       const GenerationOptions* generation_options) {
+                       const GenerationOptions* generation_options,
+                       const TemplateText* chat_template) {
   const auto source = open_weights(path, recipe, *options.pool);
   const ModelConfig config = read_config(*source);
   // The small files first: what is wrong with them is told before the weights take their time.
@@ -60,10 +65,12 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
     generation.sampler(*generation_options);
     if (!generation_options->ignore_eos) generation.stop_ids();
   }
+  std::vector<std::string> chat_notes;
+  std::optional<ChatTemplate> chat = read_chat_template(*source, chat_template, chat_notes);
   Model model = Model::load(*source, config, options);
   std::vector<std::string> notes = source->notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
-  std::optional<ChatTemplate> chat = read_chat_template(*source, notes);
+  notes.insert(notes.end(), chat_notes.begin(), chat_notes.end());
   return {path,
           std::move(model),
           std::move(tokenizer),

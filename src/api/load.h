@@ -41,11 +41,18 @@ struct LoadedModel {
   }
 };
 
+// A chat template in place of a model's own.
+struct TemplateText {
+  std::string text, where;  // `where` is for messages
+};
+
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the
-// way if `recipe` is given. What is wrong with `generation` is told before the weights are read.
+// way if `recipe` is given. What is wrong with `generation` or `chat_template` is told before the
+// weights are read.
 // Throws bad_input, also for a model without a tokenizer, io or limit.
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
-                       const GenerationOptions* generation = nullptr);
+                       const GenerationOptions* generation = nullptr,
+                       const TemplateText* chat_template = nullptr);
 
 // The tokens of a prompt: with special ones; an empty prompt begins with BOS.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);

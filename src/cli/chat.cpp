@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
+#include "io/printable.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -85,6 +86,7 @@ class Chat {
 
   // A message or a command; nothing at the end of the input.
   std::optional<std::string> read() {
+    const InputColor color(STDERR_FILENO, settings_.color);
     std::optional<std::string> line = editor_.next("> ");
     if (!line) return line;
     if (line->starts_with(kQuotes)) return read_quoted(line->substr(3));
@@ -184,13 +186,15 @@ class Chat {
 
   // Behind the messages so far. What was said before Ctrl-C stays.
   void answer() {
-    const std::vector<int32_t> prompt = conversation_.prompt(*model().chat, model().tokenizer);
+    const std::vector<int32_t> prompt =
+        conversation_.prompt(*model().chat, settings_.variables, model().tokenizer);
     if (static_cast<int64_t>(prompt.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
                   fmt::format("the conversation has {} tokens, {} positions are there: /clear, or "
                               "start with a larger -c",
                               prompt.size(), engine_.context()));
     }
+    if (settings_.show_tokens) show_tokens(engine_, prompt);
     const auto emit = [&](std::string_view piece) {
       if (settings_.stream) write_model_text(std::string(piece));
       return !InterruptGuard::requested() && !output_failed();
@@ -212,6 +216,12 @@ class Chat {
 };
 
 }  // namespace
+
+void show_tokens(const Engine& engine, std::span<const int32_t> tokens) {
+  message("{} tokens of the prompt\n", tokens.size());
+  for (const int32_t token : tokens)
+    message("{:8} '{}'\n", token, one_line(engine.decode({&token, 1}, false)));
+}
 
 int chat(Engine& engine, ChatSettings settings) {
   return Chat(engine, std::move(settings)).run();

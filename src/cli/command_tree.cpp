@@ -53,7 +53,7 @@ std::string value_name(const std::string& type, const std::vector<std::string>& 
 
 FlagDescription describe(const CLI::Option& option) {
   FlagDescription flag;
-  flag.positional = option.nonpositional() == false;
+  flag.positional = option.get_positional();
   if (flag.positional) {
     flag.names = {option.get_name(true, false)};
   } else {

@@ -39,8 +39,10 @@ std::string Conversation::last_role() const {
 }
 
 std::vector<int32_t> Conversation::prompt(const ChatTemplate& chat_template,
+                                          const OrderedJson& variables,
                                           const Tokenizer& tokenizer) const {
   ChatOptions options;
+  options.variables = variables;
   options.add_generation_prompt = true;
   return tokenizer.encode(chat_template.apply(messages_, options), false);
 }

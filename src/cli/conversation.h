@@ -24,8 +24,10 @@ class Conversation {
   std::string last_role() const;  // empty before the first message
   size_t size() const { return messages_.size(); }
 
-  // The tokens behind which the model answers. Throws as ChatTemplate::apply.
-  std::vector<int32_t> prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer) const;
+  // The tokens behind which the model answers; `variables` is an object that the template is told.
+  // Throws as ChatTemplate::apply.
+  std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
+                              const Tokenizer& tokenizer) const;
 
   // {"messages": [{"role": ..., "content": ...}, ...]}, as OpenAI's endpoints take them. Throws as
   // AtomicFile.

@@ -29,6 +29,15 @@ bool can_edit() {
   return is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
 }
 
+// libedit reads a file to its end, which a device or a pipe may not have. Who links the history to
+// /dev/null wants none.
+std::string history_of(std::string file) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(file, ignored);
+  const bool usable = std::filesystem::is_regular_file(status) || !std::filesystem::exists(status);
+  return usable ? std::move(file) : std::string();
+}
+
 // Bytes of a character of UTF-8 that begins so; 0 for a byte that begins none.
 int utf8_length(unsigned char first) {
   if (first < 0x80) return 1;
@@ -42,7 +51,7 @@ int utf8_length(unsigned char first) {
 // libedit with its bytes read by us, so that a request to stop ends the wait for a key.
 class LineEditor::Editor {
  public:
-  explicit Editor(std::string file) : file_(std::move(file)) {
+  explicit Editor(std::string file) : file_(history_of(std::move(file))) {
     // libedit's idea of characters and their widths.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     edit_ = el_init("walsh", stdin, stderr, stderr);

@@ -37,6 +37,7 @@ std::optional<std::string> LineReader::next() {
     if (end != ahead_.npos || (ended_ && (too_long || !ahead_.empty()))) {
       std::string line = ahead_.substr(0, end);
       ahead_.erase(0, end == ahead_.npos ? end : end + 1);
+      if (line.ends_with('\r')) line.pop_back();
       if (!too_long && line.size() <= max_bytes_) return line;
       throw Error(ErrorCode::limit, kWhere,
                   "a line has more than " + std::to_string(max_bytes_) + " bytes");

@@ -58,8 +58,8 @@ std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
   for (std::string& argument : all) {
     const std::string name = argument.substr(0, argument.find('='));
-    constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv", "-no-cnv",
-                                     "-sys", "-st",  "-ngl", "-ncmoe"};
+    constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv",   "-no-cnv", "-sys",
+                                     "-st",  "-ngl", "-ncmoe", "-np"};
     if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong))
       argument.insert(0, "-");
   }

@@ -83,7 +83,8 @@ void ModelOptions::add_to(CLI::App& command) {
 
 void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
   command
-      .add_option("MODEL", path, "A walsh file, a Hugging Face folder or a GGUF file of llama.cpp")
+      .add_option("MODEL,-m,--model", path,
+                  "A walsh file, a Hugging Face folder or a GGUF file of llama.cpp; also -m MODEL")
       ->required(model_required);
   command
       .add_option("--activations", activations,
@@ -165,21 +166,24 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   return recipe.recipe();
 }
 
-Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation) const {
+Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation,
+                                 const TemplateText* chat_template) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   Engine engine = with_progress(use, [&](const LoadOptions& options) {
-    return EngineAccess::open(std::make_unique<ThreadPool>(machine.threads),
-                              {path, wanted ? &*wanted : nullptr, options, &generation});
+    return EngineAccess::open(
+        std::make_unique<ThreadPool>(machine.threads),
+        {path, wanted ? &*wanted : nullptr, options, &generation, chat_template});
   });
   print_notes(engine.notes());
   return engine;
 }
 
-LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool) const {
+LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
+                               const TemplateText* chat_template) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   return with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
-    return load_model(path, wanted ? &*wanted : nullptr, options);
+    return load_model(path, wanted ? &*wanted : nullptr, options, nullptr, chat_template);
   }));
 }
 

@@ -50,9 +50,11 @@ struct ModelOptions {
   void add_model_to(CLI::App& command, bool model_required);
   // Opens the model to generate text with these options, compressing it if --quantize was given. A
   // bar shows progress on a terminal.
-  Engine open_engine(const ModelUse& use, const GenerationOptions& generation) const;
-  // The same for measuring it.
-  LoadedModel load(const ModelUse& use, ThreadPool& pool) const;
+  Engine open_engine(const ModelUse& use, const GenerationOptions& generation,
+                     const TemplateText* chat_template = nullptr) const;
+  // The same for measuring or serving it.
+  LoadedModel load(const ModelUse& use, ThreadPool& pool,
+                   const TemplateText* chat_template = nullptr) const;
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;

@@ -58,6 +58,25 @@ void write_model_text(std::string_view text) {
   flush_output();
 }
 
+InputColor::InputColor(int descriptor, bool wanted)
+    : descriptor_(descriptor), shown_(wanted && is_terminal(descriptor)) {
+  write("\033[32m");
+}
+
+InputColor::~InputColor() {
+  write("\033[0m");
+}
+
+void InputColor::write(const char* code) const {
+  if (!shown_) return;
+  if (descriptor_ == STDOUT_FILENO) {
+    write_output(code);
+    flush_output();
+  } else {
+    std::fputs(code, stderr);
+  }
+}
+
 bool output_failed() {
   return g_output_error != 0;
 }

@@ -39,6 +39,22 @@ void print_result(fmt::format_string<Args...> format, Args&&... args) {
 // Text of a model, shown at once; for a program that reads it as it is.
 void write_model_text(std::string_view text);
 
+// While it lives, text on `descriptor` (standard output or error) is coloured if `wanted` and it is
+// a terminal.
+class InputColor {
+ public:
+  InputColor(int descriptor, bool wanted);
+  ~InputColor();
+  InputColor(const InputColor&) = delete;
+  InputColor& operator=(const InputColor&) = delete;
+
+ private:
+  void write(const char* code) const;
+
+  const int descriptor_;
+  const bool shown_;
+};
+
 // Standard output has failed, or what read it has gone: more text is of no use.
 bool output_failed();
 

@@ -18,6 +18,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
+#include "cli/template_options.h"
 #include "cli/terminal.h"
 #include "io/mapped_file.h"
 #include "text/chat_template.h"
@@ -32,6 +33,7 @@ constexpr uint64_t kMaxGrammarBytes = uint64_t{1} << 20;
 
 struct Options {
   ModelOptions model;
+  TemplateOptions chat;
   std::string prompt, prompt_file;
   int64_t ctx = 0;
   GenerationOptions generation;
@@ -39,6 +41,7 @@ struct Options {
   bool conversation = false, single_turn = false;
   const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
+  bool color = false, show_tokens = false;
   std::string grammar_file, schema_file;
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
@@ -78,7 +81,11 @@ class Completer {
                   fmt::format("the prompt has {} tokens, {} positions are there", tokens.size(),
                               engine_.context()));
     }
-    if (!options_.hide_prompt) write_model_text(prompt);
+    if (options_.show_tokens) show_tokens(engine_, tokens);
+    if (!options_.hide_prompt) {
+      const InputColor color(STDOUT_FILENO, options_.color);
+      write_model_text(prompt);
+    }
     const auto emit = [&](std::string_view piece) {
       if (options_.stream) write_model_text(std::string(piece));
       return !InterruptGuard::requested() && !output_failed();
@@ -147,7 +154,7 @@ int interactive(Completer& completer, const std::string& history) {
 // A template that is wrong is told before the weights take their time, where a conversation is
 // asked for.
 void check_template(const Options& options) {
-  if (!given(options.conversation_option) || !options.conversation) return;
+  if (!given(options.conversation_option) || !options.conversation || options.chat.text()) return;
   ThreadPool pool(1);
   const auto source = open_weights(options.model.path, nullptr, pool);
   try {
@@ -177,6 +184,9 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   settings.single = options.single_turn;
   settings.stream = options.stream;
   settings.history = options.history;
+  settings.variables = options.chat.variables();
+  settings.color = options.color;
+  settings.show_tokens = options.show_tokens;
   settings.max_bytes = kMaxPromptBytes;
   settings.footer = [&, load_seconds](const GenerationResult& result) {
     if (!options.quiet) print_footer(result, load_seconds);
@@ -198,9 +208,12 @@ int run(Options options) {
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options.grammar_file, options.generation.grammar);
   read_rules(options.schema_file, options.generation.json_schema);
+  options.chat.variables();  // refuses what is no object before any work
+  const std::optional<TemplateText> chat = options.chat.text();
   const Stopwatch watch;
   check_template(options);
-  Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation);
+  Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation,
+                                            chat ? &*chat : nullptr);
   if (wants_conversation(options, EngineAccess::model(engine)))
     return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
@@ -210,47 +223,62 @@ int run(Options options) {
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : 0;
 }
 
-}  // namespace
-
-Action add_run(CLI::App& command) {
-  const auto options = std::make_shared<Options>();
-  options->model.add_to(command);
-  options->prompt_option = command.add_option("-p,--prompt", options->prompt, "Text to continue");
-  options->file_option =
-      command.add_option("-f,--file", options->prompt_file, "File with the text to continue")
+void add_text_options(CLI::App& command, Options& options) {
+  options.prompt_option = command.add_option("-p,--prompt", options.prompt, "Text to continue");
+  options.file_option =
+      command.add_option("-f,--file", options.prompt_file, "File with the text to continue")
           ->type_name("FILE");
-  command.add_option("-c,--ctx", options->ctx, "Context (default: the model's, at most 4096)")
-      ->check(CLI::PositiveNumber);
-  command.add_flag("--stream,!--no-stream", options->stream, "Show text as it comes (default)");
-  command.add_flag("--ignore-eos", options->generation.ignore_eos,
-                   "Go on after the end of the text");
-  command.add_flag("--no-display-prompt", options->hide_prompt, "Only the new text");
-  command.add_flag("-q,--quiet", options->quiet, "No timing footer");
   command
-      .add_option("--grammar", options->grammar_file,
+      .add_option("-c,--ctx,--ctx-size", options.ctx,
+                  "Context (default: the model's, at most 4096)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--stream,!--no-stream", options.stream, "Show text as it comes (default)");
+  command.add_flag("--ignore-eos", options.generation.ignore_eos,
+                   "Go on after the end of the text");
+  command.add_flag("--no-display-prompt", options.hide_prompt, "Only the new text");
+  command.add_flag("--verbose-prompt", options.show_tokens,
+                   "Tokens of the prompt, on standard error");
+  command.add_flag("--color", options.color,
+                   "On a terminal what is given in another colour than what the model says");
+  command.add_flag("-q,--quiet,!--timings", options.quiet, "No timing footer");
+  command
+      .add_option("--grammar,--grammar-file", options.grammar_file,
                   "File with a grammar in GBNF that the text has to match")
       ->type_name("FILE");
   command
-      .add_option("--json-schema", options->schema_file,
+      .add_option("--json-schema,--json-schema-file", options.schema_file,
                   "File with a JSON schema that the text has to match")
       ->type_name("FILE")
       ->excludes("--grammar");
   command
       .add_option_function<std::string>(
           "--spec",
-          [options](const std::string& how) { options->generation.lookup = how != "none"; },
+          [&lookup = options.generation.lookup](const std::string& how) { lookup = how != "none"; },
           "ngram: several tokens at once where the text repeats itself [none]")
       ->check(CLI::IsMember({"none", "ngram"}));
-  options->conversation_option =
-      command.add_flag("--cnv,--conversation,!--no-cnv,!--no-conversation", options->conversation,
+}
+
+void add_conversation_options(CLI::App& command, Options& options) {
+  options.conversation_option =
+      command.add_flag("--cnv,--conversation,!--no-cnv,!--no-conversation", options.conversation,
                        "Hold a conversation (default without a prompt if the model has a chat "
                        "template); -p is the first message; also -cnv, -no-cnv");
-  options->system_option =
-      command.add_option("--sys,--system-prompt", options->system, "System prompt; also -sys");
-  command.add_flag("--st,--single-turn", options->single_turn, "End after the first answer");
+  options.system_option =
+      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
+  command.add_flag("--st,--single-turn", options.single_turn, "End after the first answer");
   command
-      .add_option("--history", options->history, "File with the lines that were typed; empty: none")
+      .add_option("--history", options.history, "File with the lines that were typed; empty: none")
       ->type_name("FILE");
+  options.chat.add_to(command);
+}
+
+}  // namespace
+
+Action add_run(CLI::App& command) {
+  const auto options = std::make_shared<Options>();
+  options->model.add_to(command);
+  add_text_options(command, *options);
+  add_conversation_options(command, *options);
   add_generation_options(command, options->generation);
   return [options] { return run(*options); };
 }

@@ -1,10 +1,31 @@
 #include "cli/sampling_options.h"
 
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "walsh/error.h"
 
 namespace walsh::cli {
+namespace {
+
+constexpr const char* kGroup = "Sampling (default: the model's own)";
+
+// "15043+1.5" or "15043-inf", as llama.cpp has it.
+std::pair<int32_t, float> parse_bias(const std::string& text) {
+  std::pair<int32_t, float> bias;
+  const char* const end = text.data() + text.size();
+  const auto [sign, wrong] = std::from_chars(text.data(), end, bias.first);
+  if (wrong == std::errc() && sign != end && (*sign == '+' || *sign == '-')) {
+    const auto [rest, failed] = std::from_chars(*sign == '+' ? sign + 1 : sign, end, bias.second);
+    if (failed == std::errc() && rest == end && !std::isnan(bias.second)) return bias;
+  }
+  throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
+}
+
+}  // namespace
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command
@@ -13,7 +34,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    return command.add_option(name, value, text)->group("Sampling (default: the model's own)");
+    return command.add_option(name, value, text)->group(kGroup);
   };
   add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
   add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
@@ -24,6 +45,17 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   add("--presence-penalty", options.presence_penalty,
       "Taken from the logits of tokens that were generated");
   add("--frequency-penalty", options.frequency_penalty, "The same for each time");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--logit-bias",
+          [&options](const std::vector<std::string>& all) {
+            options.logit_bias.clear();
+            for (const std::string& one : all)
+              options.logit_bias.push_back(parse_bias(one));
+          },
+          "Added to the logit of a token, by its number, as 15043+1 or 15043-inf; several times")
+      ->type_name("TOKEN+BIAS")
+      ->group(kGroup);
   add("--typical", options.typical_p,
       "Only the tokens with this probability whose surprise is usual; 1: all [else 1]");
   add("--top-nsigma", options.top_n_sigma,

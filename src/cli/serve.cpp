@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/template_options.h"
 #include "io/mapped_file.h"
 #include "schedule/scheduler.h"
 #include "serve/http.h"
@@ -28,6 +29,7 @@ constexpr uint64_t kMaxKeyBytes = 1 << 20;
 
 struct Options {
   ModelOptions model;
+  TemplateOptions chat;
   SchedulerOptions scheduler;
   HttpOptions http;
   ServiceOptions service;
@@ -60,6 +62,9 @@ ServiceOptions service_options(const Options& options) {
     const auto more = keys_of(options.key_file);
     service.api_keys.insert(service.api_keys.end(), more.begin(), more.end());
   }
+  // As of a variable that is not set: a request without a key would have it.
+  for (const std::string& key : service.api_keys)
+    if (key.empty()) throw Error(ErrorCode::usage, "--api-key", "a key is empty");
   if (service.model_name.empty()) {
     const std::filesystem::path path(options.model.path);
     service.model_name = (path.has_stem() ? path.stem() : path.parent_path().filename()).string();
@@ -105,10 +110,12 @@ int serve(const Options& options) {
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.scheduler.positions,
                      .sequences = options.scheduler.running + options.scheduler.kept};
-  const LoadedModel model = options.model.load(use, pool);
+  const std::optional<TemplateText> given = options.chat.text();
+  const OrderedJson variables = options.chat.variables();
+  const LoadedModel model = options.model.load(use, pool, given ? &*given : nullptr);
   Scheduler scheduler(model.model, options.scheduler);
   Service service(model, scheduler, names,
-                  model.chat ? make_chat_prompt(*model.chat) : ChatPrompt());
+                  model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
   HttpServer server(
       options.http,
       [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -148,6 +155,18 @@ void add_server_options(CLI::App& command, Options& options) {
   add("--drain", options.drain_seconds, "Seconds for what is being answered when it ends")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  add("--threads-http", options.http.threads, "Threads that read requests and render templates")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option_function<double>(
+          "--timeout",
+          [&http = options.http](double seconds) {
+            http.body_seconds = http.write_seconds = seconds;
+          },
+          "Seconds for a request's body, and for a client that does not read [30]")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->group("Server");
   command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
       ->group("Server");
 }
@@ -160,9 +179,9 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
         ->check(CLI::Range(least, most))
         ->group("Batching");
   };
-  add("-c,--ctx", options.positions, "Positions of a text; 0: the model's, at most 4096", 0,
-      int64_t{1} << 40);
-  add("-P,--parallel", options.running, "Texts that are continued together", 1, 512);
+  add("-c,--ctx,--ctx-size", options.positions, "Positions of a text; 0: the model's, at most 4096",
+      0, int64_t{1} << 40);
+  add("-P,--parallel,--np", options.running, "Texts that are continued together; also -np", 1, 512);
   add("--queue", options.waiting, "Requests that may wait; beyond: 429", 0, 1 << 20);
   add("-b,--batch-size", options.step_tokens, "Tokens of a step, at most", 1, 1 << 20);
   add("--kept-texts", options.kept, "Texts whose keys and values are kept for others", 0, 512);
@@ -220,6 +239,7 @@ void add_variables(CLI::App& command) {
 Action add_serve(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_to(command);
+  options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
   add_variables(command);

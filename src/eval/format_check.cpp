@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
 constexpr int64_t kSlowRows = 256;  // trellis searches take a thousand times as long, others ten
-constexpr uint32_t kSeed = 42;      // of the rotations
+constexpr int64_t kSampleRows = 32, kSampleCols = 256;
+constexpr uint32_t kSeed = 42;  // of the rotations
 
 using Matrix = std::vector<float>;
 
@@ -53,10 +54,13 @@ Matrix outlier_matrix() {
   return w;
 }
 
-// Encodes, then decodes from the stored arrays alone.
-double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
-  const bool slow = !format.dense && codec_of(format).slow_to_encode;
-  const int64_t rows = slow ? kSlowRows : kRows;
+bool slow(const Format& format) {
+  return !format.dense && codec_of(format).slow_to_encode;
+}
+
+// The first rows and columns of w[][kCols].
+Tensor encoded(const Format& format, const Matrix& w, int64_t rows, int64_t cols,
+               ThreadPool& pool) {
   Rotation rotation[2];
   for (int pass = 0; pass < 2; ++pass) {
     rotation[pass].kind = format.rotation_block == 0 ? RotationKind::none : RotationKind::hadamard;
@@ -64,10 +68,16 @@ double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
     rotation[pass].seed = rotation_seed(kSeed, 0u, pass);
   }
   const auto read_rows = [&](int64_t begin, int64_t end, float* out) {
-    std::copy(w.begin() + begin * kCols, w.begin() + end * kCols, out);
+    for (int64_t row = begin; row < end; ++row)
+      out = std::copy_n(w.begin() + row * kCols, cols, out);
   };
-  const Tensor tensor =
-      encode_tensor(format, rotation, {}, rows, kCols, read_rows, pool, nullptr, nullptr);
+  return encode_tensor(format, rotation, {}, rows, cols, read_rows, pool, nullptr, nullptr);
+}
+
+// Encodes, then decodes from the stored arrays alone.
+double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
+  const int64_t rows = slow(format) ? kSlowRows : kRows;
+  const Tensor tensor = encoded(format, w, rows, kCols, pool);
   std::vector<double> errors(kRows), norms(kRows);  // 0 for rows that are not measured
   pool.for_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     std::vector<float> decoded(static_cast<size_t>((end - begin) * kCols));
@@ -94,6 +104,28 @@ double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
 }
 
 }  // namespace
+
+bool checked_by_sample(std::string_view name) {
+  return slow(get_format(name));
+}
+
+std::vector<CodedSample> coded_samples(ThreadPool& pool, std::span<const std::string> names) {
+  const Matrix w = normal_matrix();
+  std::vector<CodedSample> samples;
+  for (const std::string& name : names) {
+    const Tensor tensor = encoded(get_format(name), w, kSampleRows, kSampleCols, pool);
+    CodedSample& sample = samples.emplace_back();
+    sample.stored.assign(tensor.data.begin(), tensor.data.end());
+    for (const PassArrays& pass : tensor.pass) {
+      for (const auto& array :
+           {pass.codes, pass.scales, pass.offsets, pass.sub_scales, pass.col_scales, pass.codebook})
+        sample.stored.insert(sample.stored.end(), array.begin(), array.end());
+    }
+    sample.decoded.resize(kSampleRows * kSampleCols);
+    decode_rows(tensor, 0, kSampleRows, sample.decoded.data());
+  }
+  return samples;
+}
 
 std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
                                         Measure what) {

@@ -1,8 +1,10 @@
 // Measures every storage format on synthetic matrices against the bound it must reach.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -33,5 +35,21 @@ enum class Measure { everything, normal };
 // usage for an unknown name.
 std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
                                         Measure what = Measure::everything);
+
+// What a format makes of a normal matrix of 32 x 256 weights, 32 tiles of a trellis: the bytes that
+// it stores, and what they decode to.
+struct CodedSample {
+  std::vector<std::byte> stored;
+  std::vector<float> decoded;
+
+  bool operator==(const CodedSample&) const = default;
+};
+
+// With the instruction set in use, of each format in that order.
+std::vector<CodedSample> coded_samples(ThreadPool& pool, std::span<const std::string> names);
+
+// Whether a format takes so long to encode without vectors (a thousand times as long as others)
+// that an instruction set is checked by the bytes of a sample: equal bytes have equal errors.
+bool checked_by_sample(std::string_view name);
 
 }  // namespace walsh

@@ -42,7 +42,7 @@ class TokenSource {
 class HostTokens : public TokenSource {
  public:
   HostTokens(Session& session, const GenerateOptions& options)
-      : session_(session), sampler_(options.sampler, {}, options.breakers) {
+      : session_(session), sampler_(options.sampler, options.biases, options.breakers) {
     if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
   }
 
@@ -206,7 +206,8 @@ class DeviceTokens : public TokenSource {
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
   if (options.lookup && session.rewinds() && !options.grammar)
     return std::make_unique<LookedUpTokens>(session, options);
-  if (session.can_sample() && options.sampler.on_devices() && !options.grammar)
+  if (session.can_sample() && options.sampler.on_devices() && !options.grammar &&
+      options.biases.empty())
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
   return std::make_unique<HostTokens>(session, options);
 }

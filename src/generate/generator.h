@@ -16,6 +16,7 @@ namespace walsh {
 struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
+  std::vector<TokenBias> biases;  // tokens are then chosen on the host
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
   // What the text has to match; null: anything. Tokens are then chosen on the host.
   std::shared_ptr<const grammar::TokenGrammar> grammar;

@@ -151,7 +151,13 @@ std::string Checkpoint::read(const std::string& path, uint64_t max_bytes) {
 
 std::string Checkpoint::read_optional(const std::string& file_name, uint64_t max_bytes) {
   const std::string path = join(folder_, file_name);
-  return exists(path) ? read(path, max_bytes) : std::string();
+  if (!exists(path)) return {};
+  std::string text = read(path, max_bytes);
+  // What an interrupted copy leaves must not pass for a file that the model does without (no JSON
+  // is empty; a template may be).
+  if (text.empty() && path.ends_with(".json"))
+    refuse(path, "is empty: copy it again, or remove it if the model has none");
+  return text;
 }
 
 void Checkpoint::open_shard(const std::string& file_name) {

@@ -27,6 +27,7 @@ struct TextRequest {
   // What the text has to match; null: anything.
   std::shared_ptr<const grammar::TokenGrammar> grammar;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
+  bool shares_prefix = true;     // takes over what is known of its beginning
 };
 
 struct TokenLogprob {

@@ -258,7 +258,7 @@ void Scheduler::start_choosing(Active& active) {
 }
 
 bool Scheduler::shares_prefixes(const Active& active) const {
-  return options_.share_prefixes && !active.request.prompt_logprobs;
+  return options_.share_prefixes && active.request.shares_prefix && !active.request.prompt_logprobs;
 }
 
 Scheduler::Known Scheduler::known_prefix(const Active& active) const {

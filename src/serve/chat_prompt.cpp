@@ -76,23 +76,24 @@ const OrderedJson* list(const OrderedJson& request, const char* key) {
   return found->empty() ? nullptr : &*found;
 }
 
-std::string apply(const ChatTemplate& chat_template, const OrderedJson& request) {
+std::string apply(const ChatTemplate& chat_template, const OrderedJson& variables,
+                  const OrderedJson& request) {
   ChatOptions options;
+  options.variables = variables;
   if (!is_text(request, "tool_choice", "none")) options.tools = list(request, "tools");
   options.documents = list(request, "documents");
   if (flag(request, "continue_final_message", false)) options.continue_field = "content";
   options.add_generation_prompt =
       flag(request, "add_generation_prompt", options.continue_field.empty());
+  // OpenAI's name of what templates of several models read.
+  if (const auto effort = request.find("reasoning_effort");
+      effort != request.end() && !effort->is_null())
+    options.variables["reasoning_effort"] = *effort;
   if (const auto more = request.find("chat_template_kwargs");
       more != request.end() && !more->is_null()) {
     if (!more->is_object()) refuse_value("chat_template_kwargs", "an object");
-    options.variables = *more;
+    options.variables.update(*more);
   }
-  // OpenAI's name of what templates of several models read.
-  if (const auto effort = request.find("reasoning_effort");
-      effort != request.end() && !effort->is_null() &&
-      !options.variables.contains("reasoning_effort"))
-    options.variables["reasoning_effort"] = *effort;
   const std::string& source = chat_template.source(options.tools != nullptr);
   const bool developer = source.find("developer") != source.npos;
   try {
@@ -104,8 +105,10 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& request)
 
 }  // namespace
 
-ChatPrompt make_chat_prompt(const ChatTemplate& chat_template) {
-  return [&chat_template](const OrderedJson& request) { return apply(chat_template, request); };
+ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, OrderedJson variables) {
+  return [&chat_template, variables = std::move(variables)](const OrderedJson& request) {
+    return apply(chat_template, variables, request);
+  };
 }
 
 }  // namespace walsh

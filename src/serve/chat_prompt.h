@@ -14,8 +14,10 @@ using ChatPrompt = std::function<std::string(const OrderedJson& request)>;
 
 // By the model's template, which outlives the result: messages (texts in parts are joined,
 // arguments of tool calls become objects, as transformers' templates want them), tools,
-// add_generation_prompt, continue_final_message, chat_template_kwargs, documents. Throws ApiError
-// 400 for what the template refuses.
-ChatPrompt make_chat_prompt(const ChatTemplate& chat_template);
+// add_generation_prompt, continue_final_message, chat_template_kwargs, documents. `variables`, an
+// object, are told to it where chat_template_kwargs says nothing of them. Throws ApiError 400 for
+// what the template refuses.
+ChatPrompt make_chat_prompt(const ChatTemplate& chat_template,
+                            OrderedJson variables = OrderedJson::object());
 
 }  // namespace walsh

@@ -76,8 +76,10 @@ class Completion::Choice : public RequestSink {
   bool chosen(const ScoredToken& token) override {
     const auto now = std::chrono::steady_clock::now();
     owner_->metrics_.token(std::chrono::duration<double>(now - last_time_).count(), first_);
-    first_ = false;
+    if (std::exchange(first_, false)) first_time_ = now;
     last_time_ = now;
+    ++so_far_.tokens;
+    so_far_.decode_seconds = std::chrono::duration<double>(now - first_time_).count();
     offset = echoed_ + stopped_.characters();
     if (owner_->request_.text.logprobs >= 0 && !owner_->request_.stream) {
       scored.push_back(token);
@@ -109,6 +111,8 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
+  // Of what was generated until now.
+  const RequestEnd& so_far() const { return so_far_; }
   // The stop string that ended it.
   const std::optional<std::string>& stop() const { return stopped_.stop(); }
   // They take far more memory than the text that is made of them.
@@ -165,7 +169,8 @@ class Completion::Choice : public RequestSink {
   const std::span<const int32_t> prompt_;
   size_t echoed_ = 0;  // characters
   std::optional<AnswerReader> reader_;
-  std::chrono::steady_clock::time_point last_time_;
+  std::chrono::steady_clock::time_point last_time_, first_time_;
+  RequestEnd so_far_;
   bool first_ = true;
 };
 
@@ -333,6 +338,12 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
   if (request_.include_usage) result["usage"] = nullptr;  // comes in a chunk of its own
+  if (last) {
+    result["timings"] = timings(choice.end);
+  } else if (token != nullptr && request_.token_timings) {
+    const RequestEnd& now = choice.so_far();
+    result["timings"] = {{"predicted_n", now.tokens}, {"predicted_ms", now.decode_seconds * 1e3}};
+  }
   return result;
 }
 
@@ -355,8 +366,8 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
       choice.drop_scores();
     }
   }
-  const bool scored = token != nullptr && request_.text.logprobs >= 0;
-  if (delta.empty() && !scored && !last) return;
+  const bool wanted = token != nullptr && (request_.text.logprobs >= 0 || request_.token_timings);
+  if (delta.empty() && !wanted && !last) return;
   reply_->event(event(chunk(choice, delta, token, last)));
 }
 
@@ -391,15 +402,26 @@ std::string Completion::whole_choice(const Choice& choice) const {
   return text_of(one);
 }
 
+// Under llama.cpp's names.
+Json Completion::timings(const RequestEnd& end) {
+  const int64_t read = end.prompt_tokens - end.cached_tokens;
+  const auto rate = [](int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  };
+  return {{"queue_ms", end.queue_seconds * 1e3},
+          {"cache_n", end.cached_tokens},
+          {"prompt_n", read},
+          {"prompt_ms", end.prompt_seconds * 1e3},
+          {"prompt_per_second", rate(read, end.prompt_seconds)},
+          {"predicted_n", end.tokens},
+          {"predicted_ms", end.decode_seconds * 1e3},
+          {"predicted_per_second", rate(end.tokens, end.decode_seconds)}};
+}
+
 std::string Completion::answer() const {
   Json rest = header(request_.chat ? "chat.completion" : "text_completion");
   rest["usage"] = usage();
-  const RequestEnd& end = choices_.front()->end;
-  rest["timings"] = {{"queue_ms", end.queue_seconds * 1e3},
-                     {"prompt_n", end.prompt_tokens - end.cached_tokens},
-                     {"prompt_ms", end.prompt_seconds * 1e3},
-                     {"predicted_n", end.tokens},
-                     {"predicted_ms", end.decode_seconds * 1e3}};
+  rest["timings"] = timings(choices_.front()->end);
   std::string text = "{\"choices\":[";
   for (const auto& choice : choices_) {
     if (choice->index > 0) text += ',';

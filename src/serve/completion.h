@@ -39,6 +39,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void start_events();
   void finish();
   Json header(const char* object) const;
+  static Json timings(const RequestEnd& end);
   Json usage() const;
   Json chunk(const Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
              bool last) const;

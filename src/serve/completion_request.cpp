@@ -90,6 +90,8 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model)
     const Fields inner(*options, fields.path("stream_options"));
     request.include_usage = inner.flag("include_usage").value_or(false);
   }
+  request.token_timings = fields.flag("timings_per_token").value_or(false);
+  request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
   const GenerationOptions options = generation_options(fields);
   try {
     request.text.sampler = model.generation.sampler(options);

@@ -22,6 +22,7 @@ struct CompletionRequest {
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
+  bool token_timings = false;  // in every piece of a stream
   // How the text of a chat is read; without it, it is content as it is.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;

@@ -51,6 +51,13 @@ void Metrics::token(double seconds, bool first) {
 void Metrics::ended(const RequestEnd& end) {
   const std::lock_guard lock(mutex_);
   queued_.add(end.queue_seconds);
+  prompt_seconds_ += end.prompt_seconds;
+  decode_seconds_ += end.decode_seconds;
+}
+
+void Metrics::ignored(uint64_t fields) {
+  const std::lock_guard lock(mutex_);
+  ignored_ += fields;
 }
 
 void Metrics::response(int status) {
@@ -84,6 +91,11 @@ std::string Metrics::text(const SchedulerCounts& c) const {
   gauge("walsh:kv_cache_pages", "Pages of keys and values", c.pages);
   gauge("walsh:kv_cache_free_pages", "Those that are free", c.free_pages);
   const std::lock_guard lock(mutex_);
+  value(out, "walsh:prompt_seconds_total", "counter", "Time that texts took to their first token",
+        prompt_seconds_);
+  value(out, "walsh:tokens_predicted_seconds_total", "counter",
+        "Time that texts took from there to their end", decode_seconds_);
+  count("walsh:ignored_fields_total", "Fields of requests that mean nothing here", ignored_);
   to_first_.write("walsh:time_to_first_token_seconds", "From a request to its first token", out);
   between_.write("walsh:time_between_tokens_seconds", "From a token to the next", out);
   queued_.write("walsh:queue_seconds", "From a request to its first step", out);

@@ -33,6 +33,8 @@ class Metrics {
   void token(double seconds, bool first);
   void ended(const RequestEnd& end);
   void response(int status);
+  // So many fields of a request mean nothing here.
+  void ignored(uint64_t fields);
 
   std::string text(const SchedulerCounts& counts) const;
 
@@ -40,6 +42,8 @@ class Metrics {
   mutable std::mutex mutex_;
   Histogram to_first_, between_, queued_;
   std::map<int, uint64_t> responses_;
+  double prompt_seconds_ = 0, decode_seconds_ = 0;
+  uint64_t ignored_ = 0;
 };
 
 }  // namespace walsh

@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/completion.h"
+#include "serve/known_fields.h"
 #include "serve/messages_api.h"
 #include "walsh/stop.h"
 
@@ -23,13 +24,17 @@ bool equal_secrets(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
 // Host without its port, in lower case.
 std::string host_name(std::string_view host) {
   const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
-  std::string name(host.substr(0, end));
-  for (char& c : name)
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
+  return lower_case(host.substr(0, end));
 }
 
 bool is_address(const std::string& name) {
@@ -156,9 +161,10 @@ void Service::check_host(const HttpRequest& request) const {
 
 void Service::check_key(const HttpRequest& request) const {
   if (options_.api_keys.empty()) return;
+  constexpr std::string_view kScheme = "bearer ";
   std::string_view given = request.header("authorization");
-  if (given.starts_with("Bearer ")) {
-    given.remove_prefix(7);
+  if (lower_case(given.substr(0, kScheme.size())) == kScheme) {
+    given.remove_prefix(kScheme.size());
   } else {
     given = request.header("x-api-key");
   }
@@ -251,8 +257,14 @@ PromptLimits Service::prompt_limits() const {
   return {scheduler_.positions(), std::max(kLeastBytes, positions * tokens_.longest())};
 }
 
+OrderedJson Service::read_body(const HttpRequest& request) {
+  OrderedJson body = parse_ordered_body(request.body);
+  metrics_.ignored(ignored_fields(request.path, body));
+  return body;
+}
+
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(parse_ordered_body(request.body), model_, prompt_limits()), reply);
+  start(parse_completion(read_body(request), model_, prompt_limits()), reply);
 }
 
 std::string Service::chat_prompt(const OrderedJson& body) const {
@@ -262,7 +274,7 @@ std::string Service::chat_prompt(const OrderedJson& body) const {
 }
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = parse_ordered_body(request.body);
+  const OrderedJson body = read_body(request);
   start(parse_chat(body, model_, prompt_limits(), chat_prompt(body)), reply);
 }
 

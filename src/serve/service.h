@@ -78,6 +78,8 @@ class Service {
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
+  // The request's body, an object whose fields are counted where they mean nothing.
+  OrderedJson read_body(const HttpRequest& request);
   std::string chat_prompt(const OrderedJson& body) const;
   PromptLimits prompt_limits() const;
 

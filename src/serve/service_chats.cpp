@@ -9,11 +9,6 @@
 namespace walsh {
 namespace {
 
-OrderedJson ordered_body(const HttpRequest& request) {
-  parse_body(request.body);  // refuses what is not JSON
-  return parse_ordered_json(request.body, "the request's body");
-}
-
 HttpRequest chat_request(const HttpRequest& request, const OrderedJson& chat) {
   HttpRequest result = request;
   result.path = "/v1/chat/completions";
@@ -24,7 +19,7 @@ HttpRequest chat_request(const HttpRequest& request, const OrderedJson& chat) {
 }  // namespace
 
 void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = ordered_body(request);
+  const OrderedJson body = read_body(request);
   const HttpRequest inner = chat_request(request, chat_of_responses(body));
   try {
     chat(inner, responses_reply(reply, body));
@@ -34,7 +29,7 @@ void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpRe
 }
 
 void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const HttpRequest inner = chat_request(request, chat_of_messages(ordered_body(request)));
+  const HttpRequest inner = chat_request(request, chat_of_messages(read_body(request)));
   try {
     chat(inner, messages_reply(reply));
   } catch (const ApiError& e) {
@@ -43,7 +38,7 @@ void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpRep
 }
 
 void Service::count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson chat = chat_of_messages(ordered_body(request), true);
+  const OrderedJson chat = chat_of_messages(read_body(request), true);
   const std::string prompt = chat_prompt(chat);
   const size_t count = model_.tokenizer.encode(prompt, false).size();
   reply->send(json_response({{"input_tokens", count}}));

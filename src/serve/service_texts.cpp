@@ -5,6 +5,7 @@
 
 #include "base/stop.h"
 #include "io/json.h"
+#include "serve/known_fields.h"
 #include "serve/service.h"
 #include "text/utf8.h"
 
@@ -28,6 +29,7 @@ std::string piece_text(std::string_view bytes) {
 // each.
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
+  metrics_.ignored(ignored_fields(request.path, body));
   const Fields fields(body, "");
   // llama.cpp calls it content, vLLM prompt.
   const auto content = fields.text("content"), prompt = fields.text("prompt");
@@ -56,6 +58,7 @@ void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpRep
 
 void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
+  metrics_.ignored(ignored_fields(request.path, body));
   const Fields fields(body, "");
   const Json* list = fields.find("tokens");
   if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");
@@ -77,7 +80,7 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = parse_ordered_body(request.body);
+  const OrderedJson body = read_body(request);
   reply->send(json_response({{"prompt", chat_prompt(body)}}));
 }
 

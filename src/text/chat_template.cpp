@@ -157,7 +157,8 @@ ChatTemplate::ChatTemplate(const Named& templates, Named special_tokens, std::st
 }
 
 std::optional<ChatTemplate> ChatTemplate::from_files(std::string_view tokenizer_config,
-                                                     std::string_view template_file) {
+                                                     std::string_view template_file,
+                                                     std::string_view where) {
   constexpr std::string_view kConfig = "tokenizer_config.json";
   Named templates, tokens;
   if (!tokenizer_config.empty()) {
@@ -168,7 +169,7 @@ std::optional<ChatTemplate> ChatTemplate::from_files(std::string_view tokenizer_
   }
   if (!template_file.empty()) {
     templates = {{"default", std::string(template_file)}};
-    return ChatTemplate(templates, std::move(tokens), "chat_template.jinja");
+    return ChatTemplate(templates, std::move(tokens), where);
   }
   if (templates.empty()) return std::nullopt;
   return ChatTemplate(templates, std::move(tokens), "tokenizer_config.json, chat_template");

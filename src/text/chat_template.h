@@ -39,9 +39,11 @@ class ChatTemplate {
   ChatTemplate(const Named& templates, Named special_tokens, std::string_view where);
 
   // From the text of tokenizer_config.json and of chat_template.jinja, which has precedence; either
-  // may be empty. Nothing if there is no template. Throws bad_input for a wrong file.
+  // may be empty. Nothing if there is no template. `where` is the latter's name for messages.
+  // Throws bad_input for a wrong file.
   static std::optional<ChatTemplate> from_files(std::string_view tokenizer_config,
-                                                std::string_view template_file);
+                                                std::string_view template_file,
+                                                std::string_view where = "chat_template.jinja");
 
   // The prompt for messages, a list of objects with a "role". Throws bad_input for a conversation
   // that the template refuses (its own words are the reason) or that is none; limit if the text or

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -71,6 +72,12 @@ TEST_F(ChatCommand, SettingsHoldFromThenOn) {
   EXPECT_THAT(r.err, HasSubstr("generated 3 tokens"));
   EXPECT_THAT(r.err, HasSubstr("generated 5 tokens"));
   EXPECT_EQ(messages().size(), 2u) << "the second answer replaces the first";
+}
+
+TEST_F(ChatCommand, LinesMayEndAsOnWindows) {
+  EXPECT_EQ(say("Hello\r\n" + save() + "/exit\r\nnever\r\n").status, 0);
+  ASSERT_EQ(messages().size(), 2u);
+  EXPECT_EQ(content(messages()[0]), "Hello");
 }
 
 TEST_F(ChatCommand, TextsOfSeveralLines) {
@@ -181,6 +188,25 @@ TEST_F(TypedChat, LinesCanBeEditedAndComeBack) {
   again.type("\x04");
   EXPECT_EQ(again.finish(), 0);
   EXPECT_EQ(messages().size(), 0u) << "the line of the session before was run";
+}
+
+// libedit would read a device to an end that it does not have.
+TEST_F(TypedChat, AHistoryThatIsNoFileIsNone) {
+  std::filesystem::create_symlink("/dev/zero", file("history"));
+  PseudoTerminal terminal(typed({"-n", "2", "-q"}), "", "xterm");
+  terminal.wait_for("> ");
+  terminal.type("/exit\n");
+  EXPECT_EQ(terminal.finish(), 0) << terminal.shown();
+}
+
+TEST_F(TypedChat, WhatIsTypedMayHaveAColourOfItsOwn) {
+  PseudoTerminal terminal(typed({"-n", "2", "-q", "--color"}), "", "xterm");
+  terminal.wait_for("\x1b[32m> ");
+  terminal.type("Hello\n");
+  terminal.wait_for("\x1b[0m");
+  terminal.wait_for("\x1b[32m> ");
+  terminal.type("/exit\n");
+  EXPECT_EQ(terminal.finish(), 0) << terminal.shown();
 }
 
 TEST_F(TypedChat, CtrlCStopsTheAnswerAndKeepsWhatWasSaid) {

@@ -84,6 +84,12 @@ TEST_F(ServeCommand, WantsAKeyWhereOthersCanReachIt) {
                "192.0.2.1");
 }
 
+// As of "$KEY" where that is not set: who sends no key would have the right one.
+TEST_F(ServeCommand, AnEmptyKeyIsNone) {
+  expect_error(walsh({"serve", model(), "--host", "192.0.2.1", "--api-key", "", "--port", "0"}), 2,
+               "--api-key: a key is empty");
+}
+
 TEST_F(ServeCommand, FlagsMayComeAsVariables) {
   const CommandResult r =
       walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_HOST=0.0.0.0 WALSH_ARG_CTX=64");

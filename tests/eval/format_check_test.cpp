@@ -56,6 +56,26 @@ TEST(FormatCheck, doesNotDependOnThreadsOrIsa) {
   }
 }
 
+TEST(FormatCheck, samplesOfTrellisesHaveTheSameBytesOnEveryIsa) {
+  const std::vector<std::string> names = {"tc3:L10", "tc2:h:L10", "tc3:hq:L10", "pq3"};
+  for (const std::string& name : names)
+    EXPECT_TRUE(checked_by_sample(name)) << name;
+  EXPECT_FALSE(checked_by_sample("tq3"));
+  EXPECT_FALSE(checked_by_sample("f16"));
+  ThreadPool pool(2);
+  const std::vector<CodedSample> expected = coded_samples(pool, names);
+  for (const CodedSample& sample : expected) {
+    EXPECT_GE(sample.stored.size(), 32u * 256 / 4);
+    EXPECT_EQ(sample.decoded.size(), 32u * 256);
+  }
+  EXPECT_FALSE(expected[0] == expected[2]);
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa_name(isa));
+    EXPECT_EQ(coded_samples(pool, names), expected) << isa_name(isa);
+  }
+  force_isa("");
+}
+
 TEST(FormatCheck, aMissedBoundDoesNotPass) {
   FormatReport report;
   report.nmse_normal = 0.2;

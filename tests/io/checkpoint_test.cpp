@@ -108,6 +108,18 @@ TEST(Checkpoint, ReportsWhatIsMissing) {
                {"is not a folder"});
 }
 
+TEST(Checkpoint, RefusesEmptyFilesThatItCouldDoWithout) {
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    TemporaryFolder folder;
+    folder.write("config.json", "{}");
+    folder.write("model.safetensors", shard({"x"}));
+    folder.write("chat_template.jinja", "");
+    EXPECT_EQ(Checkpoint::open(folder.path()).tokenizer_config_json(), "");
+    folder.write(name, "");
+    expect_refused(folder, {folder.file(name), "is empty"});
+  }
+}
+
 TEST(Checkpoint, RefusesPickledCheckpointsWithAdvice) {
   for (const char* name : {"pytorch_model.bin", "consolidated.00.pth", "model.pt"}) {
     TemporaryFolder folder;

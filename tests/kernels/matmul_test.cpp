@@ -378,6 +378,10 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   format = get_format("tc3:h");
   format.trellis.multiplier += 1u << 16;  // its halves differ
   expect_refused();
+  format.trellis.multiplier = 0x80018001;  // its halves cannot be doubled
+  expect_refused();
+  format.trellis.multiplier = 0x7fff7fff;
+  EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
   format = get_format("tc3.5");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
   format.trellis.table = table.data();

@@ -168,6 +168,124 @@ TEST(TrellisForward, givesTheSameBitsOnEveryIsa) {
   }
 }
 
+std::vector<int16_t> whole_targets(const TrellisTable& table, const std::vector<float>& x) {
+  std::vector<int16_t> targets;
+  for (const float v : x)
+    targets.push_back(static_cast<int16_t>(table.searched_target(v)));
+  return targets;
+}
+
+constexpr const char* kWholeCodes[] = {"tc2:h:L8",  "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12",
+                                       "tc4:h:L12", "tc2:hq:L8",   "tc3:hq:L10"};
+
+TEST_F(TrellisOnEachIsa, wholeCostsAreThoseInFloats) {
+  constexpr int kSteps = 9, kTiles = TrellisTable::kTilesAtOnce;
+  for (const char* name : kWholeCodes) {
+    const TrellisTable table(get_format(name).trellis);
+    const int classes = table.classes();
+    std::vector<std::vector<int16_t>> x;
+    std::vector<std::vector<float>> want;
+    for (int i = 0; i < kTiles; ++i) {
+      std::vector<float> targets = normals(2 * kSteps, 20 + static_cast<uint64_t>(i));
+      targets[5] = 10;  // beyond the largest target
+      x.push_back(whole_targets(table, targets));
+      targets.assign(x.back().begin(), x.back().end());
+      want.emplace_back(static_cast<size_t>((kSteps + 1) * classes));
+      want.back()[1] = 77;
+      detail::trellis_forward_ref(table, targets.data(), kSteps, want.back().data());
+    }
+    for (const Isa isa : supported_isas()) {
+      force_isa(isa_name(isa));
+      for (int tiles = 1; tiles <= kTiles; ++tiles) {
+        std::vector<std::vector<int32_t>> best;
+        const int16_t* from[kTiles] = {};
+        int32_t* to[kTiles] = {};
+        for (size_t i = 0; i < static_cast<size_t>(tiles); ++i) {
+          best.emplace_back(want[i].size());
+          best[i][1] = 77;
+        }
+        for (size_t i = 0; i < best.size(); ++i) {
+          from[i] = x[i].data();
+          to[i] = best[i].data();
+        }
+        detail::whole_forward()(table, from, tiles, kSteps, to);
+        for (size_t i = 0; i < best.size(); ++i) {
+          const std::vector<float> got(best[i].begin(), best[i].end());
+          EXPECT_EQ(got, want[i]) << name << ' ' << isa_name(isa) << ' ' << tiles;
+        }
+      }
+    }
+  }
+}
+
+// The states of the least-cost path that ends in class `last`, with the costs of each step's start.
+std::vector<uint16_t> plain_trace(const TrellisTable& table, const float* x, int steps,
+                                  const std::vector<float>& best, int last) {
+  const int classes = table.classes();
+  std::vector<uint16_t> states(static_cast<size_t>(steps));
+  for (int t = steps - 1, p = last; t >= 0; --t) {
+    float least = 2e30f;
+    int chosen = p;
+    for (int state = p; state < table.states(); state += classes) {
+      float cost = best[static_cast<size_t>(t * classes + (state >> table.step_bits))];
+      for (int v = 0; v < table.values; ++v)
+        cost += std::pow(
+            x[t * table.values + v] - table.searched.data()[v * table.states() + state], 2.0f);
+      if (cost < least) least = cost, chosen = state;
+    }
+    states[static_cast<size_t>(t)] = static_cast<uint16_t>(chosen);
+    p = chosen >> table.step_bits;
+  }
+  return states;
+}
+
+// A free search around the seam for the class there, and one from that class and back to it.
+std::vector<uint16_t> two_searches(const TrellisTable& table, const std::vector<float>& x,
+                                   int seam_weights) {
+  const int classes = table.classes(), steps = kTileWeights / 2;
+  std::vector<float> window(x.end() - seam_weights, x.end());
+  window.insert(window.end(), x.begin(), x.begin() + seam_weights);
+  std::vector<float> best(static_cast<size_t>((steps + 1) * classes), 0.0f);
+  detail::trellis_forward()(table, window.data(), seam_weights, best.data());
+  const auto last = best.begin() + int64_t{seam_weights} * classes;
+  const auto free = static_cast<int>(std::min_element(last, last + classes) - last);
+  const auto around = plain_trace(table, window.data(), seam_weights, best, free);
+  const int seam = around[static_cast<size_t>(seam_weights / 2 - 1)] & (classes - 1);
+  std::fill_n(best.begin(), classes, 1e30f);
+  best[static_cast<size_t>(seam)] = 0;
+  detail::trellis_forward()(table, x.data(), steps, best.data());
+  return plain_trace(table, x.data(), steps, best, seam);
+}
+
+TEST_F(TrellisOnEachIsa, onePassOverASeamFindsWhatTwoSearchesFind) {
+  constexpr size_t kTiles = 9;
+  for (const char* name : kWholeCodes) {
+    const TrellisTable table(get_format(name).trellis);
+    const auto x = normals(kTiles * kTileWeights, 30);
+    const auto whole = whole_targets(table, x);
+    for (const Effort effort : {Effort::full, Effort::fast}) {
+      const int seam = detail::seam_weights(effort);
+      std::vector<std::vector<uint16_t>> want;
+      for (size_t i = 0; i < kTiles; ++i) {
+        const auto begin = whole.begin() + static_cast<int64_t>(i * kTileWeights);
+        want.push_back(two_searches(table, {begin, begin + kTileWeights}, seam));
+      }
+      for (const Isa isa : supported_isas()) {
+        if (isa == Isa::ref && table.state_bits > 10) continue;  // half a second
+        force_isa(isa_name(isa));
+        std::vector<uint16_t> got(x.size());
+        TileSearch(table, seam).encode(x.data(), kTiles, got.data());
+        for (size_t i = 0; i < kTiles; ++i) {
+          const auto begin = got.begin() + static_cast<int64_t>(i * kTileWeights);
+          EXPECT_EQ(std::vector<uint16_t>(begin, begin + kTileWeights / 2), want[i])
+              << name << ' ' << isa_name(isa) << ' ' << seam << ' ' << i;
+        }
+      }
+      force_isa("");
+    }
+  }
+}
+
 TEST(TileSearch, pathIsACycleOfLeastCostThroughItsSeam) {
   for (const TrellisCode& code : small_codes()) {
     const TrellisTable table(code);

@@ -308,6 +308,7 @@ TEST_F(ServiceTest, KeysHostsAndOriginsDecideWhoMayAsk) {
   EXPECT_EQ(ask("GET", "/v1/models")->response.status, 401);
   EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "Bearer on"}})->response.status, 401);
   EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "Bearer two"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/v1/models", "", {{"authorization", "bearer two"}})->response.status, 200);
   EXPECT_EQ(ask("GET", "/v1/models", "", {{"x-api-key", "one"}})->response.status, 200);
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "evil.example"}})->response.status, 403);
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "WALSH.example:80"}})->response.status, 200);

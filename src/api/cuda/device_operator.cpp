@@ -8,8 +8,6 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/rows/foreign_rows.h"
 #include "kernels/cuda/weights/dequantize.h"
-#include "model/support.h"
-#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -18,14 +16,6 @@ constexpr uint64_t kPieceBytes = uint64_t{2} << 20;  // of pinned memory for the
 
 uint64_t lent_bytes(int64_t bytes) {
   return static_cast<uint64_t>(round_up(bytes, static_cast<int64_t>(cuda::MemoryPool::kAlignment)));
-}
-
-void refuse_unsupported(const LayerForm& form, int device) {
-  LoadOptions options;
-  options.device = {true, device};
-  const StoredForm stored = {form.format, {form.rotation[0], form.rotation[1]}};
-  const std::string reason = why_not(stored, options);
-  if (!reason.empty()) throw Error(ErrorCode::usage, "device " + options.device.name(), reason);
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ struct TrellisWords {
     return _mm256_or_si256(_mm256_and_si256(low, a), _mm256_andnot_si256(low, b));
   }
   WALSH_INLINE static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+  WALSH_INLINE static Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+  WALSH_INLINE static Ints mean8(Ints a, Ints b) { return _mm256_avg_epu8(a, b); }
   WALSH_INLINE static Ints add8(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
   WALSH_INLINE static Ints add16(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
   WALSH_INLINE static Ints multiply_low(Ints a, Ints b) { return _mm256_mullo_epi16(a, b); }

@@ -56,6 +56,8 @@ struct TrellisWords {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x00ff), a, b, 0xca);
   }
   WALSH_INLINE static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+  WALSH_INLINE static Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+  WALSH_INLINE static Ints mean8(Ints a, Ints b) { return _mm512_avg_epu8(a, b); }
   WALSH_INLINE static Ints add8(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
   WALSH_INLINE static Ints add16(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
   WALSH_INLINE static Ints multiply_low(Ints a, Ints b) { return _mm512_mullo_epi16(a, b); }

@@ -52,14 +52,14 @@ class TileWindows {
   static constexpr int kParts = (TileBytes + 63) / 64;
 
  public:
-  // start_of(j): the first byte of window j, Windows * g + q.
-  template <typename StartOf>
-  explicit TileWindows(const StartOf& start_of) {
+  // byte_of(j, i): where byte i of window j, Windows * g + q, stands in the cyclic tile.
+  template <typename ByteOf>
+  explicit TileWindows(const ByteOf& byte_of) {
     for (int quad = 0; quad < Windows; ++quad) {
       alignas(64) uint8_t from[64];
       for (int g = 0; g < 8; ++g) {
         for (int i = 0; i < 8; ++i)
-          from[8 * g + i] = static_cast<uint8_t>((start_of(Windows * g + quad) + i) % TileBytes);
+          from[8 * g + i] = static_cast<uint8_t>(byte_of(Windows * g + quad, i) % TileBytes);
       }
       bytes_[quad] = _mm512_load_si512(from);
       third_[quad] = _mm512_movepi8_mask(bytes_[quad]);
@@ -100,7 +100,7 @@ class LevelDecoder {
   static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit LevelDecoder(const TrellisCode& code)
-      : hash_(code), windows_([](int j) { return kBits * (31 - j); }) {
+      : hash_(code), windows_([](int j, int i) { return kBits * (31 - j) + i; }) {
     alignas(64) uint8_t table[128];
     for (int i = 0; i < 128; ++i)
       table[i] = static_cast<uint8_t>(code.table[i] + 128);
@@ -155,7 +155,7 @@ class PairDecoder {
   static constexpr int kUnitWords = Steps::kUnitWords;
 
   explicit PairDecoder(const TrellisCode& code)
-      : hash_(code), windows_([](int j) { return start_bit(j) / 8; }) {
+      : hash_(code), windows_([](int j, int i) { return start_bit(j) / 8 + i; }) {
     // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8. Windows of odd and even
     // quads start at different bits of a byte.
     for (int quad = 0; quad < 2; ++quad) {
@@ -237,21 +237,21 @@ class PairDecoder {
 template <class Steps>
 class HashDecoder {
  public:
+  static constexpr int kBias = 128;
   static constexpr int kUnitWords = Steps::kUnitWords;
-  // Added to every level: the unsigned operand of vpdpbusd as the sums give it.
-  static constexpr int kBias = Steps::kRule == TrellisRule::bytes ? 127 : 128;
 
   explicit HashDecoder(const TrellisCode& code)
-      : mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
-        low_(_mm512_set1_epi16(static_cast<short>(code.multiplier))),
+      : narrow_(code.state_bits < kMostStateBits),
+        mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
+        low_(_mm512_set1_epi16(static_cast<short>(code.multiplier << (kSums ? 1 : 0)))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
-        windows_([](int j) { return start_bit(j) / 8; }) {
+        windows_(byte_of) {
     // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8.
     for (int i = 0; i < 2; ++i) {
       const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
       shifts_[i] = StateHash::shifts([&](int word) { return first + kBits * (3 - word); });
     }
-    if constexpr (kBias == 128) {
+    if constexpr (!kSums) {
       alignas(64) uint8_t table[128];
       for (int i = 0; i < 128; ++i)
         table[i] = static_cast<uint8_t>(code.table[i] + kBias);
@@ -264,42 +264,63 @@ class HashDecoder {
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
+    if (narrow_) {
+      decode_unit<true>(bytes, emit);
+    } else {
+      decode_unit<false>(bytes, emit);
+    }
+  }
+
+ private:
+  static constexpr int kBits = Steps::kBits;
+  static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
+  // Windows of two quads are 7 k + 16 bits, if they fit into a lane.
+  static constexpr bool kPaired = kBits <= 6;
+  // States begin at whole bytes: the permute brings them without a shift.
+  static constexpr bool kWholeBytes = kBits == 8;
+  static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
+
+  // The lowest bit of the newest step of window j.
+  static constexpr int start_bit(int j) { return kBits * kSteps * (8 * kWindows - 1 - j); }
+  static constexpr int byte_of(int j, int i) {
+    return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
+  }
+
+  // Narrow: states of less than 16 bits, whose words have bits of older steps above them.
+  template <bool Narrow, typename Emit>
+  WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {
       const auto loaded = windows_.load(bytes + 2 * kUnitWords * tile);
       detail::unroll<kWindows>([&](auto i) WALSH_INLINE {
         const __m512i window = windows_.of(loaded, i);
         if constexpr (kPaired) {
-          emit(detail::Quad<4 * tile + 2 * i>{}, levels(window, shifts_[0]));
-          emit(detail::Quad<4 * tile + 2 * i + 1>{}, levels(window, shifts_[1]));
+          emit(detail::Quad<4 * tile + 2 * i>{}, levels<Narrow>(window, shifts_[0]));
+          emit(detail::Quad<4 * tile + 2 * i + 1>{}, levels<Narrow>(window, shifts_[1]));
         } else {
-          emit(detail::Quad<4 * tile + i>{}, levels(window, shifts_[i % 2]));
+          emit(detail::Quad<4 * tile + i>{}, levels<Narrow>(window, shifts_[i % 2]));
         }
       });
     });
   }
 
- private:
-  static constexpr int kBits = Steps::kBits;
-  // Windows of two quads are 7 k + 16 bits, if they fit into a lane.
-  static constexpr bool kPaired = kBits <= 6;
-  static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
-
-  // The lowest bit of the newest step of window j.
-  static constexpr int start_bit(int j) { return kBits * kSteps * (8 * kWindows - 1 - j); }
-
+  template <bool Narrow>
   WALSH_INLINE __m512i levels(__m512i window, __m512i shifts) const {
-    const __m512i state = _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, window), mask_);
+    __m512i state = kWholeBytes ? window : _mm512_multishift_epi64_epi8(shifts, window);
+    if constexpr (Narrow) state = _mm512_and_si512(state, mask_);
     const __m512i upper = _mm512_mulhi_epu16(state, low_);
-    if constexpr (kBias == 127) {
-      const __m512i low = _mm512_mullo_epi16(state, low_), seven = _mm512_set1_epi8(0x7f);
-      return _mm512_add_epi8(_mm512_and_si512(low, seven),
-                             _mm512_and_si512(_mm512_add_epi16(upper, low), seven));
+    if constexpr (kSums) {
+      // Twice the product has twice the lower seven bits of every byte and a bit of the byte below
+      // it. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128.
+      const __m512i low = _mm512_mullo_epi16(state, low_);
+      return _mm512_avg_epu8(_mm512_or_si512(low, _mm512_set1_epi8(1)),
+                             _mm512_add_epi16(upper, low));
     } else {
       const __m512i high = _mm512_add_epi16(upper, _mm512_mullo_epi16(state, high_));
       return _mm512_permutex2var_epi8(table_[0], high, table_[1]);
     }
   }
 
+  bool narrow_;
   __m512i mask_, low_, high_;
   TileWindows<2 * kUnitWords, kWindows> windows_;
   __m512i shifts_[2], table_[2];

@@ -6,9 +6,10 @@
 // `Arch` is the instruction set: type Ints of kLanes 32-bit lanes, words(p, stride) (64 bits at
 // each of p, p + stride, ...), set16, set64, shift_right64<n>, shift_left64<n>, shift_right32<n>,
 // shift_left32<n>, shift_right16<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts
-// from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, add16,
-// multiply_low, multiply_high, Levels, the lookup of a byte in a symmetric table of 256 levels, and
-// Pairs, that of the upper 10 bits of 16 in a table of pairs. kBias is added to all levels.
+// from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, bit_or,
+// add8, add16, mean8 (rounded up), multiply_low, multiply_high, Levels, the lookup of a byte in a
+// symmetric table of 256 levels, and Pairs, that of the upper 10 bits of 16 in a table of pairs.
+// kBias is added to all levels.
 #pragma once
 
 #include <array>
@@ -160,7 +161,7 @@ class WindowHashDecoder {
 
   explicit WindowHashDecoder(const TrellisCode& code)
       : mask_(Arch::set16((1u << code.state_bits) - 1)),
-        low_(Arch::set16(code.multiplier & 0xffffu)),
+        low_(Arch::set16((code.multiplier << (kSums ? 1 : 0)) & 0xffffu)),
         high_(Arch::set16(code.multiplier >> 16)),
         levels_(code) {}
 
@@ -168,11 +169,16 @@ class WindowHashDecoder {
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
-    unroll<8>([&](auto quad) WALSH_INLINE {
-      // Window j = 4g + q starts at bit 4 kBits (31 - j).
-      constexpr int kTile = quad / 4, kStart = 4 * kBits * (31 - quad % 4);
-      emit(quad, levels<kStart % 8>(trellis_windows<kTileBytes, kStart / 8, 2 * kBits, Arch>(
-                     bytes + kTile * kTileBytes, lane / 2)));
+    unroll<2 * kWindows>([&](auto i) WALSH_INLINE {
+      // Window j = kWindows g + w starts with the last step of its last quad.
+      constexpr int kTile = i / kWindows, kWindow = i % kWindows;
+      constexpr int kStart = 4 * kBits * kQuads * (8 * kWindows - 1 - kWindow);
+      const Ints window = trellis_windows<kTileBytes, kStart / 8, 2 * kBits, Arch>(
+          bytes + kTile * kTileBytes, lane / 2);
+      unroll<kQuads>([&](auto quad) WALSH_INLINE {
+        constexpr int kOffset = kStart % 8 + 4 * kBits * (kQuads - 1 - quad);
+        emit(Quad<kQuads * i + quad>{}, levels<kOffset>(window));
+      });
     });
   }
 
@@ -180,14 +186,20 @@ class WindowHashDecoder {
   static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
   static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
+  // Quads of a window: 7 k + 16 bits are two of them, if they fit into 64.
+  static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Sums of bytes, and the shift of level 0 of the sums.
+  // Sums of seven bits of two bytes each. Twice the product has twice these bits in every byte and
+  // a bit of the byte below it: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is
+  // a + b + 1 = level + 128.
   struct Sums {
-    Ints seven, shift;
+    Ints one, shift;
     explicit Sums(const TrellisCode&)
-        : seven(Arch::set16(0x7f7f)), shift(Arch::set16(0x0101u * ((Arch::kBias - 127) & 0xff))) {}
+        : one(Arch::set16(0x0101)), shift(Arch::set16(0x0101u * ((Arch::kBias - 128) & 0xff))) {}
     WALSH_INLINE Ints operator()(Ints low, Ints high) const {
-      return Arch::add8(Arch::add8(Arch::bit_and(low, seven), Arch::bit_and(high, seven)), shift);
+      const Ints sums = Arch::mean8(Arch::bit_or(low, one), high);
+      if constexpr (Arch::kBias == 128) return sums;
+      return Arch::add8(sums, shift);
     }
   };
   // Every level of the 128 stands twice in the table that Arch::Levels looks bytes up in.
@@ -203,6 +215,7 @@ class WindowHashDecoder {
     WALSH_INLINE Ints operator()(Ints, Ints high) const { return levels(Arch::add8(high, high)); }
   };
 
+  // Of the quad whose last step begins at bit Offset of every window.
   template <int Offset>
   WALSH_INLINE Ints levels(Ints window) const {
     const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),

@@ -23,7 +23,8 @@ struct alignas(kBytes) SomeBytes {
 // What the search looks for: detail::target_scale.
 __device__ __forceinline__ float search_target(const TileSearchArgs& args, float x) {
   if (args.target_scale == 0) return x;
-  const float whole = rintf(x * args.target_scale), most = detail::kLargestWholeTarget;
+  const float whole = rintf(x * args.target_scale);
+  const float most = detail::kLargestWholeTarget * args.target_parts;
   return whole < -most ? -most : most < whole ? most : whole;
 }
 

@@ -112,7 +112,7 @@ class TileSearchBlock
  private:
   __device__ __forceinline__ float target(float x) const {
     if constexpr (!kWhole) return x;
-    return search_target(args_, x) / 2 + (kWholeLift + 128);
+    return search_target(args_, x) / args_.target_parts + (kWholeLift + 128);
   }
   __device__ __forceinline__ float level(uint32_t word, int byte) const {
     if constexpr (kWhole) return lifted_level(word, byte);

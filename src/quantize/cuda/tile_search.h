@@ -34,6 +34,7 @@ struct TileSearchArgs {
   const void* levels = nullptr;  // packed_levels, or packed_squares for products
   float unit = 1;
   float target_scale = 0;   // detail::target_scale
+  float target_parts = 0;   // detail::whole_parts
   uint32_t multiplier = 0;  // of the code
   int step_bits = 0, state_bits = 0;
   int seam = 0;  // weights on either side of it that are searched first

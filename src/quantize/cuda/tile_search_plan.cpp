@@ -136,6 +136,7 @@ TileSearchArgs TileSearchTables::args(const TileSearchPlan& plan) const {
   TileSearchArgs args;
   args.levels = plan.products ? squares_.as<const void>() : levels_.as<const void>();
   args.target_scale = detail::target_scale(code_);
+  args.target_parts = static_cast<float>(detail::whole_parts(code_));
   args.unit = code_.unit;
   args.multiplier = code_.multiplier;
   args.step_bits = code_.step_bits;

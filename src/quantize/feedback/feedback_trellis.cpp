@@ -32,10 +32,8 @@ class TrellisStripEncoder {
     strip_.start(rows_);
     for (int64_t begin = 0; begin < padded_; begin += FeedbackStrip::kBlock) {
       const int64_t end = std::min(padded_, begin + FeedbackStrip::kBlock);
-      for (int64_t row = 0; row < rows_; row += kTileRows) {
-        for (int64_t col = begin; col < end; col += kTileCols)
-          encode_tile(row, col);
-      }
+      for (int64_t col = begin; col < end; col += kTileCols)
+        encode_tiles(col);
       strip_.finish_block(end);
     }
     double factors[FeedbackStrip::kRows];
@@ -44,11 +42,25 @@ class TrellisStripEncoder {
   }
 
  private:
-  void encode_tile(int64_t row, int64_t col) {
+  // Those of all rows.
+  void encode_tiles(int64_t col) {
+    float targets[kStripTiles * kTileWeights] = {};
+    uint16_t states[kStripTiles * kTileWeights];
+    int tiles = 0;
+    for (int64_t row = 0; row < rows_; row += kTileRows, ++tiles)
+      set_targets(row, col, targets + tiles * kTileWeights);
+    search_.encode(targets, tiles, states);
+    for (int64_t row = 0; row < rows_; row += kTileRows)
+      accept(row, col, states + row / kTileRows * kTileWeights);
+  }
+
+  int rows_of_tile(int64_t row) const {
+    return static_cast<int>(std::min<int64_t>(kTileRows, rows_ - row));
+  }
+
+  void set_targets(int64_t row, int64_t col, float* targets) const {
     const int64_t block = column_block(col, padded_);
-    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, rows_ - row));
-    float targets[kTileWeights] = {};
-    for (int r = 0; r < rows; ++r) {
+    for (int r = 0; r < rows_of_tile(row); ++r) {
       const float factor = scales_.target_factors()[(row + r) * blocks_ + block];
       float wanted[kTileCols];
       strip_.block_targets(row + r, col, kTileCols, wanted);
@@ -57,11 +69,13 @@ class TrellisStripEncoder {
             std::clamp(wanted[c] * factor, -kLargestTarget, kLargestTarget);
       }
     }
-    uint16_t states[kTileWeights];
-    search_.encode(targets, states);
+  }
+
+  void accept(int64_t row, int64_t col, const uint16_t* states) {
+    const int64_t block = column_block(col, padded_);
     const int64_t tile = (first_ + row) / kTileRows * (padded_ / kTileCols) + col / kTileCols;
     pack_tile(code_, states, job_.storage.arrays[0].data() + tile * tile_bytes(code_));
-    for (int r = 0; r < rows; ++r) {
+    for (int r = 0; r < rows_of_tile(row); ++r) {
       const float factor = scales_.level_factors()[(row + r) * blocks_ + block];
       float values[kTileCols];
       for (int c = 0; c < kTileCols; ++c)

@@ -1,5 +1,6 @@
 // The forward pass of the Viterbi algorithm over a bit-shift trellis, one implementation per
-// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs.
+// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs, or a
+// whole number.
 //
 // A class is the set of the 2^k states that agree in all bits but their first k: the states after
 // which the same 2^k states may follow. Class p = lowest L - k bits, so state s leads on from class
@@ -15,14 +16,18 @@
 
 namespace walsh::detail {
 
-// Costs of codes whose levels are sums of bytes are whole numbers: the search looks for targets in
-// half units of the levels, rounded and at most so large. Their sums are exact below 2^24, which no
-// path through a tile comes near that is worth taking, so integers and any order of operations give
-// the same costs.
-inline constexpr float kLargestWholeTarget = 320;
-// What targets are multiplied with before they are rounded; 0: they are searched as they are.
+// Costs of codes of one product are whole numbers: the search looks for targets in such parts of
+// the unit of the levels, rounded and at most so many units large. Their sums are exact in float32
+// below 2^24, which no path through a tile comes near that is worth taking, so integers and any
+// order of operations give the same costs. 0: targets are searched as they are.
+constexpr int whole_parts(const TrellisCode& code) {
+  if (code.rule == TrellisRule::bytes) return 2;
+  return code.rule == TrellisRule::quantiles ? 4 : 0;
+}
+inline constexpr float kLargestWholeTarget = 160;
+// What targets are multiplied with before they are rounded, or 0.
 constexpr float target_scale(const TrellisCode& code) {
-  return code.rule == TrellisRule::bytes ? 2 / code.unit : 0;
+  return static_cast<float>(whole_parts(code)) / code.unit;
 }
 
 // The levels of every state: by state as they are, and as the search looks for them by state, in
@@ -33,16 +38,22 @@ struct TrellisTable {
   static constexpr int kTilesAtOnce = 4;
 
   int step_bits = 0, state_bits = 0, values = 0;
+  int parts = 0;                 // whole_parts
   float scale = 0;               // target_scale
   AlignedArray<float> levels;    // [values][2^state_bits]
   AlignedArray<float> searched;  // the same in what targets are looked for in
   AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
   AlignedArray<float> by_class;  // [class][values][first bits of the state]
+  // Of codes with whole costs, both weights of a state side by side: in the order of `ordered`,
+  // with the classes of a block innermost, and in that of the way back, [class][first bits].
+  AlignedArray<int16_t> whole_ordered, whole_by_class;
 
   explicit TrellisTable(const TrellisCode& code);
   void set_order();  // the others from `levels`
+  void set_whole_order();
   // What the search looks for in the place of a target.
   float searched_target(float x) const;
+  bool whole() const { return parts != 0; }
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
   // Of weight t of a tile with these states of its steps.
@@ -71,8 +82,22 @@ void trellis_forward_tiles_avx2(const TrellisTable& table, const float* const* x
 void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
                                   float* const* best);
 
+// The same of one to kTilesAtOnce tiles of a code with whole costs, x[tile][steps][2]: the numbers
+// of trellis_forward_ref. From costs of at most kForbiddenWhole none overflows within a tile.
+inline constexpr int32_t kForbiddenWhole = 1 << 29;
+using WholeForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
+                              int steps, int32_t* const* best);
+
+void whole_forward_ref(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                       int32_t* const* best);
+void whole_forward_avx2(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                        int32_t* const* best);
+void whole_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                          int32_t* const* best);
+
 // Those for current_isa().
 TrellisForward trellis_forward();
 TrellisForwardTiles trellis_forward_tiles();
+WholeForward whole_forward();
 
 }  // namespace walsh::detail

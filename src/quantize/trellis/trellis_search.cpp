@@ -6,24 +6,13 @@
 #include "base/cpu.h"
 #include "base/stop.h"
 #include "formats/trellis.h"
+#include "quantize/trellis/first_least.h"
 
 namespace walsh::detail {
 namespace {
 
 constexpr float kForbidden = 1e30f;
 constexpr int kMostFan = 256;  // states of a class
-
-// The first of the least of `count` costs, a multiple of 4; any of them if they are NaN. Two passes
-// without a branch that depends on the data take a fraction of the time of one with it.
-int first_least(const float* cost, int count) {
-  float least[4] = {cost[0], cost[1], cost[2], cost[3]};
-  for (int i = 4; i < count; i += 4) {
-    for (int j = 0; j < 4; ++j)
-      least[j] = std::min(least[j], cost[i + j]);
-  }
-  const float all = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
-  return static_cast<int>(std::find(cost, cost + count - 1, all) - cost);
-}
 
 }  // namespace
 
@@ -49,10 +38,22 @@ TrellisForwardTiles trellis_forward_tiles() {
   }
 }
 
+WholeForward whole_forward() {
+  switch (current_isa()) {
+    case Isa::ref:
+      return whole_forward_ref;
+    case Isa::avx2:
+      return whole_forward_avx2;
+    default:
+      return whole_forward_avx512;
+  }
+}
+
 TrellisTable::TrellisTable(const TrellisCode& code)
     : step_bits(code.step_bits),
       state_bits(code.state_bits),
       values(code.values),
+      parts(whole_parts(code)),
       scale(target_scale(code)),
       levels(static_cast<size_t>(code.values) << code.state_bits),
       searched(levels.size()),
@@ -67,13 +68,15 @@ TrellisTable::TrellisTable(const TrellisCode& code)
 }
 
 float TrellisTable::searched_target(float x) const {
-  if (scale == 0) return x;
-  return std::clamp(std::nearbyint(x * scale), -kLargestWholeTarget, kLargestWholeTarget);
+  if (!whole()) return x;
+  const float most = kLargestWholeTarget * static_cast<float>(parts);
+  // Also of a target that is not a number comes one.
+  return std::fmin(std::fmax(std::nearbyint(x * scale), -most), most);
 }
 
 void TrellisTable::set_order() {
   for (size_t i = 0; i < levels.size(); ++i)
-    searched[i] = scale == 0 ? levels[i] : std::nearbyint(levels[i] * scale);
+    searched[i] = !whole() ? levels[i] : std::nearbyint(levels[i] * scale);
   float* out = ordered.data();
   for (int block = 0; block < classes(); block += kBlock) {
     for (int first = 0; first < states(); first += classes()) {
@@ -88,13 +91,33 @@ void TrellisTable::set_order() {
         *out++ = searched.data()[v * states() + state];
     }
   }
+  if (whole()) set_whole_order();
+}
+
+void TrellisTable::set_whole_order() {
+  whole_ordered = AlignedArray<int16_t>(levels.size());
+  whole_by_class = AlignedArray<int16_t>(levels.size());
+  const int fan = 1 << step_bits;
+  for (int state = 0; state < states(); ++state) {
+    const int p = state % classes(), first = state / classes();
+    const int64_t ordered_at = (int64_t{p / kBlock} * fan + first) * kBlock + p % kBlock;
+    const int64_t by_class_at = int64_t{p} * fan + first;
+    for (int v = 0; v < 2; ++v) {
+      const auto level = static_cast<int16_t>(searched.data()[v * states() + state]);
+      whole_ordered.data()[2 * ordered_at + v] = level;
+      whole_by_class.data()[2 * by_class_at + v] = level;
+    }
+  }
 }
 
 TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
-    : table_(table),
-      steps_(kTileWeights / table.values),
-      seam_weights_(seam_weights),
-      best_(static_cast<size_t>(kAtOnce * (steps_ + 1)) * static_cast<size_t>(table.classes())) {}
+    : table_(table), steps_(kTileWeights / table.values), seam_weights_(seam_weights) {
+  if (table.whole()) {
+    whole_.emplace(table, seam_weights);
+  } else {
+    best_ = AlignedArray<float>(static_cast<size_t>(kAtOnce * best_size()));
+  }
+}
 
 void TileSearch::encode(const float* x, uint16_t* states) {
   check_stop();
@@ -104,7 +127,7 @@ void TileSearch::encode(const float* x, uint16_t* states) {
 void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
   while (tiles > 0) {
     check_stop();
-    const int now = tiles >= kAtOnce ? kAtOnce : 1;
+    const int now = whole_ ? std::min(tiles, kAtOnce) : tiles >= kAtOnce ? kAtOnce : 1;
     encode_together(x, now, states);
     x += now * kTileWeights;
     states += now * kTileWeights;
@@ -123,13 +146,12 @@ void TileSearch::forward(const float* const* x, int tiles, int steps) {
 
 // First the free path over the weights around each seam, which says the class of the last state.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
+  if (whole_) return whole_->encode_together(x, tiles, states);
   const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
-  float windows[kAtOnce][kTileWeights] = {}, targets[kAtOnce][kTileWeights];
+  float windows[kAtOnce][kTileWeights] = {};
   const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
   for (int i = 0; i < tiles; ++i) {
-    std::transform(x + i * kTileWeights, x + (i + 1) * kTileWeights, targets[i],
-                   [&](float target) { return table_.searched_target(target); });
-    tile[i] = targets[i];
+    tile[i] = x + i * kTileWeights;
     window[i] = windows[i];
     std::copy_n(tile[i] + kTileWeights - seam_weights_, seam_weights_, windows[i]);
     std::copy_n(tile[i], seam_weights_, windows[i] + seam_weights_);

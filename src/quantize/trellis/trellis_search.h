@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/aligned.h"
 #include "quantize/scalar/encoder.h"
 #include "quantize/trellis/trellis_kernels.h"
+#include "quantize/trellis/whole_search.h"
 
 namespace walsh::detail {
 
@@ -39,7 +41,8 @@ class TileSearch {
 
   const TrellisTable& table_;
   int steps_, seam_weights_;
-  AlignedArray<float> best_;  // [kAtOnce][steps + 1][classes]
+  AlignedArray<float> best_;          // [kAtOnce][steps + 1][classes]
+  std::optional<WholeSearch> whole_;  // for codes with whole costs, in the place of all else
 };
 
 }  // namespace walsh::detail

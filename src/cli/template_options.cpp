@@ -1,0 +1,52 @@
+#include "cli/template_options.h"
+
+#include "io/mapped_file.h"
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;  // as jinja::Template::parse
+constexpr const char* kGroup = "Chat template (default: the model's own)";
+
+}  // namespace
+
+void TemplateOptions::add_to(CLI::App& command) {
+  text_option_ =
+      command.add_option("--chat-template", text_, "Template in Jinja2's language")->group(kGroup);
+  command.add_option("--chat-template-file", file_, "File with one")
+      ->type_name("FILE")
+      ->group(kGroup)
+      ->excludes("--chat-template");
+  command
+      .add_option("--chat-template-kwargs", variables_,
+                  "What it is told besides, as '{\"enable_thinking\": false}'")
+      ->type_name("JSON")
+      ->group(kGroup);
+  // llama.cpp's flag for what is always so here.
+  command.add_flag("--jinja", jinja_, "Templates are always Jinja2's")->group(kGroup);
+}
+
+std::optional<TemplateText> TemplateOptions::text() const {
+  const bool here = text_option_ != nullptr && text_option_->count() > 0;
+  if (!here && file_.empty()) return std::nullopt;
+  TemplateText given{text_, "--chat-template"};
+  if (!here) given = {read_text_input(file_, kMaxTemplateBytes), file_};
+  if (given.text.empty()) throw Error(ErrorCode::bad_input, given.where, "is empty");
+  return given;
+}
+
+OrderedJson TemplateOptions::variables() const {
+  constexpr const char* kFlag = "--chat-template-kwargs";
+  if (variables_.empty()) return OrderedJson::object();
+  OrderedJson object;
+  try {
+    object = parse_ordered_json(variables_, kFlag);
+  } catch (const Error& e) {
+    throw Error(ErrorCode::usage, kFlag, e.reason());
+  }
+  if (!object.is_object()) throw Error(ErrorCode::usage, kFlag, "is not an object");
+  return object;
+}
+
+}  // namespace walsh::cli

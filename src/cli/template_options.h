@@ -1,0 +1,28 @@
+// The chat template that stands in place of the model's own, and what it is told.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "api/load.h"
+#include "io/json.h"
+
+namespace walsh::cli {
+
+// --chat-template, --chat-template-file, --chat-template-kwargs.
+class TemplateOptions {
+ public:
+  void add_to(CLI::App& command);
+  // The template that was given, if any. Throws as read_text_input, bad_input for an empty one.
+  std::optional<TemplateText> text() const;
+  // Further variables of the template, an object. Throws usage for anything else.
+  OrderedJson variables() const;
+
+ private:
+  std::string text_, file_, variables_;
+  bool jinja_ = true;
+  const CLI::Option* text_option_ = nullptr;
+};
+
+}  // namespace walsh::cli
