@@ -24,8 +24,8 @@ from . import _walsh
 from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
 from ._host_threads import use_host_threads
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda, needs_dispatcher,
-                         place, view_of)
+from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
+                         needs_dispatcher, place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
 
