@@ -45,10 +45,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       walsh::Tokenizer::from_json(checkpoint.tokenizer_json(), checkpoint.tokenizer_config_json(),
                                   "fuzz");
     }
-    walsh::CheckpointSource kept(walsh::open_gguf_checkpoint(path), {}, walsh::GgufCodes::keep);
+    // Every tensor as it is stored, then those of the model that the metadata tell of.
+    walsh::CheckpointSource kept(walsh::open_gguf_checkpoint(path), {}, {}, walsh::GgufCodes::keep);
     read_tensors(kept);
     walsh::CheckpointSource dense(walsh::open_gguf_checkpoint(path), {});
     read_tensors(dense);
+    walsh::CheckpointSource model = walsh::CheckpointSource::open(path, walsh::GgufCodes::keep);
+    read_tensors(model);
     walsh::parse_config(dense.config_json(), "fuzz");
   } catch (const walsh::Error& e) {
     if (e.code() != walsh::ErrorCode::bad_input) std::abort();

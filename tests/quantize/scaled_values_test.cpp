@@ -107,6 +107,25 @@ TEST(ScaledValues, Fp8WithOneScale) {
       "expected one scale");
 }
 
+// Copying from the null pointer of an empty array is undefined, which a sanitizer reports.
+TEST(ScaledValues, Fp8ShapesOfScalesAreCheckedBeforeTheyAreRead) {
+  const StoredQuantization single = {StoredQuantization::Kind::fp8, 0, 0};
+  const StoredQuantization blocks = {StoredQuantization::Kind::fp8, 1, 2};
+  expect_refused(
+      [&] {
+        decode_fp8(fp8_matrix().view(), floats({2, 0}, {}).view(), single);
+      },
+      "expected one scale");
+  expect_refused(
+      [&] {
+        decode_fp8(fp8_matrix().view(), floats({0, 2}, {}).view(), blocks);
+      },
+      "expected scales [2, 2]");
+  const Array other = {"F64", {3}, std::vector<std::byte>(24)};
+  expect_refused([&] { decode_fp8(fp8_matrix().view(), other.view(), single); },
+                 "expected one scale");
+}
+
 TEST(ScaledValues, Fp8OfOtherTypesAndShapesIsRefused) {
   const StoredQuantization stored = {StoredQuantization::Kind::fp8, 1, 2};
   const Array scales = floats({2, 2}, {1, 1, 1, 1});

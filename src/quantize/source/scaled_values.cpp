@@ -78,12 +78,13 @@ Tensor decode_fp8(const StoredArray& values, const StoredArray& scales,
   const int64_t block_rows = single ? rows : stored.block_rows;
   const int64_t block_cols = single ? cols : stored.block_cols;
   const int64_t down = blocks_of(rows, block_rows), across = blocks_of(cols, block_cols);
-  const std::vector<float> factors = read_scales(scales);
+  // Before they are read: nothing is allocated for scales that do not fit, and none are empty.
   const bool fits =
-      single ? factors.size() == 1
+      single ? std::ranges::all_of(scales.shape, [](int64_t size) { return size == 1; })
              : scales.shape.size() == 2 && scales.shape[0] == down && scales.shape[1] == across;
   if (!fits)
     refuse(scales, single ? "one scale" : "scales " + shape_text(std::array{down, across}));
+  const std::vector<float> factors = read_scales(scales);
   std::array<float, 256> table;
   for (size_t code = 0; code < table.size(); ++code)
     table[code] = e4m3_to_f32(static_cast<uint8_t>(code));
