@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/cuda/first_device.h"
+#include "calls.h"
 #include "layers.h"
 #include "module.h"
 
@@ -32,7 +33,7 @@ T* pointer(uint64_t address) {
 
 // Copies the weights to GPU `device`, or with -1 takes them from the one they are on.
 void place(int64_t handle, int device) {
-  const nb::gil_scoped_release release;
+  const Call call;
   const Layer layer = Layers::all().find(handle);
   if (device >= 0) {
     Layers::all().place(handle, std::make_shared<const DeviceOperator>(*layer.host, device));
@@ -73,14 +74,14 @@ void multiply(int64_t handle, uint64_t x, int type, int64_t m, int64_t x_stride,
   if (!layer.device) throw Error(ErrorCode::usage, "input", "the layer has left the GPU");
   if (m > 0 && x == 0) throw Error(ErrorCode::usage, "input", "it has no storage");
   const MatrixView view = {pointer(x), dtype_of(type), m, layer.host->form().cols, x_stride};
-  const nb::gil_scoped_release release;
+  const Call call;
   layer.device->multiply(view, pointer(y), y_stride, {pointer(workspace), workspace_bytes},
                          pointer<CUstream_st>(stream));
 }
 
 void dequantize(int64_t handle, int type, uint64_t out, uint64_t stream) {
   const auto layer = placed(handle);
-  const nb::gil_scoped_release release;
+  const Call call;
   layer->dequantize(dtype_of(type), pointer(out), pointer<CUstream_st>(stream));
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/stop.h"
+#include "calls.h"
 #include "module.h"
 #include "text_stream.h"
 #include "walsh/error.h"
@@ -34,11 +35,18 @@ nb::object to_numpy(std::vector<float>&& values, const Shape& shape) {
 class SharedEngine {
  public:
   SharedEngine(const std::string& path, const EngineOptions& options)
-      : engine_(Engine::open(path, options)) {}
+      : engine_(std::make_unique<Engine>(Engine::open(path, options))) {}
+  ~SharedEngine() { leave_to_parent(); }
+  SharedEngine(const SharedEngine&) = delete;
+  SharedEngine& operator=(const SharedEngine&) = delete;
 
   // Calls body(engine) once every other call is done; throws usage if it is closed.
   template <typename Body>
   void use(const Body& body) {
+    if (process_ != this_process()) {
+      throw Error(ErrorCode::usage, "model",
+                  "it was opened before this process was forked off: open it here");
+    }
     std::unique_lock lock(mutex_, std::defer_lock);
     while (!lock.try_lock_for(std::chrono::milliseconds(20)))
       check_stop();
@@ -54,13 +62,22 @@ class SharedEngine {
     first.use([&](Engine&) { second.use([&](Engine&) { body(*a.engine_, *b.engine_); }); });
   }
   void close() {
+    if (leave_to_parent()) return;
     const std::lock_guard lock(mutex_);
     engine_.reset();
   }
 
  private:
+  // In the child of a fork: the threads that the engine would wait for do not exist there.
+  bool leave_to_parent() {
+    if (process_ == this_process()) return false;
+    (void)engine_.release();
+    return true;
+  }
+
+  const int process_ = this_process();
   std::timed_mutex mutex_;
-  std::optional<Engine> engine_;
+  std::unique_ptr<Engine> engine_;
 };
 
 using Handle = std::shared_ptr<SharedEngine>;
@@ -259,13 +276,12 @@ void bind_engine(nb::module_& module) {
   bind_options(module);
   nb::class_<TextStream>(module, "TextStream")
       .def("next", &next_piece)
-      .def("close", &TextStream::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &TextStream::close, nb::call_guard<Unlocked>())
       .def("result", &stream_result);
   nb::class_<PyEngine>(module, "Engine")
       .def("__init__", &open_engine)
       .def(
-          "close", [](PyEngine& self) { self.handle->close(); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "close", [](PyEngine& self) { self.handle->close(); }, nb::call_guard<Unlocked>())
       .def("info", &info)
       .def("encode", &encode)
       .def("encode_prompt", &encode_prompt)

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "calls.h"
 #include "module.h"
 #include "walsh/error.h"
 #include "walsh/stop.h"
@@ -57,6 +58,7 @@ class Worker {
  private:
   void run(const std::function<void()>& work) {
     try {
+      const Stoppable stoppable(stop_);
       const StopScope scope(stop_);
       work();
     } catch (...) {
@@ -81,15 +83,16 @@ void run_interruptible(const std::function<void()>& work) {
   std::exception_ptr error;
   bool interrupted = false;
   {
-    const nb::gil_scoped_release release;
+    Call call;
     Worker worker(work);
     while (!worker.wait()) {
-      const nb::gil_scoped_acquire acquire;
+      call.lock();
       if (!interrupted && PyErr_CheckSignals() != 0) {
         interrupted = true;
         // What the handler raised stays set while the work comes to its end.
         worker.stop();
       }
+      call.unlock();
     }
     error = worker.error();
   }

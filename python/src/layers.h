@@ -10,6 +10,7 @@
 
 #include "api/device_operator.h"
 #include "api/linear_operator.h"
+#include "calls.h"
 #include "walsh/error.h"
 
 namespace walsh::python {
@@ -94,14 +95,15 @@ class Layers {
   }
   template <typename Body>
   void with_pool(const Body& body) {
-    const std::lock_guard lock(pool_mutex_);
-    if (!pool_) pool_ = std::make_unique<ThreadPool>(threads_);
-    body(*pool_);
+    Own& own = this->own();
+    const std::lock_guard lock(own.mutex);
+    if (!own.pool) own.pool = std::make_unique<ThreadPool>(own.threads);
+    body(*own.pool);
   }
   // Calls body(run) with the host's threads, or with those of the pool.
   template <typename Body>
   void with_threads(const Body& body) {
-    if (host_.usable() && host_threads_.load()) {
+    if (host_.usable() && host_threads_.load() && process_ == this_process()) {
       body([this](FunctionRef<void(int, int)> task) { host_.run(task); });
     } else {
       with_pool([&](ThreadPool& pool) {
@@ -111,19 +113,37 @@ class Layers {
   }
   void set_host(const HostThreads& host) { host_ = host; }
   void set_threads(int threads) {
-    const std::lock_guard lock(pool_mutex_);
+    Own& own = this->own();
+    const std::lock_guard lock(own.mutex);
     host_threads_.store(threads == 0);
-    if (threads == threads_) return;
-    threads_ = threads;
-    pool_.reset();
+    if (threads == own.threads) return;
+    own.threads = threads;
+    own.pool.reset();
   }
 
  private:
-  std::mutex mutex_, pool_mutex_;
+  // Threads of ours. Those of the host and of a pool do not exist in the child of a fork, where a
+  // lock may be held by a thread that does not exist either: it gets its own.
+  struct Own {
+    const int process = this_process();
+    std::mutex mutex;
+    int threads = 0;
+    std::unique_ptr<ThreadPool> pool;
+  };
+  Own& own() {
+    Own* found = own_.load();
+    if (found->process == this_process()) return *found;
+    auto made = std::make_unique<Own>();
+    made->threads = found->threads;
+    if (own_.compare_exchange_strong(found, made.get())) return *made.release();
+    return *found;
+  }
+
+  std::mutex mutex_;
+  const int process_ = this_process();
+  std::atomic<Own*> own_{new Own};
   std::unordered_map<int64_t, Layer> layers_;
   int64_t last_ = 0;
-  int threads_ = 0;
-  std::unique_ptr<ThreadPool> pool_;
   HostThreads host_;  // set once, before the first product
   std::atomic<bool> host_threads_{true};
 };

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/cuda/device.h"
+#include "calls.h"
 #include "layers.h"
 #include "module.h"
 #include "walsh/error.h"
@@ -102,7 +103,7 @@ int64_t restore(const std::string& type, int64_t rows, int64_t cols,
   std::vector<std::span<const std::byte>> spans;
   for (const auto& [address, bytes] : arrays)
     spans.emplace_back(reinterpret_cast<const std::byte*>(address), bytes);
-  const nb::gil_scoped_release release;
+  const Call call;
   return Layers::all().add(LinearOperator::restore(form, spans));
 }
 
@@ -115,7 +116,7 @@ void expect(const char* what, int64_t given, int64_t own) {
 
 // Copies the stored arrays to memory of so many bytes each.
 void store(int64_t handle, const std::vector<std::tuple<uint64_t, uint64_t>>& places) {
-  const nb::gil_scoped_release release;
+  const Call call;
   const std::vector<std::vector<std::byte>> arrays = Layers::all().find(handle).host->arrays();
   expect("arrays", std::ssize(places), std::ssize(arrays));
   for (size_t i = 0; i < arrays.size(); ++i)
@@ -129,7 +130,7 @@ void store(int64_t handle, const std::vector<std::tuple<uint64_t, uint64_t>>& pl
 void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t rows, int64_t y_stride,
               bool exact) {
   const MatrixView view = view_of(x);
-  const nb::gil_scoped_release release;
+  const Call call;
   const Layer layer = Layers::all().find(handle);
   if (layer.device) {
     throw Error(ErrorCode::usage, "input",
@@ -142,7 +143,7 @@ void multiply(int64_t handle, const MatrixTuple& x, uint64_t y, int64_t rows, in
 }
 
 void decode(int64_t handle, uint64_t out, int64_t rows, int64_t cols) {
-  const nb::gil_scoped_release release;
+  const Call call;
   const Layer layer = Layers::all().find(handle);
   expect("rows", rows, layer.host->form().rows);
   expect("columns", cols, layer.host->form().cols);

@@ -1,21 +1,22 @@
 #include "text_stream.h"
 
-#include <nanobind/nanobind.h>
-
 #include <chrono>
 #include <utility>
 
 #include "base/stop.h"
+#include "calls.h"
+#include "walsh/error.h"
 #include "walsh/stop.h"
 
 namespace walsh::python {
 
-TextStream::TextStream(Work work) : thread_([this, work = std::move(work)] { run(work); }) {}
+TextStream::TextStream(Work work)
+    : process_(this_process()), thread_([this, work = std::move(work)] { run(work); }) {}
 
 // Python drops its last reference with the interpreter's lock held: other threads go on while the
 // step that runs comes to its end.
 TextStream::~TextStream() {
-  const nanobind::gil_scoped_release others;
+  const Unlocked others;
   close();
 }
 
@@ -23,6 +24,7 @@ void TextStream::run(const Work& work) {
   GenerationResult result;
   std::string text;
   std::exception_ptr error;
+  const Stoppable stoppable(stop_);
   try {
     const StopScope scope(stop_);
     result = work([this, &text](std::string_view piece) {
@@ -45,6 +47,8 @@ void TextStream::run(const Work& work) {
 }
 
 std::optional<std::string> TextStream::next() {
+  if (process_ != this_process())
+    throw Error(ErrorCode::usage, "stream", "it was begun before this process was forked off");
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return done_ || !pieces_.empty(); };
   while (!changed_.wait_for(lock, std::chrono::milliseconds(20), ready))
@@ -60,6 +64,10 @@ std::optional<std::string> TextStream::next() {
 
 void TextStream::close() {
   stop_ = true;
+  if (process_ != this_process()) {  // the thread is one of the parent, and none to wait for
+    if (thread_.joinable()) new std::thread(std::move(thread_));
+    return;
+  }
   const std::lock_guard lock(joining_);
   if (thread_.joinable()) thread_.join();
 }

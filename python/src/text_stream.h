@@ -44,6 +44,7 @@ class TextStream {
   GenerationResult result_;
   std::atomic<bool> stop_{false};
   std::mutex joining_;
+  const int process_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -274,6 +274,82 @@ class TestTensors:
         assert not wrong
 
 
+class TestFolders:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    WRONG_FORMS = [None, 3, "tq4", {}, {"type": 7, "rotation": []}, {"type": "tq4"},
+                   {"type": "tq4", "rotation": None}, {"type": "tq4", "rotation": [1]},
+                   {"type": "tq4", "rotation": [["hadamard", "x", 1, True]]},
+                   {"type": "tq4", "rotation": [["hadamard", 128, -1, True]]},
+                   {"type": "tq4", "rotation": [["hadamard", 128, 1, True]] * 2},
+                   {"type": "tq9", "rotation": [["hadamard", 128, 1, True]]}]
+
+    def net(self):
+        nn = self.torch.nn
+        return nn.Sequential(nn.Linear(128, 64), nn.Linear(64, 32))
+
+    @pytest.fixture
+    def saved(self, tmp_path):
+        import walsh.torch as wt
+
+        config = wt.TurboQuantConfig()
+        wt.save_quantized(wt.quantize_model(self.net(), config), config, tmp_path)
+        wt.load_quantized(self.net(), tmp_path)
+        return tmp_path
+
+    def test_forms_of_saved_layers(self, saved):
+        import walsh.torch as wt
+
+        path = saved / wt.CONFIG_NAME
+        good = path.read_text()
+        for form in self.WRONG_FORMS:
+            config = json.loads(good)
+            config["modules"]["0"] = form
+            path.write_text(json.dumps(config))
+            refused(lambda: wt.load_quantized(self.net(), saved), "bad_input", "usage")
+        for text in ("[]", "{", '{"modules": [1]}', '{"modules": null}', "3"):
+            path.write_text(text)
+            refused(lambda: wt.load_quantized(self.net(), saved), "bad_input")
+
+    def test_weights_of_saved_layers(self, saved):
+        import walsh.torch as wt
+
+        path = saved / wt.WEIGHTS_NAME
+        good = path.read_bytes()
+        for size in (0, 5, 50, len(good) - 1):
+            path.write_bytes(good[:size])
+            refused(lambda: wt.load_quantized(self.net(), saved), "bad_input")
+        path.unlink()
+        refused(lambda: wt.load_quantized(self.net(), saved), "io")
+        path.write_bytes(good)
+        config = json.loads((saved / wt.CONFIG_NAME).read_text())
+        config["modules"]["0"]["type"] = "tq3"  # whose codes are smaller
+        (saved / wt.CONFIG_NAME).write_text(json.dumps(config))
+        refused(lambda: wt.load_quantized(self.net(), saved), "bad_input")
+
+    def test_configs_of_transformers(self, tiny_model, tmp_path):
+        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+        from walsh.transformers import WalshConfig
+
+        for options in ({"type": None}, {"type": "tq9"}, {"type": "bf16"}, {"seed": -1},
+                        {"seed": "x"}, {"ignore": "lm_head"}, {"ignore": [3]}, {"ignore": ["re:("]},
+                        {"overrides": ["x"]}, {"overrides": ["re:x=tq9"]}, {"overrides": 3},
+                        {"block": 7}, {"rotation": None}, {"fast": "x"}, {"bits": 3}):
+            refused(lambda: WalshConfig(**options), "usage")
+        folder = tmp_path / "folder"
+        walsh.quantize(tiny_model, folder, type="tq4", fast=True, output_format="hf")
+        path = folder / "config.json"
+        good = path.read_text()
+        name = "model.layers.0.mlp.up_proj"
+        form = json.loads(good)["quantization_config"]["modules"][name]
+        for wrong in [*self.WRONG_FORMS, {**form, "shape": [1, 2]}, {**form, "shape": "x"}]:
+            config = json.loads(good)
+            config["quantization_config"]["modules"][name] = wrong
+            path.write_text(json.dumps(config))
+            refused(lambda: transformers.AutoModelForCausalLM.from_pretrained(folder),
+                    "bad_input", "usage")
+
+
 def test_nothing_is_left_of_what_failed(tiny_model, tmp_path):
     shutil.copytree(tiny_model, tmp_path / "model")
     weights = next((tmp_path / "model").glob("*.safetensors"))

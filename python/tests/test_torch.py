@@ -163,6 +163,20 @@ def test_compiles_as_a_whole():
     assert grad_input.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("how", ["copied", "loaded"])
+def test_compiles_as_a_whole_before_the_first_product(how):
+    layer = wt.Linear.from_linear(plain_layer(64, 128), type="tq4")
+    other = copy.deepcopy(layer)
+    if how == "loaded":
+        other = wt.Linear(128, 64, type="tq4")
+        other.load_state_dict(layer.state_dict())
+    assert not other.layer
+    x = weights(4, 128, seed=8)
+    compiled = torch.compile(other, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        assert torch.equal(compiled(x), layer(x)) and other.layer
+
+
 def test_copies_are_layers_of_their_own():
     layer = wt.Linear.from_linear(plain_layer(32, 128), type="tq3")
     x = weights(2, 128, seed=9)

@@ -50,7 +50,7 @@ def expert_table(layers: Sequence[Sequence[Linear]]) -> torch.Tensor:
 def _table(layers: torch.Tensor, dimensions: int) -> list[Any]:
     if layers.dim() != dimensions or layers.shape[-1] != 3 or layers.dtype != torch.int64:
         raise usage("layers", f"{layers.dtype} {tuple(layers.shape)}, expected a table of layers")
-    return layers.tolist()
+    return list(layers.tolist())
 
 
 def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:

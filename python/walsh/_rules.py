@@ -37,6 +37,10 @@ class Rules:
                  overrides: Sequence[str] = ()) -> None:
         self.kind = kind
         self._rules = []
+        for where, texts in (("overrides", overrides), ("ignore", ignore)):
+            if not isinstance(texts, (list, tuple, set, frozenset)) or not all(
+                    isinstance(text, str) for text in texts):
+                raise usage(where, f"{texts!r}, expected a list of rules")
         for text in overrides:
             pattern, equals, wanted = text.rpartition("=")
             if not equals or not wanted:

@@ -23,9 +23,10 @@ from torch import nn
 from . import _walsh
 from ._error import Error, usage
 from ._experts import choose, group_stored, is_fused, quantize_experts, stored_experts
+from ._forms import new_form, stored_forms
 from ._host_threads import use_host_threads
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda, needs_dispatcher,
-                         place, view_of)
+from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
+                         needs_dispatcher, place, view_of)
 from ._quantizer import Path
 from ._rules import Rules
 
@@ -81,7 +82,7 @@ Config = TurboQuantConfig
 
 
 def _index(gpu: torch.device) -> int:
-    return torch.cuda.current_device() if gpu.index is None else gpu.index
+    return int(torch.cuda.current_device() if gpu.index is None else gpu.index)
 
 
 use_host_threads()
@@ -111,13 +112,12 @@ class Linear(nn.Module):
                  device: Union[torch.device, str, None] = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        if not 0 <= seed < 2**32:
-            raise usage("seed", f"{seed}, expected 32 bits")
         if rotations is None:
-            self.format, own = _walsh.layer_form(type, out_features, in_features, rotation, block,
-                                               seed, fast)
+            self.format, own = new_form(type, out_features, in_features, rotation, block, seed,
+                                        fast)
         else:
-            self.format, own = type, [(str(k), int(b), int(s), bool(f)) for k, b, s, f in rotations]
+            stored_forms({"rotations": {"type": type, "rotation": rotations}}, "walsh.torch.Linear")
+            self.format, own = type, [(k, b, s, f) for k, b, s, f in rotations]
         self.rotations: list[Rotation] = own
         self.exact = False  # float32 activations instead of int8
         self.nmse: Optional[float] = None  # of weights that were encoded here
@@ -225,6 +225,12 @@ class Linear(nn.Module):
             self.format, self.out_features, self.in_features, self.rotations,
             [(array.data_ptr(), array.numel()) for array in arrays]), device)
 
+    # A compiler that meets a layer before its first product packs it, and does not trace how.
+    @torch.compiler.assume_constant_result
+    def _packed(self) -> int:
+        self.pack()
+        return self.layer
+
     def stored(self) -> dict[str, torch.Tensor]:
         """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
         host memory, whatever its device."""
@@ -261,13 +267,12 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., in_features] times the weights, plus the bias; the result has x's type."""
-        if not self.layer:
-            self.pack()
+        layer = self.layer or self._packed()
         if self._gpu >= 0 and x.is_cuda and not needs_dispatcher(x):
-            y = linear_cuda(x, self.layer, self.out_features, self.exact)
+            y = linear_cuda(x, layer, self.out_features, self.exact)
             return y if self.bias is None else y.add_(self.bias)
         self._check(x)
-        y = torch.ops.walsh.linear(x, self.layer, self.out_features, self.exact)
+        y = torch.ops.walsh.linear(x, layer, self.out_features, self.exact)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
@@ -415,12 +420,13 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
 def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> nn.Module:
     """The model that `save_quantized` wrote: of a module with plain layers, or of the name of a
     transformers model, whose config is all that is read of it (`options` go to from_config)."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     folder = pathlib.Path(os.fspath(path))
     try:
         saved = json.loads((folder / CONFIG_NAME).read_text())
-        modules = saved["modules"]
+        modules = stored_forms(saved["modules"], str(folder / CONFIG_NAME))
     except OSError as error:
         raise Error("io", str(folder / CONFIG_NAME), error.strerror or str(error)) from None
     except (ValueError, KeyError, TypeError):
@@ -445,7 +451,13 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
         _replace(model, name, Linear(linear.in_features, linear.out_features,
                                      linear.bias is not None, type=form["type"],
                                      rotations=form["rotation"], dtype=linear.weight.dtype))
-    missing, unexpected = model.load_state_dict(load_file(folder / WEIGHTS_NAME), strict=False)
+    try:
+        missing, unexpected = model.load_state_dict(load_file(folder / WEIGHTS_NAME), strict=False)
+    except OSError as error:
+        raise Error("io", str(folder / WEIGHTS_NAME), error.strerror or str(error)) from None
+    except (SafetensorError, RuntimeError) as error:
+        raise Error("bad_input", str(folder / WEIGHTS_NAME),
+                    " ".join(str(error).split())) from None
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     state = model.state_dict()
     loaded = {_place(tensor) for name, tensor in state.items() if name not in missing}

@@ -24,6 +24,7 @@ from . import _walsh
 from ._error import Error
 from ._experts import (DOWN, GATE_UP, Experts, Shape, add_biases, choose, group_stored, is_fused,
                        stored_experts)
+from ._forms import check_shape, new_form, stored_forms
 from ._rules import Rules
 from .torch import Linear
 
@@ -55,8 +56,8 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.format_version = format_version
         self.producer = producer or f"walsh {_walsh.__version__}"
         self.type, self.rotation, self.block, self.seed = type, rotation, block, seed
-        self.ignore = ["lm_head"] if ignore is None else list(ignore)
-        self.overrides = list(overrides)
+        self.ignore = ["lm_head"] if ignore is None else ignore
+        self.overrides = overrides
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
         self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
@@ -67,8 +68,11 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         if not isinstance(self.format_version, int) or self.format_version > FORMAT_VERSION:
             raise Error("bad_input", "quantization_config: format_version",
                         f"{self.format_version}, this walsh reads up to {FORMAT_VERSION}")
-        _walsh.layer_form(self.type, 32, 32, self.rotation, self.block, self.seed, self.fast)
+        stored_forms(self.modules, "quantization_config")
         self.rules()
+        self.ignore, self.overrides = list(self.ignore), list(self.overrides)
+        for kind in [self.type, *(rule.rpartition("=")[2] for rule in self.overrides)]:
+            new_form(kind, 32, 32, self.rotation, self.block, self.seed, self.fast)
 
     def rules(self) -> Rules:
         """The rules on names of modules."""
@@ -186,6 +190,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
             if not isinstance(plain, nn.Linear):
                 raise Error("bad_input", f"quantization_config: {name}",
                             "the model has no such linear layer")
+            check_shape(form, plain.weight.shape, f"quantization_config: {name}")
             layer = Linear(plain.in_features, plain.out_features, plain.bias is not None,
                            type=form["type"], rotations=form["rotation"],
                            dtype=plain.weight.dtype, device="meta")

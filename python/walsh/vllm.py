@@ -17,6 +17,7 @@ from typing import Any, Optional
 
 from . import _walsh
 from ._error import Error, usage
+from ._forms import stored_forms
 from ._rules import Rules
 
 FORMAT_VERSION = 1  # of the quantization_config of a stored folder
@@ -59,7 +60,8 @@ class Options:
         if activations not in ("int8", "f32"):
             raise self._wrong("activations", f"{activations!r}, expected int8 or f32")
         self.exact = activations == "f32"
-        self.modules: dict[str, Any] = self._take(given, "modules", dict, {})
+        self.modules: dict[str, Any] = stored_forms(
+            self._take(given, "modules", dict, {}), "quantization_config")
         if self._take(given, "format_version", int, FORMAT_VERSION) > FORMAT_VERSION:
             raise Error("bad_input", "quantization_config: format_version",
                         f"{given['format_version']}, this walsh reads up to {FORMAT_VERSION}")

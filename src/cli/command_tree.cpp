@@ -1,6 +1,7 @@
 #include "cli/command_tree.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/cpu.h"
 #include "formats/format.h"
@@ -51,9 +52,9 @@ std::string value_name(const std::string& type, const std::vector<std::string>& 
   return type.substr(0, type.find(':'));
 }
 
-FlagDescription describe(const CLI::Option& option) {
+FlagDescription describe(const CLI::Option& option, bool positional) {
   FlagDescription flag;
-  flag.positional = option.get_positional();
+  flag.positional = positional;
   if (flag.positional) {
     flag.names = {option.get_name(true, false)};
   } else {
@@ -71,7 +72,7 @@ FlagDescription describe(const CLI::Option& option) {
     flag.value = value_name(type, flag.choices);
     flag.initial = option.get_default_str();
   }
-  flag.takes_file = flag.positional || flag.value == "FILE" || flag.value == "DIR";
+  flag.takes_file = option.get_positional() || flag.value == "FILE" || flag.value == "DIR";
   flag.help = option.get_description();
   flag.group = option.get_group();
   flag.environment = option.get_envname();
@@ -83,8 +84,16 @@ CommandDescription describe(const CLI::App& app, bool root) {
   if (!root) command.name = app.get_name();
   command.help = app.get_description();
   command.footer = app.get_footer();
-  for (const CLI::Option* option : app.get_options())
-    if (!option->get_group().empty()) command.flags.push_back(describe(*option));
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    command.flags.push_back(describe(*option, option->get_positional()));
+    if (!option->get_positional() || !option->nonpositional()) continue;
+    // An argument that may also be given as a flag is both; neither is asked for alone.
+    FlagDescription flag = describe(*option, false);
+    flag.value = command.flags.back().names.front();
+    flag.required = false;
+    command.flags.push_back(std::move(flag));
+  }
   return command;
 }
 

@@ -1,5 +1,7 @@
 #include "cli/template_options.h"
 
+#include <filesystem>
+
 #include "io/mapped_file.h"
 #include "walsh/error.h"
 
@@ -31,7 +33,10 @@ std::optional<TemplateText> TemplateOptions::text() const {
   const bool here = text_option_ != nullptr && text_option_->count() > 0;
   if (!here && file_.empty()) return std::nullopt;
   TemplateText given{text_, "--chat-template"};
-  if (!here) given = {read_text_input(file_, kMaxTemplateBytes), file_};
+  // Clients are told by its name alone where the template refuses what they have sent.
+  if (!here)
+    given = {read_text_input(file_, kMaxTemplateBytes),
+             std::filesystem::path(file_).filename().string()};
   if (given.text.empty()) throw Error(ErrorCode::bad_input, given.where, "is empty");
   return given;
 }

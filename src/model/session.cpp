@@ -128,10 +128,12 @@ void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
   try {
     executor_->run({tokens, runs, samples, placed});
   } catch (...) {
-    // The states are those of some row in the middle, and the new snapshots of none.
+    // Coded keys and values are lost; states are those of some row in the middle, and the new
+    // snapshots of none.
+    const bool coded = model_.cache.coded();
     for (const Run& run : runs) {
-      if (!recurrent_) break;
-      snapshots_.truncate(run.sequence, run.position);
+      if (!coded && !recurrent_) break;
+      snapshots_.truncate(run.sequence, coded ? -1 : run.position);
       const StateSnapshots::Snapshot last = snapshots_.find(run.sequence, run.position);
       pages_.truncate(run.sequence, last.position);
       if (last.position > 0) executor_->copy_state(last.slot, static_cast<int32_t>(run.sequence));

@@ -36,8 +36,8 @@ using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const f
 // the CPU they do not depend on what else is in a batch, nor on how a text was cut into batches; on
 // a GPU they do, by rounding, through the kernels that are chosen by the number of rows.
 //
-// A model with recurrent layers can go back only to positions whose states are kept: the beginning,
-// and where SequenceTokens::snapshot asked for it. Should a batch fail, its sequences go back so.
+// Recurrent layers can go back only to positions whose states are kept: the beginning, and where
+// SequenceTokens::snapshot asked for it. A batch that fails does; with coded caches, to the former.
 class Session {
  public:
   // Allocates everything that batches need, but for kilobytes while keys and values are coded.

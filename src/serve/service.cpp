@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
+#include <new>
 
 #include "io/json.h"
 #include "serve/api_error.h"
@@ -235,6 +236,8 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply
     reply->send(error_for(request, e));
   } catch (const Error& e) {
     reply->send(error_for(request, api_error(e)));
+  } catch (const std::bad_alloc&) {  // others may need less, or it may be there later
+    reply->send(error_for(request, ApiError(503, "there is no memory for this request")));
   }
 }
 

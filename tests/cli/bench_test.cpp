@@ -146,6 +146,12 @@ TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
   expect_error(walsh({"formats", "tq9"}), 2, "tq9");
 }
 
+TEST_F(BenchCommand, FormatsChecksBoundsWithEveryInstructionSet) {
+  const CommandResult r = walsh({"formats", "tc3:h:L10", "tq3", "--check", "-t", "2"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("all bounds hold"), std::string::npos) << r.out;
+}
+
 TEST_F(BenchCommand, FormatsListsCacheTypes) {
   const CommandResult table = walsh({"formats", "--cache"});
   ASSERT_EQ(table.status, 0) << table.err;

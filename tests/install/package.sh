@@ -26,9 +26,9 @@ done
 
 dpkg-deb -x "$deb" "$work/root"
 walsh=$work/root/usr/bin/walsh
-"$walsh" --version | grep -q '^walsh [0-9]' || fail "no version"
+grep -q '^walsh [0-9]' <<<"$("$walsh" --version)" || fail "no version"
 for line in commit compiler formats processor CUDA; do
-  "$walsh" --version --verbose | grep -q "^$line " || fail "--version --verbose lacks $line"
+  grep -q "^$line " <<<"$("$walsh" --version --verbose)" || fail "--version --verbose lacks $line"
 done
 
 # Every command has a page that a formatter takes without a warning and that has its flags.
@@ -45,7 +45,7 @@ for command in $("$walsh" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z]\+\) 
   done
 done
 
-# Bash completes commands, flags, values and files.
+# Bash completes commands, flags, values and files. No pipes into grep -q, which ends their writer.
 completed() {
   bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _walsh
            printf "%s\n" "${COMPREPLY[@]}"' - \
@@ -54,8 +54,8 @@ completed() {
 [[ $(completed quan) == quantize ]] || fail "a command"
 [[ $(completed quantize --output-f) == --output-format ]] || fail "a flag"
 [[ $(completed quantize a b --output-format h) == hf ]] || fail "a value"
-completed run m --device '' | grep -qx cuda || fail "a device"
-completed quantize --type tq | grep -qx 'tq4+4' || fail "a type"
+grep -qx cuda <<<"$(completed run m --device '')" || fail "a device"
+grep -qx 'tq4+4' <<<"$(completed quantize --type tq)" || fail "a type"
 touch "$work/some.gguf"
 [[ $(completed run "$work/some.") == "$work/some.gguf" ]] || fail "a file"
 if command -v zsh >/dev/null; then zsh -n "$work/root/usr/share/zsh/vendor-completions/_walsh"; fi

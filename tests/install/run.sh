@@ -17,12 +17,12 @@ done
 cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCMAKE_CXX_FLAGS="${2:-}" >>"$work/log"
 cmake --build "$work/build" >>"$work/log" || { cat "$work/log"; exit 1; }
-"$work/build/consumer" | grep -q '^tq3 3.125'
+grep -q '^tq3 3.125' <<<"$("$work/build/consumer")"
 # The prefix may be moved: nothing in walsh.pc is an absolute path of it.
 mv "$work/prefix" "$work/moved"
 pc=$(dirname "$(find "$work/moved" -name walsh.pc)")
 read -ra flags <<<"$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs walsh)"
 # shellcheck disable=SC2086  # several flags
 c++ -std=c++20 ${2:-} "$here/consumer.cpp" "${flags[@]}" -o "$work/consumer"
-"$work/consumer" | grep -q '^tq3 3.125'
+grep -q '^tq3 3.125' <<<"$("$work/consumer")"
 echo "the installed package works"

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "cache/cache_type.h"
 #include "model/cpu/executor.h"
@@ -11,6 +14,7 @@
 #include "model/synthetic.h"
 #include "model_support.h"
 #include "threads.h"
+#include "walsh/stop.h"
 
 namespace walsh {
 namespace {
@@ -204,6 +208,29 @@ TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   EXPECT_THROW(run(296, 1, true), Error);
   EXPECT_THROW(run(296, 1, false), Error) << "the tails of some layers have moved";
   EXPECT_NO_THROW(run(0, 10, false));
+}
+
+// Wherever the batch was stopped, if it was not too fast for that.
+TEST_F(CodedCaches, ASequenceGoesOnBehindABatchThatWasStopped) {
+  const Model model = load(source_, "tq3_0", "tq3_0", 32);
+  for (const int delay : {0, 2, 5}) {
+    Session session(model, {700}), fresh(model, {700});
+    evaluate(session, tokens_, 0, 100);
+    std::atomic<bool> stop = false;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+      stop = true;
+    });
+    try {
+      const StopScope scope(stop);
+      evaluate(session, tokens_, 100, 600);
+    } catch (const Error&) {
+    }
+    other.join();
+    const int64_t at = session.position();
+    if (at > 0) evaluate(fresh, tokens_, 0, at);
+    EXPECT_EQ(evaluate(session, tokens_, at, at + 50), evaluate(fresh, tokens_, at, at + 50));
+  }
 }
 
 TEST_F(CodedCaches, MoreMemoryIsNeverRefused) {

@@ -14,6 +14,14 @@ using test::Recorded;
 using test::ServiceTest;
 using testing::HasSubstr;
 
+TEST_F(ServiceTest, WithoutMemoryARequestIsUnavailable) {
+  service_ = make([](const OrderedJson&) -> std::string { throw std::bad_alloc(); });
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "a"}}}}};
+  const auto reply = post("/v1/chat/completions", body);
+  EXPECT_EQ(reply->response.status, 503);
+  EXPECT_EQ(reply->json()["error"]["type"], "unavailable_error");
+}
+
 // A batch is taken or refused as a whole: nothing of it is evaluated, and nothing has to be ended.
 TEST_F(ServiceTest, ABatchThatDoesNotFitIsNotBegun) {
   std::vector<std::shared_ptr<Recorded>> waiting;

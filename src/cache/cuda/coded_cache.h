@@ -82,7 +82,6 @@ class CodedLayer {
 
   CodedView view(const PageTable& table, const int32_t* kept) const;
   bool empty() const { return view_.kv_heads == 0; }
-  int head_dim() const { return view_.head_dim; }
   // Page `to` becomes as page `from` is.
   void copy_page(int64_t from, int64_t to, Stream stream) const;
   // The rows of sequence `to` outside pages become those of sequence `from`.

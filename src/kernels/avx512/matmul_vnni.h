@@ -65,9 +65,9 @@ class MatmulVnni {
   // ---- few vectors ----
 
   static constexpr int kMostDirect = 8;
-  // Codes are read once; asking for them this far ahead keeps memory busy across panels. Never past
-  // the end: a prefetch of an unmapped page walks the page table every time.
-  static constexpr int64_t kPrefetchWords = 256;
+  // Codes are read once; asking for them this far ahead, 4 KiB, keeps memory busy across panels.
+  // Never past the end: a prefetch of an unmapped page walks the page table every time.
+  static constexpr int64_t kPrefetchWords = 1024;
 
   // Panel times `Vectors` vectors from `v0`, decoded in registers.
   template <int Vectors, int Planes, class Weights>
@@ -245,13 +245,12 @@ class MatmulVnni {
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
                                                      int64_t panel, int64_t begin, int64_t end,
                                                      uint8_t* out) {
+    static_assert(Weights::kBias == kSlabBias);
     constexpr int kUnitWords = Weights::kUnitWords;
     const uint32_t* words =
         call.w.codes.data() + (panel * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
     for (int64_t c = begin; c < end; c += kUnitColumns) {
       weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
-        if constexpr (Weights::kBias != kSlabBias)
-          levels = _mm512_add_epi8(levels, _mm512_set1_epi8(kSlabBias - Weights::kBias));
         _mm512_store_si512(out + 4 * quad * kPanelRows * kSlabPanels, levels);
       });
       words += kUnitWords;

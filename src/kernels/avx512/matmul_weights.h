@@ -20,7 +20,7 @@ using namespace detail;
 
 namespace {  // compiled with and without VBMI: never to be merged
 
-// What decoded columns of many vectors have added to every level; that of a decoder is its own.
+// What decoders have added to every level: the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
 // The arguments, and the numbers that would cost a division in the inner loops.

@@ -174,11 +174,9 @@ void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda:
   }
 }
 
-cuda::FreshRows CudaCodedCache::fresh_of(const RunPlan& plan) const {
+cuda::FreshRows CudaCodedCache::fresh_of(const cuda::CodedView& cache, const RunPlan& plan) const {
   cuda::FreshRows fresh = fresh_rows_;
-  const auto attends = std::find_if(layers_.begin(), layers_.end(),
-                                    [](const cuda::CodedLayer& layer) { return !layer.empty(); });
-  const int64_t at = plan.fresh * attends->head_dim();
+  const int64_t at = plan.fresh * cache.head_dim;
   fresh.keys += at;
   fresh.values += at;
   fresh.first = static_cast<int>(plan.before);
@@ -192,7 +190,7 @@ void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& p
   const auto begin = static_cast<int>(plan.run.position), before = static_cast<int>(plan.before);
   const auto stored = static_cast<int>(plan.stored);
   const int end = begin + static_cast<int>(plan.run.rows);
-  const cuda::FreshRows fresh = fresh_of(plan);
+  const cuda::FreshRows fresh = fresh_of(cache, plan);
   cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
   cuda::keep_rows(rope_part(rope, plan.row, plan.run.rows), cache, rows.from(plan.row), &fresh,
                   stream);
@@ -228,8 +226,8 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
   // the CPU do.
   if (attention.window != 0) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_units(old, units, old_rows_, stream);
-  cuda::attend_prefill({attention, &cache}, fresh_of(plan), old_rows_, static_cast<int>(first),
-                       stream);
+  cuda::attend_prefill({attention, &cache}, fresh_of(cache, plan), old_rows_,
+                       static_cast<int>(first), stream);
 }
 
 void CudaCodedCache::abandon() {

@@ -54,7 +54,7 @@ class CudaCodedCache {
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
-  cuda::FreshRows fresh_of(const RunPlan& plan) const;
+  cuda::FreshRows fresh_of(const cuda::CodedView& cache, const RunPlan& plan) const;
   void keep_prefill(const cuda::CodedView& cache, const RunPlan& plan, const cuda::RopeCall& rope,
                     const cuda::RowPlaces& rows, cuda::Stream stream) const;
   void attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/cuda/counted_memory.h"
 #include "base/half.h"
 #include "base/random.h"
 #include "kernels/cuda/attention/prefill.h"
@@ -439,6 +440,14 @@ TEST(GpuAttentionCap, MakesOfAProductWhatScalesToTheCappedLogit) {
       }
     }
   }
+}
+
+// Of a model, or a part of one, whose layers are all recurrent.
+TEST(GpuAttentionScratch, IsNothingWithoutHeads) {
+  const CountedMemory counted;
+  const AttentionScratch scratch(16, 0, 0, 0);
+  EXPECT_EQ(counted.bytes(), 0u);
+  EXPECT_EQ(AttentionScratch::bytes(16, 0, 0, 0), 0u);
 }
 
 TEST(GpuAttentionReach, IsAPowerOfTwoThatCovers) {

@@ -39,8 +39,10 @@ int most_splits(int64_t m, int heads, int kv_heads) {
   return most;
 }
 
-// Floats of the parts of all rows: per part and head its values, its largest logit and its sum.
+// Floats of the parts of all rows: per part and head its values, its largest logit and its sum. A
+// model may be without heads.
 uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
+  if (kv_heads == 0) return 0;
   uint64_t most = 0;
   for (int64_t m = 1; m <= max_m; ++m) {
     const int splits = most_splits(m, heads, kv_heads);
@@ -49,6 +51,13 @@ uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
     if (splits == 1) break;  // from here on a row is one block's
   }
   return most;
+}
+
+// Of the counters of rows whose parts have arrived.
+uint64_t arrived_bytes(int64_t max_m, int heads, int kv_heads) {
+  if (kv_heads == 0) return 0;
+  return static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
+         sizeof(int32_t);
 }
 
 }  // namespace
@@ -75,14 +84,11 @@ uint64_t KvPool::bytes(int kv_heads, int head_dim, int64_t pages) {
 
 AttentionScratch::AttentionScratch(int64_t max_m, int heads, int kv_heads, int head_dim)
     : partials_(partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float)),
-      arrived_(static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
-                   sizeof(int32_t),
-               true) {}
+      arrived_(arrived_bytes(max_m, heads, kv_heads), true) {}
 
 uint64_t AttentionScratch::bytes(int64_t max_m, int heads, int kv_heads, int head_dim) {
   return partial_floats(max_m, heads, kv_heads, head_dim) * sizeof(float) +
-         static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
-             sizeof(int32_t);
+         arrived_bytes(max_m, heads, kv_heads);
 }
 
 int64_t attention_reach(int64_t longest) {
