@@ -173,9 +173,9 @@ void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before)
     auto* keys = data.as<uint16_t>();
     return FreshRows{keys, keys + data.bytes() / 4, capacity, first};
   };
-  const auto unit = [](int64_t position) { return static_cast<int>(position / kCacheUnit); };
-  const int stored = unit(std::max<int64_t>(0, before - 32)), end = unit(before + m - 33);
-  const FreshRows fresh = rows_in(fresh_data, fresh_rows, stored * kCacheUnit);
+  const auto bundle = [](int64_t position) { return static_cast<int>(position / kCacheBundle); };
+  const int stored = bundle(std::max<int64_t>(0, before - 32)), end = bundle(before + m - 33);
+  const FreshRows fresh = rows_in(fresh_data, fresh_rows, stored * kCacheBundle);
   const FreshRows old = rows_in(old_data, old_rows, 0);
   AttentionRows call = rows.call();
   call.rows = places;
@@ -186,15 +186,15 @@ void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before)
       8, [&](int, Stream s) { keep_rows(rope, view, places, m > 1 ? &fresh : nullptr, s); });
   const double store = seconds(8, [&](int, Stream s) {
     if (m > 1) {
-      store_units(view, {0, stored, end}, fresh, s);
+      store_bundles(view, {0, stored, end}, fresh, s);
     } else {
-      store_units(view, places, m, s);
+      store_bundles(view, places, m, s);
     }
   });
   fmt::print("{:6}  {:5} rows after {:6}  keep {:6.1f} us  store {:7.1f} us", name, m, before,
              keep * 1e6, store * 1e6);
   if (m > 1) {
-    const double load = seconds(4, [&](int, Stream s) { load_units(view, {0, 0, end}, old, s); });
+    const double load = seconds(4, [&](int, Stream s) { load_bundles(view, {0, 0, end}, old, s); });
     const double attend = seconds(4, [&](int, Stream s) {
       attend_prefill({call, &view}, fresh, old, static_cast<int>(before), s);
     });

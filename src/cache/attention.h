@@ -24,7 +24,7 @@ struct CacheHead {
 };
 
 // Queries as Ops::attention has them. Query i sees the stored positions [begin[i], end[i]), maybe
-// none; neither decreases with i, ends are multiples of kCacheUnit.
+// none; neither decreases with i, ends are multiples of kCacheBundle.
 struct CacheQueries {
   const float* q;
   int64_t ldq, m;

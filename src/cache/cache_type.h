@@ -25,7 +25,7 @@ struct CacheType {
 };
 
 // Positions that are stored together, and how many first ones stay fp16 (docs/formats/cache.md).
-inline constexpr int kCacheUnit = 32, kCacheSinks = 4;
+inline constexpr int kCacheBundle = 32, kCacheSinks = 4;
 inline constexpr uint32_t kCacheRotationSeed = 42;
 
 // The rotation of a vector of a whole head: one block where its length is a power of two.

@@ -48,17 +48,17 @@ void put_words(const ScalarCode& code, const std::byte* stored, int64_t count, u
   }
 }
 
-// A unit of a side, encoded.
-struct EncodedUnit {
-  std::vector<std::byte> codes;  // [kCacheUnit][bytes]
-  std::vector<uint16_t> scales;  // [kCacheUnit][groups]
+// A bundle of a side, encoded.
+struct EncodedBundle {
+  std::vector<std::byte> codes;  // [kCacheBundle][bytes]
+  std::vector<uint16_t> scales;  // [kCacheBundle][groups]
   int64_t bytes, groups;
 
-  EncodedUnit(const CacheType& type, float* x, int64_t cols)
+  EncodedBundle(const CacheType& type, float* x, int64_t cols)
       : bytes(code_bytes_per_row(type.code, cols)), groups(groups_per_row(type.code, cols)) {
-    codes.resize(static_cast<size_t>(kCacheUnit * bytes));
-    scales.resize(static_cast<size_t>(kCacheUnit * groups));
-    encode_cache_rows(type, x, kCacheUnit, cols, codes.data(), scales.data());
+    codes.resize(static_cast<size_t>(kCacheBundle * bytes));
+    scales.resize(static_cast<size_t>(kCacheBundle * groups));
+    encode_cache_rows(type, x, kCacheBundle, cols, codes.data(), scales.data());
   }
 };
 
@@ -92,8 +92,8 @@ void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
   std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
 }
 
-// Rows of the unit matrix.
-CacheRows unit_rows(int64_t rows, int64_t cols, int64_t first) {
+// Rows of the bundle matrix.
+CacheRows bundle_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
   for (int64_t r = 0; r < rows; ++r)
     x.x.data()[r * cols + first + r] = 1;
@@ -137,15 +137,15 @@ CacheKeys::CacheKeys(const CacheType& type, int64_t head_dim, int64_t capacity)
     blocks_.push_back(empty_matrix(type.code, kCacheBlock, cols_, group));
 }
 
-void CacheKeys::store(const Ops& ops, int64_t unit, float* x) {
-  const int64_t first = unit * kCacheUnit;
+void CacheKeys::store(const Ops& ops, int64_t bundle, float* x) {
+  const int64_t first = bundle * kCacheBundle;
   if (!type_->coded) {
-    ops.to_f16(x, kCacheUnit * cols_, halves_.data() + first * cols_);
+    ops.to_f16(x, kCacheBundle * cols_, halves_.data() + first * cols_);
     return;
   }
-  const EncodedUnit encoded(*type_, x, cols_);
+  const EncodedBundle encoded(*type_, x, cols_);
   PanelMatrix& w = blocks_[static_cast<size_t>(first / kCacheBlock)];
-  for (int64_t j = 0; j < kCacheUnit; ++j) {
+  for (int64_t j = 0; j < kCacheBundle; ++j) {
     const int64_t row = first % kCacheBlock + j;
     put_words(type_->code, encoded.codes.data() + j * encoded.bytes, encoded.bytes / 4,
               row_words(w, row, 0));
@@ -172,12 +172,12 @@ void CacheKeys::copy_block(int64_t from, int64_t to) {
   copy_part(halves_, kCacheBlock * cols_, from, to);
 }
 
-void CacheKeys::load(const Ops& ops, int64_t unit, float* x) const {
+void CacheKeys::load(const Ops& ops, int64_t bundle, float* x) const {
   AlignedArray<float> columns(static_cast<size_t>(cols_ * kCacheBlock));
-  const int64_t first = unit * kCacheUnit % kCacheBlock;
-  multiply(ops, unit * kCacheUnit / kCacheBlock, first + kCacheUnit, unit_rows(cols_, cols_, 0),
-           cols_, columns.data());
-  for (int64_t j = 0; j < kCacheUnit; ++j)
+  const int64_t first = bundle * kCacheBundle % kCacheBlock;
+  multiply(ops, bundle * kCacheBundle / kCacheBlock, first + kCacheBundle,
+           bundle_rows(cols_, cols_, 0), cols_, columns.data());
+  for (int64_t j = 0; j < kCacheBundle; ++j)
     for (int64_t d = 0; d < cols_; ++d)
       x[j * cols_ + d] = columns.data()[d * kCacheBlock + first + j];
 }
@@ -205,28 +205,29 @@ int64_t CacheValues::groups() const {
   return groups_per_row(type_->code, cols_);
 }
 
-void CacheValues::store(const Ops&, int64_t unit, float* x) {
-  const int64_t block = unit * kCacheUnit / kCacheBlock, first = unit * kCacheUnit % kCacheBlock;
+void CacheValues::store(const Ops&, int64_t bundle, float* x) {
+  const int64_t block = bundle * kCacheBundle / kCacheBlock,
+                first = bundle * kCacheBundle % kCacheBlock;
   if (!type_->coded) {
     store_halves(block, first, x);
     return;
   }
   const ScalarCode& code = type_->code;
-  const EncodedUnit encoded(*type_, x, cols_);
-  std::vector<uint8_t> codes(static_cast<size_t>(kCacheUnit * cols_));
-  for (int64_t j = 0; j < kCacheUnit; ++j)
+  const EncodedBundle encoded(*type_, x, cols_);
+  std::vector<uint8_t> codes(static_cast<size_t>(kCacheBundle * cols_));
+  for (int64_t j = 0; j < kCacheBundle; ++j)
     unpack_codes(code, encoded.codes.data() + j * encoded.bytes, cols_, codes.data() + j * cols_);
   PanelMatrix& w = blocks_[static_cast<size_t>(block)];
   for (int64_t d = 0; d < cols_; ++d) {
-    uint8_t column[kCacheUnit];
-    std::byte packed[kCacheUnit];
-    for (int64_t j = 0; j < kCacheUnit; ++j)
+    uint8_t column[kCacheBundle];
+    std::byte packed[kCacheBundle];
+    for (int64_t j = 0; j < kCacheBundle; ++j)
       column[j] = codes[static_cast<size_t>(j * cols_ + d)];
-    pack_codes(code, column, kCacheUnit, packed);
+    pack_codes(code, column, kCacheBundle, packed);
     put_words(code, packed, code.bits, row_words(w, d, first));
   }
   for (int64_t g = 0; g < encoded.groups; ++g)
-    for (int64_t j = 0; j < kCacheUnit; ++j)
+    for (int64_t j = 0; j < kCacheBundle; ++j)
       scales_.data()[(block * encoded.groups + g) * kCacheBlock + first + j] =
           encoded.scales[static_cast<size_t>(j * encoded.groups + g)];
 }
@@ -234,7 +235,7 @@ void CacheValues::store(const Ops&, int64_t unit, float* x) {
 // A vector with a value that is not finite becomes zeros with a scale of NaN, as coded ones do: in
 // a product it would reach sums in which its weight is 0.
 void CacheValues::store_halves(int64_t block, int64_t first, const float* x) {
-  for (int64_t j = 0; j < kCacheUnit; ++j) {
+  for (int64_t j = 0; j < kCacheBundle; ++j) {
     bool finite = true;
     uint16_t* column = halves_.data() + block * cols_ * kCacheBlock + first + j;
     for (int64_t d = 0; d < cols_; ++d) {
@@ -280,12 +281,13 @@ void CacheValues::copy_block(int64_t from, int64_t to) {
   copy_part(scales_, groups() * kCacheBlock, from, to);
 }
 
-void CacheValues::load(const Ops& ops, int64_t unit, float* x) const {
-  const int64_t block = unit * kCacheUnit / kCacheBlock, first = unit * kCacheUnit % kCacheBlock;
-  const CacheRows weights = unit_rows(kCacheUnit, kCacheBlock, first);
-  CacheRows scaled = weight_rows(*type_, kCacheUnit, cols_, true);
-  std::fill_n(x, kCacheUnit * cols_, 0.0f);
-  add(ops, block, weights.x.data(), kCacheUnit, scaled, x);
+void CacheValues::load(const Ops& ops, int64_t bundle, float* x) const {
+  const int64_t block = bundle * kCacheBundle / kCacheBlock,
+                first = bundle * kCacheBundle % kCacheBlock;
+  const CacheRows weights = bundle_rows(kCacheBundle, kCacheBlock, first);
+  CacheRows scaled = weight_rows(*type_, kCacheBundle, cols_, true);
+  std::fill_n(x, kCacheBundle * cols_, 0.0f);
+  add(ops, block, weights.x.data(), kCacheBundle, scaled, x);
 }
 
 uint64_t CacheValues::bytes() const {

@@ -31,15 +31,15 @@ class CacheKeys {
   CacheKeys(const CacheType& type, int64_t head_dim, int64_t capacity);
 
   int64_t cols() const { return cols_; }
-  // Keys [kCacheUnit][cols] of the positions from unit * kCacheUnit on; they are overwritten.
-  void store(const Ops& ops, int64_t unit, float* x);
-  // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheUnit.
+  // Keys [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; they are overwritten.
+  void store(const Ops& ops, int64_t bundle, float* x);
+  // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheBundle.
   void multiply(const Ops& ops, int64_t block, int64_t count, const CacheRows& q, int64_t rows,
                 float* out) const;
   // Block `to` becomes as block `from` is.
   void copy_block(int64_t from, int64_t to);
-  // The stored keys of a unit, [kCacheUnit][cols].
-  void load(const Ops& ops, int64_t unit, float* x) const;
+  // The stored keys of a bundle, [kCacheBundle][cols].
+  void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;
 
  private:
@@ -54,16 +54,17 @@ class CacheValues {
   CacheValues(const CacheType& type, int64_t head_dim, int64_t capacity);
 
   int64_t cols() const { return cols_; }
-  // Values [kCacheUnit][cols] of the positions from unit * kCacheUnit on; they are overwritten.
-  void store(const Ops& ops, int64_t unit, float* x);
+  // Values [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; they are
+  // overwritten.
+  void store(const Ops& ops, int64_t bundle, float* x);
   // sums[r][d] += sum over j of weights[r][j] * value(block * kCacheBlock + j)[d]; weights[r] has
   // kCacheBlock entries, zeros where nothing is stored. `scaled` is scratch for as many rows.
   void add(const Ops& ops, int64_t block, const float* weights, int64_t rows, CacheRows& scaled,
            float* sums) const;
   // Block `to` becomes as block `from` is.
   void copy_block(int64_t from, int64_t to);
-  // The stored values of a unit, [kCacheUnit][cols].
-  void load(const Ops& ops, int64_t unit, float* x) const;
+  // The stored values of a bundle, [kCacheBundle][cols].
+  void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;
 
  private:

@@ -40,7 +40,7 @@ KvShape kv_shape(const ModelConfig& config, const CacheTypes& types, int64_t pag
   shape.sequences = options.sequences;
   shape.page_positions = page_positions;
   if (types.coded())
-    shape.rewritten = std::clamp<int64_t>(types.window, 0, shape.capacity) + int64_t{kCacheUnit};
+    shape.rewritten = std::clamp<int64_t>(types.window, 0, shape.capacity) + int64_t{kCacheBundle};
   const int64_t most = options.sequences * shape.pages_per_sequence();
   const int64_t positions = std::min(options.cache_positions, options.sequences * shape.capacity);
   shape.pages = positions == 0 ? most : std::clamp(shape.pages_for(positions), int64_t{1}, most);

@@ -17,8 +17,8 @@ namespace {
 using test::normal_rows;
 using test::StoredRows;
 
-constexpr int64_t kUnits = 17;  // two blocks and a bit
-constexpr int64_t kStored = kUnits * kCacheUnit;
+constexpr int64_t kBundles = 17;  // two blocks and a bit
+constexpr int64_t kStored = kBundles * kCacheBundle;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 size_t at(int64_t i) {
@@ -45,8 +45,8 @@ class StoredHead {
       : options_(options),
         key_type_(get_cache_type(options.keys)),
         value_type_(get_cache_type(options.values)),
-        keys_(key_type_, options.head_dim, kStored + kCacheUnit),
-        values_(value_type_, options.head_dim, kStored + kCacheUnit),
+        keys_(key_type_, options.head_dim, kStored + kCacheBundle),
+        values_(value_type_, options.head_dim, kStored + kCacheBundle),
         offset_(normal_rows(1, options.head_dim, 3, 0.5)) {
     key_rotator_ = rotator(key_type_, 11);
     value_rotator_ = rotator(value_type_, 12);
@@ -112,14 +112,15 @@ class StoredHead {
   std::vector<float> store(const CacheType& type, Side& side, const Rotator* rotator,
                            uint64_t seed) const {
     const int64_t cols = side.cols(), dim = options_.head_dim;
-    auto x = normal_rows(kStored + kCacheUnit, cols, seed);
-    // Nobody sees the last unit.
+    auto x = normal_rows(kStored + kCacheBundle, cols, seed);
+    // Nobody sees the last bundle.
     if (type.coded) x[at(kStored * cols + 1)] = std::numeric_limits<float>::quiet_NaN();
     const StoredRows stored(type, x, cols);
-    AlignedArray<float> rows_of_unit(at(kCacheUnit * cols));
-    for (int64_t unit = 0; unit <= kUnits; ++unit) {
-      std::copy_n(x.data() + unit * kCacheUnit * cols, kCacheUnit * cols, rows_of_unit.data());
-      side.store(ops(), unit, rows_of_unit.data());
+    AlignedArray<float> rows_of_bundle(at(kCacheBundle * cols));
+    for (int64_t bundle = 0; bundle <= kBundles; ++bundle) {
+      std::copy_n(x.data() + bundle * kCacheBundle * cols, kCacheBundle * cols,
+                  rows_of_bundle.data());
+      side.store(ops(), bundle, rows_of_bundle.data());
     }
     std::vector<float> rows(at(kStored * dim));
     AlignedArray<float> row(at(cols));
@@ -141,7 +142,7 @@ class StoredHead {
   std::unique_ptr<Rotator> key_rotator_, value_rotator_;
 };
 
-// Queries that see nothing, a unit, a block, over borders of blocks, everything, nothing again.
+// Queries that see nothing, a bundle, a block, over borders of blocks, everything, nothing again.
 const std::vector<int64_t> kBegin = {0, 0, 0, 5, 40, 200, 300, 300, 544};
 const std::vector<int64_t> kEnd = {0, 32, 256, 256, 288, 544, 544, 544, 544};
 
@@ -268,12 +269,12 @@ TEST(CacheAttention, PositionsOutsideAreNotSeen) {
   for (const Isa isa : supported_isas()) {
     CacheKeys keys(type, 64, kCacheBlock);
     CacheValues values(type, 64, kCacheBlock);
-    for (int64_t unit = 0; unit < 3; ++unit) {
+    for (int64_t bundle = 0; bundle < 3; ++bundle) {
       for (const uint64_t seed : {5, 6}) {
-        auto x = normal_rows(kCacheUnit, 64, seed);
-        if (unit != 1) std::fill_n(x.data() + 64, 64, std::numeric_limits<float>::infinity());
-        if (seed == 5) keys.store(ops(isa), unit, x.data());
-        if (seed == 6) values.store(ops(isa), unit, x.data());
+        auto x = normal_rows(kCacheBundle, 64, seed);
+        if (bundle != 1) std::fill_n(x.data() + 64, 64, std::numeric_limits<float>::infinity());
+        if (seed == 5) keys.store(ops(isa), bundle, x.data());
+        if (seed == 6) values.store(ops(isa), bundle, x.data());
       }
     }
     const int64_t begin = 32, end = 64;

@@ -18,12 +18,12 @@ using test::normal_rows;
 using test::StoredRows;
 
 constexpr int64_t kHeadDims[] = {32, 64, 80, 128};
-// Stored in this order: both sides of the border of a block, the first one last, one twice; units
+// Stored in this order: both sides of the border of a block, the first one last, one twice; bundles
 // 1 and 3 to 6 never.
 constexpr int64_t kOrder[] = {8, 2, 7, 2, 0};
 constexpr int64_t kStored[] = {0, 2, 7, 8};
-constexpr int64_t kUnits = 9;
-constexpr int64_t kCapacity = kUnits * kCacheUnit;
+constexpr int64_t kBundles = 9;
+constexpr int64_t kCapacity = kBundles * kCacheBundle;
 constexpr int64_t kRows = 5;
 
 size_t at(int64_t i) {
@@ -31,7 +31,7 @@ size_t at(int64_t i) {
 }
 
 bool is_stored(int64_t position) {
-  return std::count(std::begin(kStored), std::end(kStored), position / kCacheUnit) > 0;
+  return std::count(std::begin(kStored), std::end(kStored), position / kCacheBundle) > 0;
 }
 
 // The rows of all positions, zeros where nothing is stored.
@@ -43,21 +43,21 @@ StoredRows expected_rows(const CacheType& type, int64_t cols, uint64_t seed) {
   return StoredRows(type, x, cols);
 }
 
-// Stores the rows of expected_rows; what unit 2 has at first is overwritten by the second time.
+// Stores the rows of expected_rows; what bundle 2 has at first is overwritten by the second time.
 template <typename Side>
 Side filled(const Ops& ops, const CacheType& type, int64_t head_dim, uint64_t seed) {
   Side side(type, head_dim, kCapacity);
   const int64_t cols = side.cols();
   const auto x = normal_rows(kCapacity, cols, seed);
   bool before = false;
-  for (const int64_t unit : kOrder) {
-    AlignedArray<float> rows(at(kCacheUnit * cols));
-    std::copy_n(x.data() + unit * kCacheUnit * cols, kCacheUnit * cols, rows.data());
-    if (unit == 2 && !before) {
+  for (const int64_t bundle : kOrder) {
+    AlignedArray<float> rows(at(kCacheBundle * cols));
+    std::copy_n(x.data() + bundle * kCacheBundle * cols, kCacheBundle * cols, rows.data());
+    if (bundle == 2 && !before) {
       std::reverse(rows.begin(), rows.end());
       before = true;
     }
-    side.store(ops, unit, rows.data());
+    side.store(ops, bundle, rows.data());
   }
   return side;
 }
@@ -82,14 +82,14 @@ void expect_loads(Isa isa, const CacheType& type, int64_t head_dim, const std::s
   const int64_t cols = side.cols();
   ASSERT_EQ(cols, padded_head_dim(type, head_dim));
   const StoredRows expected = expected_rows(type, cols, 1);
-  for (const int64_t unit : kStored) {
-    AlignedArray<float> x(at(kCacheUnit * cols));
+  for (const int64_t bundle : kStored) {
+    AlignedArray<float> x(at(kCacheBundle * cols));
     std::fill(x.begin(), x.end(), 7.0f);
-    side.load(ops(isa), unit, x.data());
-    for (int64_t j = 0; j < kCacheUnit; ++j) {
+    side.load(ops(isa), bundle, x.data());
+    for (int64_t j = 0; j < kCacheBundle; ++j) {
       for (int64_t d = 0; d < cols; ++d) {
-        ASSERT_EQ(x[at(j * cols + d)], expected.value(unit * kCacheUnit + j, d))
-            << where << " unit " << unit << " position " << j << " at " << d;
+        ASSERT_EQ(x[at(j * cols + d)], expected.value(bundle * kCacheBundle + j, d))
+            << where << " bundle " << bundle << " position " << j << " at " << d;
       }
     }
   }
@@ -294,18 +294,18 @@ TEST(CacheValues, AddIsTheProductWithTheStoredValues) {
   for_everything(expect_sums);
 }
 
-constexpr int64_t kBroken = 7 * kCacheUnit + 3;
+constexpr int64_t kBroken = 7 * kCacheBundle + 3;
 
 // A side whose position kBroken holds a NaN.
 template <typename Side>
 Side broken_side(const Ops& ops, const CacheType& type, int64_t head_dim) {
   auto side = filled<Side>(ops, type, head_dim, 6);
-  const int64_t cols = side.cols(), unit = kBroken / kCacheUnit;
+  const int64_t cols = side.cols(), bundle = kBroken / kCacheBundle;
   const auto x = normal_rows(kCapacity, cols, 6);
-  AlignedArray<float> rows(at(kCacheUnit * cols));
-  std::copy_n(x.data() + unit * kCacheUnit * cols, kCacheUnit * cols, rows.data());
-  rows[at(kBroken % kCacheUnit * cols + 9)] = std::numeric_limits<float>::quiet_NaN();
-  side.store(ops, unit, rows.data());
+  AlignedArray<float> rows(at(kCacheBundle * cols));
+  std::copy_n(x.data() + bundle * kCacheBundle * cols, kCacheBundle * cols, rows.data());
+  rows[at(kBroken % kCacheBundle * cols + 9)] = std::numeric_limits<float>::quiet_NaN();
+  side.store(ops, bundle, rows.data());
   return side;
 }
 

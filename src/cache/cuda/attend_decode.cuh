@@ -329,9 +329,9 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     advance(into);
     copy_commit();
   };
-  // The kernel before this one may have stored the last unit. What is older is complete: all
+  // The kernel before this one may have stored the last bundle. What is older is complete: all
   // kernels of earlier steps have ended before the first one of this step let others start.
-  const int complete = part.stored - kCacheUnit / kCacheTile;
+  const int complete = part.stored - kCacheBundle / kCacheTile;
   bool waited = false;
 #pragma unroll
   for (int i = 0; i < kRowStages - 1; ++i) {

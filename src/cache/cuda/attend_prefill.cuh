@@ -1,5 +1,5 @@
 // Attention of a prompt over a coded cache: the loop of kernels/cuda/attention/prefill.cuh over the
-// rows of stored positions, which load_units has decoded, and then over those of exact ones. The
+// rows of stored positions, which load_bundles has decoded, and then over those of exact ones. The
 // rows of a block see different parts of the two, so that positions near the border come in both
 // forms and are masked row by row. Results are rotated back before they are stored.
 #pragma once
@@ -16,7 +16,7 @@ struct Span {
 };
 
 // What the query at `position` sees in one of the forms, `border` being its stored_end. Both ends
-// grow with the position. The first positions of stored rows are the sinks: load_units puts them
+// grow with the position. The first positions of stored rows are the sinks: load_bundles puts them
 // there.
 __device__ __forceinline__ Span seen_span(bool exact, int border, int position, int window) {
   const int oldest = first_seen(window, position);

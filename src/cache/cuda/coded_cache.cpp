@@ -56,7 +56,7 @@ CodedSide make_side(const CacheType& type, int head_dim) {
 
 // The rings hold what a query sees, the row that is added, and are cut by tiles.
 int ring_rows(const CacheTypes& types) {
-  const int64_t rows = round_up(types.window + kCacheUnit + 1, int64_t{kPageTokens});
+  const int64_t rows = round_up(types.window + kCacheBundle + 1, int64_t{kPageTokens});
   if (rows > std::numeric_limits<int>::max() / 2) {
     throw Error(ErrorCode::limit, "KV cache", "a window of " + std::to_string(types.window));
   }

@@ -93,7 +93,7 @@ class CodedLayer {
 };
 
 // Rows of consecutive positions of one sequence outside its ring: fp16
-// [kv_head][capacity][head_dim] of the positions from `first` on, a multiple of kCacheUnit.
+// [kv_head][capacity][head_dim] of the positions from `first` on, a multiple of kCacheBundle.
 struct FreshRows {
   uint16_t* keys = nullptr;
   uint16_t* values = nullptr;
@@ -101,8 +101,8 @@ struct FreshRows {
   int first = 0;
 };
 
-// Consecutive units of positions of one sequence.
-struct UnitRange {
+// Consecutive bundles of positions of one sequence.
+struct BundleRange {
   int sequence = 0, first = 0, last = 0;
 };
 
@@ -111,21 +111,22 @@ struct UnitRange {
 void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
                const FreshRows* fresh, Stream stream);
 
-// Decoding: stores the unit that the position of a row has brought behind the window, if any.
-void store_units(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
-// A prompt: stores units of fresh rows. Unit 0 also gives the sinks and the offset of the keys.
-void store_units(const CodedView& cache, const UnitRange& units, const FreshRows& fresh,
-                 Stream stream);
+// Decoding: stores the bundle that the position of a row has brought behind the window, if any.
+void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
+// A prompt: stores bundles of fresh rows. Bundle 0 also gives the sinks and the offset of the keys.
+void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
+                   Stream stream);
 
 // Rows of positions [begin, end) from the ring to `fresh` and back.
 void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
                     const FreshRows& fresh, Stream stream);
 void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
                   Stream stream);
-// Stored units become rows of `to` again, and rows of the ring. The first positions are those of
+// Stored bundles become rows of `to` again, and rows of the ring. The first positions are those of
 // the sinks, unless these are null: layers with a sliding window read them as they are stored.
-void load_units(const CodedView& cache, const UnitRange& units, const FreshRows& to, Stream stream);
-void restore_units(const CodedView& cache, const UnitRange& units, Stream stream);
+void load_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& to,
+                  Stream stream);
+void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream);
 
 // Over what position p sees: with c = max(kept, (p - cache.window) rounded down to a multiple of
 // 32) positions 4 to c as they are stored, 0 to 4 and c to p as fp16. Layers with a sliding window
@@ -138,7 +139,7 @@ struct CodedAttention : AttentionRows {
 void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
 // A prompt, as attend_prefill: fp16 rows are in `fresh`, which has the positions from c of row 0
-// on; `old` has the stored positions of load_units up to c of the last row, and may be empty if
+// on; `old` has the stored positions of load_bundles up to c of the last row, and may be empty if
 // that is 0.
 void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
                     int position, Stream stream);

@@ -27,7 +27,7 @@ inline constexpr int kTileNibbles = Dim / 16;
 
 // Positions up to here are read as they are stored by a query at `position`.
 __device__ __forceinline__ int stored_end(const CodedView& cache, int sequence, int position) {
-  return max(cache.kept[sequence], max(0, position - cache.window) / kCacheUnit * kCacheUnit);
+  return max(cache.kept[sequence], max(0, position - cache.window) / kCacheBundle * kCacheBundle);
 }
 
 // Eight codes to four pairs of halves: of nibbles 0 and 1, 2 and 3, ...

@@ -20,19 +20,20 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
-// Of the keys of the first unit behind the sinks, whose keys are unlike the others.
+// Of the keys of the first bundle behind the sinks, whose keys are unlike the others.
 void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
   std::fill_n(mean, head_dim, 0.0f);
-  for (int64_t j = CodedCache::kSinks; j < kCacheUnit; ++j)
+  for (int64_t j = CodedCache::kSinks; j < kCacheBundle; ++j)
     for (int64_t d = 0; d < head_dim; ++d)
       mean[d] += f16_to_f32(keys[j * head_dim + d]);
   for (int64_t d = 0; d < head_dim; ++d)
-    mean[d] =
-        std::isfinite(mean[d]) ? mean[d] / static_cast<float>(kCacheUnit - CodedCache::kSinks) : 0;
+    mean[d] = std::isfinite(mean[d])
+                  ? mean[d] / static_cast<float>(kCacheBundle - CodedCache::kSinks)
+                  : 0;
 }
 
-int64_t unit_floor(int64_t position) {
-  return position / kCacheUnit * kCacheUnit;
+int64_t bundle_floor(int64_t position) {
+  return position / kCacheBundle * kCacheBundle;
 }
 
 }  // namespace
@@ -139,7 +140,7 @@ CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, int64_t group) co
       std::max(padded_head_dim(key_type_, head_dim), padded_head_dim(value_type_, head_dim)));
   scratch.stored = CacheScratch(key_type_, value_type_, head_dim, static_cast<int64_t>(rows),
                                 model_.activations == ActivationMode::f32);
-  scratch.unit = AlignedArray<float>(kCacheUnit * columns);
+  scratch.bundle = AlignedArray<float>(kCacheBundle * columns);
   for (AlignedArray<uint16_t>* halves : {&scratch.keys, &scratch.values})
     *halves = AlignedArray<uint16_t>(static_cast<size_t>((kSinks + exact_rows()) * head_dim));
   scratch.out.resize(rows * static_cast<size_t>(head_dim));
@@ -151,7 +152,7 @@ CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, int64_t group) co
 }
 
 int64_t CodedCache::stored_end(int64_t position, int64_t stored) const {
-  return std::max(stored, unit_floor(std::max<int64_t>(0, position - window_)));
+  return std::max(stored, bundle_floor(std::max<int64_t>(0, position - window_)));
 }
 
 CodedCache::Sequence& CodedCache::sequence_of(const RunPlan& plan) {
@@ -162,10 +163,10 @@ CodedCache::Scratch& CodedCache::scratch_of(const LayerCache& layer, int thread)
   return sizes_.at(layer.head_dim).scratch[static_cast<size_t>(thread)];
 }
 
-int64_t CodedCache::stored_unit(int64_t sequence, int64_t unit) const {
-  constexpr int64_t kUnits = kCacheBlock / kCacheUnit;
-  const int64_t page = pages_.pages(sequence)[static_cast<size_t>(unit / kUnits)];
-  return page * kUnits + unit % kUnits;
+int64_t CodedCache::stored_bundle(int64_t sequence, int64_t bundle) const {
+  constexpr int64_t kBundles = kCacheBlock / kCacheBundle;
+  const int64_t page = pages_.pages(sequence)[static_cast<size_t>(bundle / kBundles)];
+  return page * kBundles + bundle % kBundles;
 }
 
 float* CodedCache::key_offset(int64_t sequence, const LayerCache& layer, int64_t head) {
@@ -262,8 +263,8 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   }
   sequence.length = position;
   if (position >= sequence.stored) return;
-  // The rows of the last unit are fp16 again, with the error of having been stored.
-  sequence.stored = sequence.tail = unit_floor(position);
+  // The rows of the last bundle are fp16 again, with the error of having been stored.
+  sequence.stored = sequence.tail = bundle_floor(position);
   if (position == sequence.stored) return;
   for (const LayerCache& layer : layers_)
     for (int64_t head = 0; head < layer.kv_heads; ++head)
@@ -275,10 +276,10 @@ void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t he
   const Head& from = layer.heads[static_cast<size_t>(head)];
   const HalfRows to = tail_of(index, layer, head);
   const int64_t head_dim = layer.head_dim;
-  float* x = scratch_of(layer, 0).unit.data();
+  float* x = scratch_of(layer, 0).bundle.data();
   const auto restore = [&](const auto& side, const Rotator* rotator, const float* offset,
                            uint16_t* out) {
-    side.load(ops_, stored_unit(index, sequence.stored / kCacheUnit), x);
+    side.load(ops_, stored_bundle(index, sequence.stored / kCacheBundle), x);
     for (int64_t j = 0; j < rows; ++j) {
       float* row = x + j * side.cols();
       if (rotator != nullptr) rotator->invert(row);
@@ -329,8 +330,9 @@ void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head
     ops_.to_f16(keys + from, head_dim, rows.keys + to);
     ops_.to_f16(values + from, head_dim, rows.values + to);
   }
-  for (int64_t unit = sequence.stored / kCacheUnit; unit < plan.stored / kCacheUnit; ++unit)
-    encode(plan, layer, head, unit, rows, scratch);
+  for (int64_t bundle = sequence.stored / kCacheBundle; bundle < plan.stored / kCacheBundle;
+       ++bundle)
+    encode(plan, layer, head, bundle, rows, scratch);
   if (plan.fresh < 0) return;
   const int64_t kept = (plan.end() - plan.stored) * head_dim;
   const int64_t at = (plan.stored - first) * head_dim;
@@ -338,23 +340,23 @@ void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head
   std::copy_n(rows.values + at, kept, tail.values);
 }
 
-void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t unit,
+void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t bundle,
                         const HalfRows& rows, Scratch& scratch) {
   Head& to = layer.heads[static_cast<size_t>(head)];
   const int64_t head_dim = layer.head_dim;
-  const int64_t first = (unit * kCacheUnit - first_of(plan)) * head_dim;
+  const int64_t first = (bundle * kCacheBundle - first_of(plan)) * head_dim;
   float* offset = key_offset(plan.run.sequence, layer, head);
-  if (unit == 0) {
+  if (bundle == 0) {
     const HalfRows sinks = sinks_of(plan.run.sequence, layer, head);
     std::copy_n(rows.keys + first, kSinks * head_dim, sinks.keys);
     std::copy_n(rows.values + first, kSinks * head_dim, sinks.values);
     if (key_type_.coded) mean_key(rows.keys + first, head_dim, offset);
   }
-  const int64_t stored = stored_unit(plan.run.sequence, unit);
-  float* x = scratch.unit.data();
+  const int64_t stored = stored_bundle(plan.run.sequence, bundle);
+  float* x = scratch.bundle.data();
   const auto encode_side = [&](auto& side, const uint16_t* halves, const Rotator* rotator,
                                const float* subtracted) {
-    for (int64_t j = 0; j < kCacheUnit; ++j) {
+    for (int64_t j = 0; j < kCacheBundle; ++j) {
       float* row = x + j * side.cols();
       ops_.from_f16(halves + j * head_dim, head_dim, row);
       for (int64_t d = 0; d < head_dim && subtracted != nullptr; ++d)

@@ -1,8 +1,8 @@
 // A cache whose older positions are coded (cache/cache_type.h). A query sees as fp16 the first
 // kSinks positions, at least the latest `window` ones before itself and itself, and everything
-// between as it is stored, in whole units of positions: what it sees depends on its position alone,
-// so that logits do not depend on how a text was cut into batches. (What was stored stays so when a
-// sequence is taken back to an earlier position or forked.)
+// between as it is stored, in whole bundles of positions: what it sees depends on its position
+// alone, so that logits do not depend on how a text was cut into batches. (What was stored stays so
+// when a sequence is taken back to an earlier position or forked.)
 //
 // What is stored lies in pages, which sequences may share; a page is a block of the matrices of
 // cache/side.h. fp16 rows belong to a sequence.
@@ -55,7 +55,7 @@ class CodedCache : public KvCache {
   // `length`.
   struct Sequence {
     int64_t stored = 0, tail = 0, length = 0;
-    std::vector<float> key_offsets;  // per head: the mean of the keys behind the sinks in unit 0
+    std::vector<float> key_offsets;  // per head: the mean of the keys behind the sinks in bundle 0
   };
   // What a run does to its sequence, the same in all layers.
   struct RunPlan {
@@ -75,7 +75,7 @@ class CodedCache : public KvCache {
   // Of a thread; for heads of one size.
   struct Scratch {
     CacheScratch stored;
-    AlignedArray<float> unit;             // [kCacheUnit][columns]
+    AlignedArray<float> bundle;           // [kCacheBundle][columns]
     AlignedArray<uint16_t> keys, values;  // [kSinks + exact rows][head_dim]
     std::vector<float> out;               // [rows][head_dim]
     std::vector<float> exact_sums, stored_sums;
@@ -89,14 +89,14 @@ class CodedCache : public KvCache {
   };
 
   // Most fp16 rows behind the sinks that a query sees, itself included.
-  int64_t exact_rows() const { return window_ + kCacheUnit; }
+  int64_t exact_rows() const { return window_ + kCacheBundle; }
   // Positions that a query sees as they are stored, if the first `stored` are nowhere else.
   int64_t stored_end(int64_t position, int64_t stored) const;
   const LayerCache& layer_at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
   Sequence& sequence_of(const RunPlan& plan);
   Scratch& scratch_of(const LayerCache& layer, int thread);
-  // The unit of a sequence as the matrices of a head number them.
-  int64_t stored_unit(int64_t sequence, int64_t unit) const;
+  // The bundle of a sequence as the matrices of a head number them.
+  int64_t stored_bundle(int64_t sequence, int64_t bundle) const;
   float* key_offset(int64_t sequence, const LayerCache& layer, int64_t head);
   // Rows of a head among those of `sequence`, of which there are `count` per head.
   static int64_t at(const LayerCache& layer, int64_t head, int64_t count) {
@@ -117,7 +117,7 @@ class CodedCache : public KvCache {
   void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);
   void store_head(const RunPlan& plan, LayerCache& layer, int64_t head, const float* keys,
                   const float* values, int64_t stride, Scratch& scratch);
-  void encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t unit,
+  void encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t bundle,
               const HalfRows& rows, Scratch& scratch);
   void attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike, Scratch& scratch,
                     float* attention_scratch);

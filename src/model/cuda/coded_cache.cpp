@@ -22,13 +22,13 @@ CacheTypes fitted(const CacheTypes& types, int64_t positions) {
   return fit;
 }
 
-int64_t unit_floor(int64_t position) {
-  return position / kCacheUnit * kCacheUnit;
+int64_t bundle_floor(int64_t position) {
+  return position / kCacheBundle * kCacheBundle;
 }
 
 // Rows of prompts, and those before each that are not stored yet.
 int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
-  return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheUnit);
+  return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheBundle);
 }
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
@@ -76,7 +76,7 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
                          shape.pages, shape.sequences);
   }
   const int64_t fresh = fresh_capacity(types, shape, max_rows);
-  const int64_t old = round_up(shape.capacity, int64_t{kCacheUnit});
+  const int64_t old = round_up(shape.capacity, int64_t{kCacheBundle});
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
   fresh_rows_ = rows_in(fresh_, fresh);
@@ -88,7 +88,7 @@ int64_t CudaCodedCache::max_prompts(const KvShape& shape) {
 }
 
 int64_t CudaCodedCache::stored_end(const Sequence& sequence, int64_t position) const {
-  return std::max(sequence.stored, unit_floor(std::max<int64_t>(0, position - window_)));
+  return std::max(sequence.stored, bundle_floor(std::max<int64_t>(0, position - window_)));
 }
 
 void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> groups,
@@ -124,7 +124,7 @@ void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
   upload_kept(to, stream);
 }
 
-// What is stored stays so, but for the last unit, if positions of it are lost.
+// What is stored stays so, but for the last bundle, if positions of it are lost.
 void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
@@ -133,14 +133,14 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
                             "that failed",
                             position, sequence.length));
   }
-  const bool restored = position < sequence.stored && position % kCacheUnit != 0;
-  const int64_t stored = std::min(sequence.stored, unit_floor(position));
+  const bool restored = position < sequence.stored && position % kCacheBundle != 0;
+  const int64_t stored = std::min(sequence.stored, bundle_floor(position));
   sequence = {0, 0, false};  // should one of the launches fail
   if (restored) {
-    const auto unit = static_cast<int>(stored / kCacheUnit);
+    const auto bundle = static_cast<int>(stored / kCacheBundle);
     for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer) {
       if (!layers_[static_cast<size_t>(layer)].empty())
-        cuda::restore_units(view(layer), {static_cast<int>(index), unit, unit + 1}, stream);
+        cuda::restore_bundles(view(layer), {static_cast<int>(index), bundle, bundle + 1}, stream);
     }
   }
   sequence.stored = stored;
@@ -170,7 +170,7 @@ void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda:
     }
     cuda::keep_rows(rope_part(rope, group.first, group.rows), cache, rows.from(group.first),
                     nullptr, stream);
-    cuda::store_units(cache, rows.from(group.first), group.rows, stream);
+    cuda::store_bundles(cache, rows.from(group.first), group.rows, stream);
   }
 }
 
@@ -194,7 +194,8 @@ void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& p
   cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
   cuda::keep_rows(rope_part(rope, plan.row, plan.run.rows), cache, rows.from(plan.row), &fresh,
                   stream);
-  cuda::store_units(cache, {sequence, before / kCacheUnit, stored / kCacheUnit}, fresh, stream);
+  cuda::store_bundles(cache, {sequence, before / kCacheBundle, stored / kCacheBundle}, fresh,
+                      stream);
   cuda::copy_to_ring(cache, sequence, stored, end, fresh, stream);
 }
 
@@ -218,14 +219,14 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
                                     cuda::Stream stream) const {
   const int64_t first = plan.run.position + plan.run.rows - attention.m;
   const int64_t seen = first_seen(attention.window, first);
-  const cuda::UnitRange units{static_cast<int>(plan.run.sequence),
-                              static_cast<int>(std::min(seen, plan.stored) / kCacheUnit),
-                              static_cast<int>(plan.stored / kCacheUnit)};
+  const cuda::BundleRange bundles{static_cast<int>(plan.run.sequence),
+                                  static_cast<int>(std::min(seen, plan.stored) / kCacheBundle),
+                                  static_cast<int>(plan.stored / kCacheBundle)};
   cuda::CodedView old = cache;
   // Queries that do not see everything read the first positions as they are stored, as decoding and
   // the CPU do.
   if (attention.window != 0) old.keys.sinks = old.values.sinks = nullptr;
-  cuda::load_units(old, units, old_rows_, stream);
+  cuda::load_bundles(old, bundles, old_rows_, stream);
   cuda::attend_prefill({attention, &cache}, fresh_of(cache, plan), old_rows_,
                        static_cast<int>(first), stream);
 }

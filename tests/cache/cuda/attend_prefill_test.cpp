@@ -115,7 +115,7 @@ TEST_F(GpuCodedPrefill, RefusesShapesThatItCannotRead) {
   DeviceProblem device(p);
   device.view.head_dim = 96;
   EXPECT_THROW(device.attend(), Error);
-  EXPECT_THROW(load_units(device.view, {kSequence, 0, 1}, device.old, nullptr), Error);
+  EXPECT_THROW(load_bundles(device.view, {kSequence, 0, 1}, device.old, nullptr), Error);
   device.view.head_dim = 64;
   device.view.kv_heads = 3;
   EXPECT_THROW(device.attend(), Error);

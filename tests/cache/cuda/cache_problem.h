@@ -36,9 +36,9 @@ struct Case {
   float cap = 0;         // of the logits
 
   int end() const { return position + rows; }
-  int kept_positions() const { return kept ? position / kCacheUnit * kCacheUnit : 0; }
+  int kept_positions() const { return kept ? position / kCacheBundle * kCacheBundle : 0; }
   int stored_end(int p) const {
-    return std::max(kept_positions(), std::max(0, p - exact) / kCacheUnit * kCacheUnit);
+    return std::max(kept_positions(), std::max(0, p - exact) / kCacheBundle * kCacheBundle);
   }
   int border() const { return stored_end(end() - 1); }
   // How the query at p sees j.
@@ -193,7 +193,7 @@ class Problem {
     side.groups = bits == 0 ? 0 : groups;
     side.dim = c.dim;
     side.kv_heads = c.kv_heads;
-    side.ring_rows = (c.exact + kCacheUnit + kPageTokens) / kPageTokens * kPageTokens;
+    side.ring_rows = (c.exact + kCacheBundle + kPageTokens) / kPageTokens * kPageTokens;
     side.tile_bytes = bits == 0 ? 16 * c.dim * 2 : 16 * c.dim * bits / 8 + 16 * groups * 2;
     for (int i = 0; i < 16; ++i) {  // levels from 0.5 to 3.9, of both signs
       const uint32_t high = (i % 2 == 0 ? 0x80u : 0u) | static_cast<uint32_t>(0x38 + i * 5 % 12);
@@ -289,7 +289,7 @@ class DeviceProblem {
   void load() const {
     CodedView from = view;
     if (p_.c.window > 0) from.keys.sinks = from.values.sinks = nullptr;
-    load_units(from, {kSequence, 0, p_.c.border() / kCacheUnit}, old, nullptr);
+    load_bundles(from, {kSequence, 0, p_.c.border() / kCacheBundle}, old, nullptr);
   }
   // A prompt.
   std::vector<float> attend() const {

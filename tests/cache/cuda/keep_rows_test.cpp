@@ -141,12 +141,12 @@ TEST_F(GpuKeepRows, GiveTheBitsOfTheCpu) {
   }
 }
 
-// The ring has the window, a unit, and the row that is added.
+// The ring has the window, a bundle, and the row that is added.
 TEST_F(GpuKeepRows, RingsHoldWhatAQuerySees) {
   const CacheType& type = get_cache_type("kt2");
   for (const int64_t window : {0, 31, 32, 33, 1000}) {
     const CodedView view = CodedLayer({&type, &type, window}, 1, 64, 1, 1).view({}, nullptr);
-    EXPECT_GE(view.ring, window + kCacheUnit + 1);
+    EXPECT_GE(view.ring, window + kCacheBundle + 1);
     EXPECT_EQ(view.ring % kCacheTile, 0);
   }
 }

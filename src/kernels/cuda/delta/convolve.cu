@@ -80,18 +80,18 @@ __device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t
   call.strength[at] = 1.0f / (1.0f + expf(-call.strength[at]));
 }
 
-// Grid: x over units of channels, y over rows.
+// Grid: x over groups of channels, y over rows.
 __global__ void __launch_bounds__(kWarps * 32)
     convolve_kernel(const __grid_constant__ ConvolveCall call) {
   allow_next_kernel();
   wait_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int number = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (number >= channel_units(call.dims)) return;
-  const ChannelUnit unit = channel_unit(call.dims, number);
+  if (number >= channel_groups(call.dims)) return;
+  const ChannelGroup group = channel_group(call.dims, number);
   const int64_t index = blockIdx.y;
-  if (unit.kind == ChannelUnit::Kind::scalars) {
-    if (lane < unit.size) finish_scalars(call, index, unit.first + lane);
+  if (group.kind == ChannelGroup::Kind::scalars) {
+    if (lane < group.size) finish_scalars(call, index, group.first + lane);
     return;
   }
   const Row row(call, index);
@@ -100,16 +100,16 @@ __global__ void __launch_bounds__(kWarps * 32)
   float v[kPerLane] = {};
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j)
-    if (lane + 32 * j < unit.size)
-      v[j] = convolve_channel(call, row, unit.first + lane + 32 * j, keep);
-  if (unit.kind != ChannelUnit::Kind::value) {
-    const bool query = unit.kind == ChannelUnit::Kind::query;
-    scale_head(v, unit.size, query ? call.query_scale : call.key_scale, lane);
+    if (lane + 32 * j < group.size)
+      v[j] = convolve_channel(call, row, group.first + lane + 32 * j, keep);
+  if (group.kind != ChannelGroup::Kind::value) {
+    const bool query = group.kind == ChannelGroup::Kind::query;
+    scale_head(v, group.size, query ? call.query_scale : call.key_scale, lane);
   }
-  float* out = call.out + index * call.dims.channels() + unit.first;
+  float* out = call.out + index * call.dims.channels() + group.first;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j)
-    if (lane + 32 * j < unit.size) out[lane + 32 * j] = v[j];
+    if (lane + 32 * j < group.size) out[lane + 32 * j] = v[j];
 }
 
 // A thread per channel. Rows are read before those in front of them are written, which matters
@@ -144,11 +144,12 @@ void check_delta(const DeltaDims& d) {
 void convolve(const ConvolveCall& call, Stream stream) {
   if (call.m == 0) return;
   check_delta(call.dims);
-  const int units = channel_units(call.dims);
-  launch("convolution", convolve_kernel,
-         {dim3(static_cast<unsigned>((units + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
-          dim3(kWarps * 32)},
-         stream, call);
+  const int groups = channel_groups(call.dims);
+  launch(
+      "convolution", convolve_kernel,
+      {dim3(static_cast<unsigned>((groups + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
+       dim3(kWarps * 32)},
+      stream, call);
 }
 
 void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream) {

@@ -55,23 +55,23 @@ constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
 
 // Warps of the convolution have a head each, of queries, keys, then values, or 32 decays and
 // strengths.
-struct ChannelUnit {
+struct ChannelGroup {
   enum class Kind : uint8_t { query, key, value, scalars };
   Kind kind = Kind::query;
   int first = 0;  // channel, or value head
   int size = 0;
 };
-constexpr int channel_units(const DeltaDims& d) {
+constexpr int channel_groups(const DeltaDims& d) {
   return 2 * d.key_heads + d.value_heads + (d.value_heads + 31) / 32;
 }
-constexpr ChannelUnit channel_unit(const DeltaDims& d, int unit) {
-  using Kind = ChannelUnit::Kind;
-  if (unit < 2 * d.key_heads)
-    return {unit < d.key_heads ? Kind::query : Kind::key, unit * d.key_dim, d.key_dim};
-  unit -= 2 * d.key_heads;
-  if (unit < d.value_heads)
-    return {Kind::value, 2 * d.key_width() + unit * d.value_dim, d.value_dim};
-  const int first = (unit - d.value_heads) * 32, left = d.value_heads - first;
+constexpr ChannelGroup channel_group(const DeltaDims& d, int group) {
+  using Kind = ChannelGroup::Kind;
+  if (group < 2 * d.key_heads)
+    return {group < d.key_heads ? Kind::query : Kind::key, group * d.key_dim, d.key_dim};
+  group -= 2 * d.key_heads;
+  if (group < d.value_heads)
+    return {Kind::value, 2 * d.key_width() + group * d.value_dim, d.value_dim};
+  const int first = (group - d.value_heads) * 32, left = d.value_heads - first;
   return {Kind::scalars, first, left < 32 ? left : 32};
 }
 

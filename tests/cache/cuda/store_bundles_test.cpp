@@ -78,7 +78,7 @@ std::vector<float> mean_key(const Text& text, int sequence, int head) {
   return mean;
 }
 
-// A cache, the texts of its sequences, and which units of them are to be stored.
+// A cache, the texts of its sequences, and which bundles of them are to be stored.
 struct Problem {
   static constexpr int kPositions = 256;
   CacheShape shape;
@@ -86,7 +86,7 @@ struct Problem {
   Text keys, values;
   std::vector<float> offsets;  // before the launch
   DeviceCache cache;
-  std::vector<std::vector<bool>> stored;  // [sequence][unit]
+  std::vector<std::vector<bool>> stored;  // [sequence][bundle]
 
   Problem(const CacheShape& s, const std::vector<int32_t>& kept_positions, uint64_t seed)
       : shape(s),
@@ -95,7 +95,7 @@ struct Problem {
         values(s, kPositions, seed + 1),
         offsets(walsh::test::normal_rows(s.heads(), s.head_dim, seed + 2)),
         cache(s, kept, offsets, seed + 3),
-        stored(static_cast<size_t>(s.sequences), std::vector<bool>(kPositions / kCacheUnit)) {}
+        stored(static_cast<size_t>(s.sequences), std::vector<bool>(kPositions / kCacheBundle)) {}
 
   const Text& text(bool key) const { return key ? keys : values; }
 
@@ -135,7 +135,7 @@ struct Problem {
            std::to_string(shape.head_dim);
   }
 
-  // Whether the unit 0 of a sequence was stored by the launch.
+  // Whether the bundle 0 of a sequence was stored by the launch.
   bool started(int sequence) const { return stored[static_cast<size_t>(sequence)][0]; }
 
   std::vector<float> offset_of(int sequence, int head) const {
@@ -151,9 +151,9 @@ struct Problem {
       std::vector<uint8_t> left = cache.tiles(key);
       for (int s = 0; s < shape.sequences; ++s) {
         for (int h = 0; h < shape.kv_heads; ++h) {
-          for (int unit = 0; unit < kPositions / kCacheUnit; ++unit)
-            if (stored[static_cast<size_t>(s)][static_cast<size_t>(unit)])
-              check_unit(key, s, h, unit, left);
+          for (int bundle = 0; bundle < kPositions / kCacheBundle; ++bundle)
+            if (stored[static_cast<size_t>(s)][static_cast<size_t>(bundle)])
+              check_bundle(key, s, h, bundle, left);
           check_sinks(key, s, h);
           if (key && shape.keys->coded) check_offset(s, h);
           if (testing::Test::HasFatalFailure()) return;
@@ -165,13 +165,13 @@ struct Problem {
   }
 
  private:
-  std::vector<float> expected_rows(bool key, int sequence, int head, int unit) const {
+  std::vector<float> expected_rows(bool key, int sequence, int head, int bundle) const {
     std::vector<float> x;
     const bool shifted = key && shape.keys->coded;
     const std::vector<float> offset = offset_of(sequence, head);
-    for (int j = 0; j < kCacheUnit; ++j) {
+    for (int j = 0; j < kCacheBundle; ++j) {
       for (int c = 0; c < shape.head_dim; ++c) {
-        const float v = f16_to_f32(text(key).row(sequence, head, unit * kCacheUnit + j)[c]);
+        const float v = f16_to_f32(text(key).row(sequence, head, bundle * kCacheBundle + j)[c]);
         x.push_back(shifted ? v - offset[static_cast<size_t>(c)] : v);
       }
     }
@@ -179,16 +179,17 @@ struct Problem {
   }
 
   // Tiles that are right become blank in `left`.
-  void check_unit(bool key, int sequence, int head, int unit, std::vector<uint8_t>& left) const {
+  void check_bundle(bool key, int sequence, int head, int bundle,
+                    std::vector<uint8_t>& left) const {
     const CacheType& type = shape.type(key);
     const int dim = shape.head_dim;
     const auto groups = static_cast<int>(cache_groups(type, dim));
-    const StoredRows expected(type, expected_rows(key, sequence, head, unit), dim);
-    const std::string where = name() + (key ? " keys" : " values") + " unit " +
-                              std::to_string(unit) + " of sequence " + std::to_string(sequence) +
+    const StoredRows expected(type, expected_rows(key, sequence, head, bundle), dim);
+    const std::string where = name() + (key ? " keys" : " values") + " bundle " +
+                              std::to_string(bundle) + " of sequence " + std::to_string(sequence) +
                               " head " + std::to_string(head);
-    for (int j = 0; j < kCacheUnit; ++j) {
-      const int position = unit * kCacheUnit + j, row = j % kCacheTile;
+    for (int j = 0; j < kCacheBundle; ++j) {
+      const int position = bundle * kCacheBundle + j, row = j % kCacheTile;
       const size_t at = cache.tile_at(key, sequence, head, position);
       const TileReader tile(type, key, dim, cache.tiles(key).data() + at);
       for (int c = 0; c < dim; ++c) {
@@ -245,7 +246,7 @@ class GpuStoreUnits : public testing::Test {
   }
 };
 
-// A row of decoding and the unit that it stores, if any.
+// A row of decoding and the bundle that it stores, if any.
 struct Step {
   int position, kept;
   std::optional<int> due;
@@ -269,8 +270,8 @@ void expect_steps(const CacheShape& like, const std::vector<Step>& steps, uint64
     if (steps[i].due) p.stored[i][static_cast<size_t>(*steps[i].due)] = true;
   }
   const Buffer at = to_device(positions), of = to_device(sequences);
-  store_units(p.cache.view, {at.as<const int32_t>(), of.as<const int32_t>()},
-              static_cast<int64_t>(steps.size()), nullptr);
+  store_bundles(p.cache.view, {at.as<const int32_t>(), of.as<const int32_t>()},
+                static_cast<int64_t>(steps.size()), nullptr);
   synchronize(nullptr);
   p.check();
 }
@@ -296,14 +297,14 @@ TEST_F(GpuStoreUnits, StoresNothingAtOtherPositions) {
 
 void expect_prompt(const CacheShape& shape, int fresh_first, int first, int last, uint64_t seed) {
   constexpr int kSequence = 1;
-  const int capacity = last * kCacheUnit - fresh_first + 5;
+  const int capacity = last * kCacheBundle - fresh_first + 5;
   Problem p(shape, std::vector<int32_t>(static_cast<size_t>(shape.sequences)), seed);
   const Buffer keys = to_device(p.fresh(true, kSequence, fresh_first, capacity));
   const Buffer values = to_device(p.fresh(false, kSequence, fresh_first, capacity));
-  for (int unit = first; unit < last; ++unit)
-    p.stored[kSequence][static_cast<size_t>(unit)] = true;
-  store_units(p.cache.view, {kSequence, first, last},
-              {keys.as<uint16_t>(), values.as<uint16_t>(), capacity, fresh_first}, nullptr);
+  for (int bundle = first; bundle < last; ++bundle)
+    p.stored[kSequence][static_cast<size_t>(bundle)] = true;
+  store_bundles(p.cache.view, {kSequence, first, last},
+                {keys.as<uint16_t>(), values.as<uint16_t>(), capacity, fresh_first}, nullptr);
   synchronize(nullptr);
   p.check();
 }

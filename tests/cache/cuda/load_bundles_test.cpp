@@ -65,7 +65,7 @@ TEST_F(GpuLoadUnits, LoadsUnitsFromTheMiddle) {
   const Problem p(c);
   DeviceProblem device(p);
   device.old.first = 64;
-  load_units(device.view, {kSequence, 3, 5}, device.old, nullptr);
+  load_bundles(device.view, {kSequence, 3, 5}, device.old, nullptr);
   const auto rows = device.old_rows(0);
   for (int j = 64; j < 64 + p.old_capacity; ++j) {
     const auto i = static_cast<size_t>((p.old_capacity + j - 64) * c.dim + 77);
@@ -104,14 +104,14 @@ TEST_F(GpuLoadUnits, RestoresUnitsAndCopiesRings) {
     const Problem p(c);
     const DeviceProblem device(p);
     const HostSide* sides[2] = {&p.keys, &p.values};
-    restore_units(device.view, {kSequence, 0, 1}, nullptr);
-    restore_units(device.view, {kSequence, 3, 4}, nullptr);  // of 128 rows
+    restore_bundles(device.view, {kSequence, 0, 1}, nullptr);
+    restore_bundles(device.view, {kSequence, 3, 4}, nullptr);  // of 128 rows
     copy_to_ring(device.view, kSequence, 165, 190, device.fresh, nullptr);
     for (int s = 0; s < 2; ++s) {
       std::vector<uint16_t> ring = sides[s]->ring;
       for (int h = 0; h < c.kv_heads; ++h) {
         for (int d = 0; d < c.dim; ++d) {
-          for (int j = 0; j < kCacheUnit; ++j) {
+          for (int j = 0; j < kCacheBundle; ++j) {
             const Form form = j < kCacheSinks ? Form::sink : Form::stored;
             ring[p.ring_at(h, j, d)] = p.at(*sides[s], form, h, j, d);
             ring[p.ring_at(h, 96 + j, d)] = p.stored(*sides[s], h, 96 + j, d);

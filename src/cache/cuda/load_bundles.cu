@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kColumns = 64;  // of a warp
-constexpr int kUnitTiles = kCacheUnit / kCacheTile;
+constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
 // Rows of one side and sequence, [kv_head][capacity][dim]; those of a ring, or from `first` on.
 struct RowSet {
@@ -208,7 +208,7 @@ void load_codes(const LoadArgs& args, Stream stream) {
                       : bits == 3 ? load_kernel<3, Keys>
                       : bits == 4 ? load_kernel<4, Keys>
                                   : load_kernel<8, Keys>;
-  launch("cached units", kernel, shape, stream, args);
+  launch("cached bundles", kernel, shape, stream, args);
 }
 
 template <typename From>
@@ -250,36 +250,37 @@ RowSet fresh_set(const CodedView& cache, const FreshRows& fresh, uint16_t* rows)
 }
 
 template <bool Keys>
-void load_side(const CodedView& cache, const UnitRange& units, const RowSet& to, Stream stream) {
+void load_side(const CodedView& cache, const BundleRange& bundles, const RowSet& to,
+               Stream stream) {
   LoadArgs args;
-  args.from = stored_set(cache, Keys ? cache.keys : cache.values, units.sequence);
+  args.from = stored_set(cache, Keys ? cache.keys : cache.values, bundles.sequence);
   args.to = to;
   if (args.from.side.bits == 0) {
     CopyArgs<StoredSet> copy;
     copy.from[0] = args.from;
     copy.to[0] = to;
-    copy.begin = units.first * kCacheUnit;
-    copy.end = units.last * kCacheUnit;
+    copy.begin = bundles.first * kCacheBundle;
+    copy.end = bundles.last * kCacheBundle;
     copy_rows(copy, cache.kv_heads, 1, stream);
     return;
   }
   if (Keys)
     args.from.offsets =
-        cache.key_offsets + int64_t{units.sequence} * cache.kv_heads * cache.head_dim;
-  args.first_tile = units.first * kUnitTiles;
-  args.tiles = (units.last - units.first) * kUnitTiles;
+        cache.key_offsets + int64_t{bundles.sequence} * cache.kv_heads * cache.head_dim;
+  args.first_tile = bundles.first * kBundleTiles;
+  args.tiles = (bundles.last - bundles.first) * kBundleTiles;
   load_codes<Keys>(args, stream);
 }
 
-void load(const CodedView& cache, const UnitRange& units, const RowSet& keys, const RowSet& values,
-          Stream stream) {
-  if (units.first >= units.last) return;
+void load(const CodedView& cache, const BundleRange& bundles, const RowSet& keys,
+          const RowSet& values, Stream stream) {
+  if (bundles.first >= bundles.last) return;
   if (cache.head_dim % kColumns != 0) {
     throw Error(ErrorCode::internal, "GPU cache",
                 "heads of " + std::to_string(cache.head_dim) + " values");
   }
-  load_side<true>(cache, units, keys, stream);
-  load_side<false>(cache, units, values, stream);
+  load_side<true>(cache, bundles, keys, stream);
+  load_side<false>(cache, bundles, values, stream);
 }
 
 }  // namespace
@@ -308,14 +309,14 @@ void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, cons
   copy_rows(args, cache.kv_heads, 2, stream);
 }
 
-void load_units(const CodedView& cache, const UnitRange& units, const FreshRows& to,
-                Stream stream) {
-  load(cache, units, fresh_set(cache, to, to.keys), fresh_set(cache, to, to.values), stream);
+void load_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& to,
+                  Stream stream) {
+  load(cache, bundles, fresh_set(cache, to, to.keys), fresh_set(cache, to, to.values), stream);
 }
 
-void restore_units(const CodedView& cache, const UnitRange& units, Stream stream) {
-  load(cache, units, ring_set(cache, cache.keys, units.sequence),
-       ring_set(cache, cache.values, units.sequence), stream);
+void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream) {
+  load(cache, bundles, ring_set(cache, cache.keys, bundles.sequence),
+       ring_set(cache, cache.values, bundles.sequence), stream);
 }
 
 }  // namespace walsh::cuda

@@ -1,4 +1,4 @@
-// Units of 32 positions from fp16 rows to tiles: a block encodes one of a unit's two tiles of a
+// Bundles of 32 positions from fp16 rows to tiles: a block encodes one of a bundle's two tiles of a
 // head and side.
 #include <string>
 
@@ -10,13 +10,13 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kUnitTiles = kCacheUnit / kCacheTile;
+constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
 struct StoreArgs {
   CodedView cache;
   RowPlaces rows;  // of decoding; without positions: a prompt
   FreshRows fresh;
-  UnitRange units;
+  BundleRange bundles;
 };
 
 // fp16 rows of a head and side by position: a ring, or those from `first` on.
@@ -32,34 +32,36 @@ struct HalfRows {
 };
 
 struct TilePlace {
-  int sequence, unit, tile, head;
+  int sequence, bundle, tile, head;
   bool key;
 
-  __device__ __forceinline__ int position() const { return unit * kCacheUnit + tile * kCacheTile; }
-  // Does what is done once for unit 0.
-  __device__ __forceinline__ bool starts() const { return unit == 0 && tile == 0; }
+  __device__ __forceinline__ int position() const {
+    return bundle * kCacheBundle + tile * kCacheTile;
+  }
+  // Does what is done once for bundle 0.
+  __device__ __forceinline__ bool starts() const { return bundle == 0 && tile == 0; }
 };
 
-// The unit that has come behind the window with `position`; negative if there is none.
-__device__ __forceinline__ int due_unit(const CodedView& cache, int sequence, int position) {
+// The bundle that has come behind the window with `position`; negative if there is none.
+__device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, int position) {
   if (position < 1) return -1;
   const int end = stored_end(cache, sequence, position);
-  return end > stored_end(cache, sequence, position - 1) ? end / kCacheUnit - 1 : -1;
+  return end > stored_end(cache, sequence, position - 1) ? end / kCacheBundle - 1 : -1;
 }
 
-// Grid: x over tiles of units, y over heads, z: keys, values.
+// Grid: x over tiles of bundles, y over heads, z: keys, values.
 __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
-  const int index = static_cast<int>(blockIdx.x) / kUnitTiles;
+  const int index = static_cast<int>(blockIdx.x) / kBundleTiles;
   TilePlace place;
-  place.tile = static_cast<int>(blockIdx.x) % kUnitTiles;
+  place.tile = static_cast<int>(blockIdx.x) % kBundleTiles;
   place.head = static_cast<int>(blockIdx.y);
   place.key = blockIdx.z == 0;
   if (args.rows.positions == nullptr) {
-    place.sequence = args.units.sequence;
-    place.unit = args.units.first + index;
+    place.sequence = args.bundles.sequence;
+    place.bundle = args.bundles.first + index;
   } else {
     place.sequence = args.rows.sequences[index];
-    place.unit = due_unit(args.cache, place.sequence, args.rows.positions[index]);
+    place.bundle = due_bundle(args.cache, place.sequence, args.rows.positions[index]);
   }
   return place;
 }
@@ -95,16 +97,16 @@ __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, in
   }
 }
 
-// The mean of the keys behind the sinks in unit 0, of which `rows` must have all.
+// The mean of the keys behind the sinks in bundle 0, of which `rows` must have all.
 template <int Dim>
 __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   const auto mean = [](float sum) {
-    return isfinite(sum) ? sum / static_cast<float>(kCacheUnit - kCacheSinks) : 0.0f;
+    return isfinite(sum) ? sum / static_cast<float>(kCacheBundle - kCacheSinks) : 0.0f;
   };
   for (int c = 2 * static_cast<int>(threadIdx.x); c < Dim; c += 2 * kStoreThreads) {
     float2 sum = make_float2(0, 0);
 #pragma unroll
-    for (int j = kCacheSinks; j < kCacheUnit; ++j) {
+    for (int j = kCacheSinks; j < kCacheBundle; ++j) {
       const float2 v = halves(*reinterpret_cast<const uint32_t*>(rows.at<Dim>(j) + c));
       sum.x += v.x;
       sum.y += v.y;
@@ -114,14 +116,14 @@ __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   }
 }
 
-// What is taken from the rows of the tile. If unit 0 is of this launch, every block finds it
+// What is taken from the rows of the tile. If bundle 0 is of this launch, every block finds it
 // itself.
 template <int Dim>
 __device__ __forceinline__ void load_offsets(const StoreArgs& args, const TilePlace& place,
                                              const HalfRows& rows, int64_t head, float* offsets) {
   float* stored = args.cache.key_offsets + head * Dim;
   const bool prompt = args.rows.positions == nullptr;
-  const bool known = prompt ? args.units.first > 0 : place.unit > 0;
+  const bool known = prompt ? args.bundles.first > 0 : place.bundle > 0;
   if (place.key && !known) mean_key<Dim>(rows, offsets);
   __syncthreads();
   for (int c = static_cast<int>(threadIdx.x); c < Dim; c += kStoreThreads) {
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(kStoreThreads)
   allow_next_kernel();
   wait_previous_kernel();
   const TilePlace place = place_of_block(args);
-  if (place.unit < 0) return;
+  if (place.bundle < 0) return;
   const CodedView& cache = args.cache;
   const CodedSide& side = place.key ? cache.keys : cache.values;
   const int64_t head = int64_t{place.sequence} * cache.kv_heads + place.head;
@@ -183,31 +185,31 @@ __global__ void __launch_bounds__(kStoreThreads)
   pack_tile(side.bits, place.key, memory, reinterpret_cast<uint32_t*>(tile));
 }
 
-void store(const StoreArgs& args, int64_t units, Stream stream) {
+void store(const StoreArgs& args, int64_t bundles, Stream stream) {
   const CodedView& cache = args.cache;
   const int dim = cache.head_dim;
-  if (units <= 0) return;
+  if (bundles <= 0) return;
   if (!is_coded_head(dim)) {
     throw Error(ErrorCode::internal, "GPU cache", "heads of " + std::to_string(dim) + " values");
   }
   const LaunchShape shape{
-      dim3(static_cast<unsigned>(units * kUnitTiles), static_cast<unsigned>(cache.kv_heads), 2),
+      dim3(static_cast<unsigned>(bundles * kBundleTiles), static_cast<unsigned>(cache.kv_heads), 2),
       dim3(kStoreThreads)};
   const auto kernel = dim == 64    ? store_kernel<64>
                       : dim == 128 ? store_kernel<128>
                                    : store_kernel<256>;
-  launch("cache units", kernel, shape, stream, args);
+  launch("cache bundles", kernel, shape, stream, args);
 }
 
 }  // namespace
 
-void store_units(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream) {
+void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream) {
   store({cache, rows, {}, {}}, m, stream);
 }
 
-void store_units(const CodedView& cache, const UnitRange& units, const FreshRows& fresh,
-                 Stream stream) {
-  store({cache, {}, fresh, units}, int64_t{units.last} - units.first, stream);
+void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
+                   Stream stream) {
+  store({cache, {}, fresh, bundles}, int64_t{bundles.last} - bundles.first, stream);
 }
 
 }  // namespace walsh::cuda
