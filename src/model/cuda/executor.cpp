@@ -19,6 +19,13 @@ bool is_plain(const AttentionDesc& a) {
          a.chunk == 0 && a.unit_eps == 0 && a.growth == 0;
 }
 
+// Whether a program has the product when it has the layer's experts: those of the router and of a
+// shared expert.
+bool is_part_of_experts(const LayerDesc& layer, const ForwardOp& op) {
+  return layer.experts.present() &&
+         (op.matmuls.front().to == Rows::router || op.from == Rows::gate);
+}
+
 }  // namespace
 
 void CudaExecutor::run(const Batch& batch) {
@@ -305,6 +312,7 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
 bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program) const {
   switch (op.kind) {
     case ForwardOp::Kind::multiply: {
+      if (is_part_of_experts(layer_of(op), op)) return true;
       const Multiplication what = multiplication(op, 0);
       return memory_->linear.add_to(program, *what.input, what.source, what.items);
     }
@@ -313,11 +321,14 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::attend:
       if (!is_plain(attention_of(op))) return false;
       return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
-    case ForwardOp::Kind::embed:
-    case ForwardOp::Kind::add_branch:
-    case ForwardOp::Kind::route:
     case ForwardOp::Kind::experts:
+      return collect_experts(op, program);
+    case ForwardOp::Kind::route:
     case ForwardOp::Kind::add_experts:
+      return true;
+    case ForwardOp::Kind::add_branch:  // the sum of experts has been added already
+      return !op.after_attention && layer_of(op).experts.present();
+    case ForwardOp::Kind::embed:
     case ForwardOp::Kind::convolve:
     case ForwardOp::Kind::delta_rule:
     case ForwardOp::Kind::gate_mixed:

@@ -76,6 +76,7 @@ class CudaExecutor : public PartExecutor {
   void close_values(const AttentionDesc& a, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
   void route(const ForwardOp& op, int64_t skip);
+  cuda::InputSource expert_source(const ForwardOp& op, int64_t skip) const;
   void run_experts(const ForwardOp& op, int64_t skip);
   void sum_experts(const ForwardOp& op, int64_t skip);
   void convolve(const ForwardOp& op);
@@ -84,6 +85,7 @@ class CudaExecutor : public PartExecutor {
   CudaDeltaNet::Rows delta_rows() const;
   // The same as a part of a program. False if it cannot be.
   bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;
+  bool collect_experts(const ForwardOp& op, cuda::PersistentProgram& program) const;
   const LayerDesc& layer_of(const ForwardOp& op) const {
     return model_.config.layers[static_cast<size_t>(op.layer)];
   }

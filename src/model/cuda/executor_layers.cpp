@@ -1,5 +1,6 @@
 // What the GPU's executor does in layers with experts and in recurrent ones, and with gates.
 #include "model/cuda/executor.h"
+#include "model/cuda/expert_step.h"
 
 namespace walsh {
 
@@ -15,21 +16,34 @@ void CudaExecutor::route(const ForwardOp& op, int64_t skip) {
                          m_ - skip, stream_.get());
 }
 
-// From the rows of the stream, as the router's input: `multiply` made only the forms that the
-// router and a shared expert read.
-void CudaExecutor::run_experts(const ForwardOp& op, int64_t skip) {
+// The rows of the stream, which the router reads as well.
+cuda::InputSource CudaExecutor::expert_source(const ForwardOp& op, int64_t skip) const {
   const LayerDesc& desc = layer_of(op);
-  const auto layer = static_cast<size_t>(op.layer);
   const int input = desc.matrix(desc.experts.router).input;
   const ActivationDesc& activation = desc.activations[static_cast<size_t>(input)];
-  const cuda::Buffer& gain = gains_of(op).inputs[static_cast<size_t>(input)];
   cuda::InputSource source;
   source.width = source.ldx = activation.width;
   source.x = row(Rows::stream, skip, source.ldx);
-  source.gain = gain.empty() ? nullptr : gain.as<float>();
+  source.gain = floats(gains_of(op).inputs[static_cast<size_t>(input)]);
   source.eps = activation.norm.eps;
-  memory_->experts.run(desc, model_.layers[layer], expert_strides_[layer], source, m_ - skip,
-                       stream_.get());
+  return source;
+}
+
+// `multiply` made only the forms that the router and a shared expert read.
+void CudaExecutor::run_experts(const ForwardOp& op, int64_t skip) {
+  const auto layer = static_cast<size_t>(op.layer);
+  memory_->experts.run(layer_of(op), model_.layers[layer], expert_strides_[layer],
+                       expert_source(op, skip), m_ - skip, stream_.get());
+}
+
+bool CudaExecutor::collect_experts(const ForwardOp& op, cuda::PersistentProgram& program) const {
+  const auto layer = static_cast<size_t>(op.layer);
+  ExpertStepRows rows;
+  rows.source = expert_source(op, 0);
+  rows.stride = expert_strides_[layer];
+  rows.choice_bias = floats(gains_of(op).choice_bias);
+  rows.stream = row(Rows::stream, 0, rows.source.ldx);
+  return add_expert_step(layer_of(op), model_.layers[layer], rows, memory_->linear, program);
 }
 
 void CudaExecutor::sum_experts(const ForwardOp& op, int64_t skip) {

@@ -57,6 +57,15 @@ class CudaLinear {
   // The same for one row, as a part of a program. False if it cannot be.
   bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
               std::span<const CudaMatmul> items);
+  // Whether coded matrices are multiplied with int8 inputs, as programs do it.
+  bool has_steps() const { return !exact_ && !rotate_weights_; }
+
+  // What int8 products of one input need: forms that are made once, and the products.
+  struct Coded {
+    std::vector<cuda::InputForm> forms;
+    std::vector<cuda::Matmul> products;
+  };
+  Coded describe(const Input& input, std::span<const CudaMatmul> items);
 
  private:
   // What the workspaces are sized by.
@@ -69,13 +78,6 @@ class CudaLinear {
     bool rows = false;           // that or products that rotate weights are
   };
   static Extent extent(const CudaShapes& shapes, int64_t max_rows);
-
-  // What int8 products of one input need: forms that are made once, and the products.
-  struct Coded {
-    std::vector<cuda::InputForm> forms;
-    std::vector<cuda::Matmul> products;
-  };
-  Coded describe(const Input& input, std::span<const CudaMatmul> items);
 
   void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaMatmul> items,
              int64_t m, cuda::Stream stream);

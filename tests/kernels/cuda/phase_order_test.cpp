@@ -45,6 +45,43 @@ TEST(PhaseOrder, LayersFollowEachOtherWithoutBarriers) {
   }
 }
 
+// Two inputs, of which the second is read wholly by every block.
+bool product_of_choice(PhaseOrder& order, ExchangeArray& in, ExchangeArray& logits,
+                       ExchangeArray& out) {
+  ExchangeArray* const from[] = {&in, &logits};
+  ExchangeArray* const to[] = {&out};
+  return order.add(Work::matmul, from, to);
+}
+
+// Router, gate and up, and down of the chosen experts; both may have inputs in phases of their own.
+TEST(PhaseOrder, LayersWithExpertsFollowEachOtherWithoutBarriers) {
+  for (const bool shared : {false, true}) {
+    for (const bool shared_down : {false, true}) {
+      PhaseOrder order;
+      ExchangeArray x, normed, qkv, attended, logits, gate_up, hidden;
+      for (int layer = 0; layer < 5; ++layer) {
+        EXPECT_TRUE(!shared || part(order, x, normed));
+        EXPECT_TRUE(product(order, shared ? normed : x, qkv));
+        EXPECT_TRUE(part(order, qkv, attended));
+        EXPECT_TRUE(product(order, attended, x));
+        EXPECT_TRUE(part(order, x, logits));
+        EXPECT_TRUE(!shared || part(order, x, normed));
+        EXPECT_TRUE(product_of_choice(order, shared ? normed : x, logits, gate_up));
+        EXPECT_TRUE(!shared_down || part(order, gate_up, hidden));
+        EXPECT_TRUE(product(order, shared_down ? hidden : gate_up, x));
+      }
+      EXPECT_EQ(x.writes, 10);
+      EXPECT_EQ(logits.writes, 5);
+    }
+  }
+  // Nothing says that all blocks have chosen: their choice is read beside what they wait for.
+  PhaseOrder order;
+  ExchangeArray x, logits, gate_up;
+  EXPECT_TRUE(part(order, x, logits));
+  EXPECT_TRUE(product_of_choice(order, x, logits, gate_up));
+  EXPECT_FALSE(part(order, x, logits));
+}
+
 TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
   PhaseOrder order;
   ExchangeArray x, a, b;
@@ -79,6 +116,8 @@ struct Phase {
   int in, out;
   int read, written;  // versions
   int turn = -1;      // a product whose input pairs make: the how manieth
+  int also = -1;      // another array, which every block of a product reads wholly, -1: none
+  int also_read = 0;
 };
 
 // Parts are units of what products read; an input of one leaves nothing to the second of a pair.
@@ -97,9 +136,16 @@ std::vector<Phase> random_program(Random& random) {
     Phase phase{kParts[out] == kBlocks ? Work::matmul : Work::part, in, out, 0, 0};
     const auto index = static_cast<size_t>(in);
     phase.read = arrays[index].writes;
-    const std::array<ExchangeArray*, 2> touched{&arrays[index], &arrays[static_cast<size_t>(out)]};
-    if (!order.add(phase.work, {&touched[0], 1}, {&touched[1], 1})) continue;
-    phase.written = touched[1]->writes;
+    const auto other = random.below(3 * kArrays);
+    if (phase.work == Work::matmul && other < kArrays && other != index) {
+      phase.also = static_cast<int>(other);
+      phase.also_read = arrays[other].writes;
+    }
+    const std::array<ExchangeArray*, 2> from{&arrays[index],
+                                             phase.also < 0 ? nullptr : &arrays[other]};
+    ExchangeArray* const to = &arrays[static_cast<size_t>(out)];
+    if (!order.add(phase.work, {from.data(), phase.also < 0 ? 1u : 2u}, {&to, 1})) continue;
+    phase.written = to->writes;
     if (for_pairs(phase) && random.below(4) != 0) phase.turn = turns++;
     program.push_back(phase);
   }
@@ -117,6 +163,37 @@ uint32_t needed(const Phase& phase, int block) {
   for (int p = block; p < inputs; p += parts)
     mask |= 1u << p;
   return mask;
+}
+
+// The layer of a model with experts, of which the router writes an array that only some blocks have
+// parts of, over and over.
+std::vector<Phase> expert_program(bool shared) {
+  constexpr int kStream = 0, kMixed = 1, kGates = 2, kPackets = 3, kLogits = 4;
+  PhaseOrder order;
+  std::array<ExchangeArray, kArrays> arrays;
+  std::vector<Phase> program;
+  int turns = 0;
+  const auto add = [&](int in, int out, int also) {
+    const auto array = [&](int i) { return &arrays[static_cast<size_t>(i)]; };
+    Phase phase{kParts[out] == kBlocks ? Work::matmul : Work::part, in, out, array(in)->writes, 0};
+    phase.also = also;
+    if (also >= 0) phase.also_read = array(also)->writes;
+    const std::array<ExchangeArray*, 2> from{array(in), also < 0 ? nullptr : array(also)};
+    ExchangeArray* const to = array(out);
+    EXPECT_TRUE(order.add(phase.work, {from.data(), also < 0 ? 1u : 2u}, {&to, 1}));
+    phase.written = to->writes;
+    if (for_pairs(phase)) phase.turn = turns++;
+    program.push_back(phase);
+  };
+  for (int layer = 0; layer < 4; ++layer) {
+    add(kStream, kMixed, -1);
+    add(kMixed, kStream, -1);
+    add(kStream, kLogits, -1);
+    add(kStream, kGates, kLogits);
+    if (shared) add(kGates, kPackets, -1);
+    add(shared ? kPackets : kGates, kStream, -1);
+  }
+  return program;
 }
 
 // What blocks of pairs have done: each has two places for inputs, used in turn.
@@ -138,7 +215,7 @@ struct Pairs {
 bool runs(const std::vector<Phase>& program, Random& random) {
   int versions[kArrays][kBlocks] = {};
   size_t at[kBlocks] = {};
-  uint32_t read[kBlocks] = {};
+  uint32_t read[kBlocks] = {}, also_read[kBlocks] = {};
   Pairs pairs;
   std::array<uint64_t, kBlocks> speed;
   for (auto& s : speed)
@@ -159,10 +236,16 @@ bool runs(const std::vector<Phase>& program, Random& random) {
       if (!pairs.send(block, phase.turn)) return false;
     } else if (phase.turn >= 0 && !pairs.has_all(phase, block)) {
       continue;
+    } else if (phase.also >= 0 && also_read[block] + 1 < 1u << kParts[phase.also]) {
+      const int part = std::countr_one(also_read[block]);
+      const int version = versions[phase.also][part];
+      if (phase.also_read > 0 && version % 2 != phase.also_read % 2) continue;
+      if (version != phase.also_read) return false;
+      also_read[block] |= 1u << part;
     } else {
       if (block < kParts[phase.out]) versions[phase.out][block] = phase.written;
       if (phase.turn >= 0) pairs.done[block] = phase.turn + 1;
-      read[block] = 0;
+      read[block] = also_read[block] = 0;
       ++at[block];
     }
     idle = 0;
@@ -186,6 +269,15 @@ TEST(PhaseOrder, BlocksOfAnySpeedReadWhatIsMeantForThem) {
   EXPECT_GT(most_turns, 5);
 }
 
+TEST(PhaseOrder, BlocksOfAnySpeedChooseTheExpertsOfTheirLayer) {
+  Random random(9);
+  for (const bool shared : {false, true}) {
+    const auto program = expert_program(shared);
+    for (int run = 0; run < 400; ++run)
+      ASSERT_TRUE(runs(program, random)) << shared;
+  }
+}
+
 int failures(const std::vector<Phase>& program) {
   Random random(6);
   int count = 0;
@@ -199,6 +291,12 @@ TEST(PhaseOrder, TheSimulationFindsAnOrderThatIsWrong) {
                       {Work::matmul, 1, 2, 1, 1},
                       {Work::matmul, 0, 1, 0, 2},
                       {Work::matmul, 0, 1, 0, 3}}),
+            0);
+  // Logits of the next layer while blocks still read those of this one.
+  EXPECT_GT(failures({{Work::part, 0, 4, 0, 1},
+                      {Work::matmul, 0, 1, 0, 1, -1, 4, 1},
+                      {Work::part, 0, 4, 0, 2},
+                      {Work::part, 0, 4, 0, 3}}),
             0);
 }
 

@@ -1,6 +1,7 @@
 // Kernels on the host, for tests where there is no GPU: the threads of a block are fibers of one
-// thread, which change places where the kernel waits or asks other lanes. Sources of kernels are
-// compiled as they are, in a namespace of their own.
+// thread, which change places where the kernel waits or asks other lanes. Blocks follow each other,
+// or, where they wait for each other, are threads (launch.h). Sources of kernels are compiled as
+// they are, in a namespace of their own.
 #pragma once
 
 #include <ucontext.h>
@@ -12,7 +13,10 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
+
+#include "kernels/emulated/vector_types.h"
 
 #define cuda cuda_emulated
 #define __global__
@@ -20,28 +24,16 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define __shared__ static  // blocks run one after the other
-#define __align__(n) alignas(n)
+#define __shared__ static thread_local
+#define __noinline__
+#define __align__(n) __attribute__((aligned(n)))
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-struct float2 {
-  float x, y;
-};
-struct float4 {
-  float x, y, z, w;
-};
-inline float4 make_float4(float x, float y, float z, float w) {
-  return {x, y, z, w};
-}
-inline float2 make_float2(float x, float y) {
-  return {x, y};
-}
-
 // Of the running thread.
-inline dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
+inline thread_local dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
 
 namespace emulated {
 
@@ -64,10 +56,12 @@ class Block {
         fibers_(static_cast<size_t>(threads)),
         warps_(static_cast<size_t>((threads + 31) / 32)),
         values_(static_cast<size_t>(threads)),
-        shared_(shared / sizeof(std::max_align_t) + 1) {}
+        shared_(shared / sizeof(Line) + 1) {
+    std::memset(shared_.data(), 0xa5, shared_bytes());  // what nobody has written
+  }
 
   static Block*& current() {
-    static Block* block = nullptr;
+    static thread_local Block* block = nullptr;
     return block;
   }
 
@@ -86,15 +80,26 @@ class Block {
     for (bool any = true; any;) {
       any = false;
       for (running_ = 0; running_ < fibers_.size(); ++running_) {
-        if (fibers_[running_].done) continue;
+        Fiber& fiber = fibers_[running_];
+        if (fiber.done) continue;
         any = true;
+        if (fiber.meeting != nullptr && fiber.meeting->number == fiber.number) continue;
         threadIdx.x = static_cast<unsigned>(running_);
-        swapcontext(&scheduler_, &fibers_[running_].context);
+        swapcontext(&scheduler_, &fiber.context);
       }
+      if (asked_) std::this_thread::yield();
+      asked_ = false;
     }
   }
 
   void* shared() { return shared_.data(); }
+  size_t shared_bytes() const { return shared_.size() * sizeof(Line); }
+  size_t running() const { return running_; }
+  // The thread has asked for what another block writes.
+  void ask() {
+    asked_ = true;
+    change();
+  }
   void sync_block() { wait(block_); }
   void sync_warp() { wait(warps_[running_ / 32]); }
 
@@ -109,6 +114,17 @@ class Block {
     const T result = get<T>(there ? first + other : running_);
     sync_warp();
     return result;
+  }
+
+  // What each of the warp's 32 lanes gave.
+  template <typename T>
+  void from_all(const T& own, T (&all)[32]) {
+    const size_t first = running_ / 32 * 32;
+    put(own);
+    sync_warp();
+    for (size_t i = 0; i < 32; ++i)
+      all[i] = get<T>(first + i);
+    sync_warp();
   }
 
   // Over the warp's values.
@@ -127,7 +143,7 @@ class Block {
  private:
   template <typename T>
   void put(const T& value) {
-    static_assert(sizeof(T) <= sizeof(double));
+    static_assert(sizeof(T) <= sizeof(Line));
     std::memcpy(&values_[running_], &value, sizeof value);
   }
   template <typename T>
@@ -137,15 +153,20 @@ class Block {
     return value;
   }
 
+  struct alignas(128) Line {
+    std::byte bytes[128];
+  };
   static constexpr size_t kStack = 64 << 10;
   struct Fiber {
     ucontext_t context;
     bool done = false;
+    const Meeting* meeting = nullptr;  // that it waits for,
+    unsigned number = 0;               // to have another number
   };
 
   // Of fiber i of any block: they are made once.
   static char* stack(size_t i) {
-    static std::vector<std::unique_ptr<char[]>> stacks;
+    static thread_local std::vector<std::unique_ptr<char[]>> stacks;
     while (stacks.size() <= i)
       stacks.push_back(std::make_unique_for_overwrite<char[]>(kStack));
     return stacks[i].get();
@@ -163,22 +184,30 @@ class Block {
   }
 
   void wait(Meeting& meeting) {
-    const unsigned number = meeting.number;
+    Fiber& own = fibers_[running_];
+    own.number = meeting.number;
     ++meeting.arrived;
     meeting.complete();
-    while (meeting.number == number) {
-      const size_t own = running_;
-      swapcontext(&fibers_[own].context, &scheduler_);
-    }
+    own.meeting = &meeting;
+    while (meeting.number == own.number)
+      change();
+    own.meeting = nullptr;
+  }
+
+  // Lets the other threads go on.
+  void change() {
+    const size_t own = running_;
+    swapcontext(&fibers_[own].context, &scheduler_);
   }
 
   std::function<void()> kernel_;
   std::vector<Fiber> fibers_;
   std::vector<Meeting> warps_;
   Meeting block_;
-  std::vector<double> values_;
-  std::vector<std::max_align_t> shared_;
+  std::vector<Line> values_;
+  std::vector<Line> shared_;
   size_t running_ = 0;
+  bool asked_ = false;
   ucontext_t scheduler_{};
 };
 
@@ -213,8 +242,12 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
   return emulated::block().over_warp<unsigned>(
       flag, 0u, [](unsigned all, unsigned one, int lane) { return all | one << lane; });
 }
-inline int __reduce_add_sync(unsigned, int value) {
-  return emulated::block().over_warp(value, 0, [](int a, int b, int) { return a + b; });
+inline bool __any_sync(unsigned mask, bool flag) {
+  return __ballot_sync(mask, flag) != 0;
+}
+template <typename T>
+T __reduce_add_sync(unsigned, T value) {
+  return emulated::block().over_warp(value, T{}, [](T a, T b, int) { return a + b; });
 }
 inline int __reduce_min_sync(unsigned, int value) {
   return emulated::block().over_warp(value, INT32_MAX,
@@ -236,6 +269,56 @@ inline unsigned __float_as_uint(float x) {
 }
 inline float __uint_as_float(unsigned x) {
   return std::bit_cast<float>(x);
+}
+inline float __int_as_float(int x) {
+  return std::bit_cast<float>(x);
+}
+inline double __hiloint2double(int high, int low) {
+  return std::bit_cast<double>(uint64_t{static_cast<unsigned>(high)} << 32 |
+                               static_cast<unsigned>(low));
+}
+inline int64_t __double_as_longlong(double x) {
+  return std::bit_cast<int64_t>(x);
+}
+inline double __longlong_as_double(int64_t x) {
+  return std::bit_cast<double>(x);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
+inline int __float2int_rz(float x) {
+  return static_cast<int>(x);
+}
+inline int __float2int_rn(float x) {
+  return static_cast<int>(std::nearbyint(x));
+}
+inline unsigned __float2uint_rn(float x) {
+  return static_cast<unsigned>(std::nearbyint(x));
+}
+inline float rsqrtf(float x) {
+  return 1 / std::sqrt(x);
+}
+inline double rsqrt(double x) {
+  return 1 / std::sqrt(x);
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
+}
+inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 32; i += 8)
+    c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
+  return c;
+}
+template <typename T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <typename T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
+inline unsigned atomicAdd(unsigned* p, unsigned value) {
+  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/dynamic_shared.cuh"
+#include "kernels/cuda/experts/warp_lanes.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
@@ -15,39 +16,6 @@ namespace {
 constexpr int kRouteWarps = 4;  // rows of a block
 constexpr int kGroupThreads = 512, kSumThreads = 256;
 constexpr int kSharedBytes = 48 << 10;
-
-// The lanes of a warp (lanes.h).
-struct WarpLanes {
-  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x % 32); }
-  static __device__ __forceinline__ int count() { return 32; }
-  static __device__ __forceinline__ void sync() { __syncwarp(); }
-  static __device__ __forceinline__ float sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-  }
-  static __device__ __forceinline__ float largest(float x) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-  }
-  static __device__ __forceinline__ int least(int i) {
-    return __reduce_min_sync(~0u, i);
-  }
-  // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
-  // key is 0), then the lowest index that has it.
-  static __device__ __forceinline__ Candidate best(Candidate mine) {
-    const uint32_t bits = __float_as_uint(mine.value + 0.0f);
-    const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
-    const uint32_t top = __reduce_max_sync(~0u, mine.index < 0 ? 0 : key);
-    if (top == 0) return {};
-    const bool first = mine.index >= 0 && key == top;
-    const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
-    return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
-  }
-};
 
 // The threads of a block.
 struct BlockLanes {

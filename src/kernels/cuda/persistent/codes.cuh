@@ -13,6 +13,7 @@ namespace walsh::cuda {
 template <typename Decoder, int Flush>
 struct OneCode {
   static constexpr bool kSeveral = false;
+  static constexpr bool kExperts = false;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
 };
@@ -22,6 +23,7 @@ struct OneCode {
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true;
+  static constexpr bool kExperts = false;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 
@@ -47,6 +49,13 @@ struct SeveralCodes {
                                       : false) ||
      ...);
   }
+};
+
+// The same codes in programs with experts, whose kernels are others so that those of models without
+// any are not longer for them.
+template <typename Codes>
+struct WithExperts : Codes {
+  static constexpr bool kExperts = true;
 };
 
 }  // namespace walsh::cuda

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/persistent/phase.h"
+#include "kernels/cuda/persistent/words.cuh"
 
 namespace walsh::cuda {
 
@@ -27,49 +28,8 @@ __device__ __forceinline__ int exchange_place(int i) {
   return (i & ~255) | (i & 4) << 5 | (i & 0xf8) >> 1 | (i & 3);
 }
 
-__device__ __forceinline__ uint32_t exchanged_word(const float* p) {
-  uint32_t word;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(p) : "memory");
-  return word;
-}
-
-__device__ __forceinline__ uint4 exchanged_words(const float* p) {
-  uint4 v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p)
-               : "memory");
-  return v;
-}
-
 __device__ __forceinline__ void exchange(float* p, float value, uint32_t bit) {
-  const uint32_t word = (__float_as_uint(value) & ~1u) | bit;
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
-}
-
-// 16 bytes that are read and written at once; the tag is the lowest bit of w.
-__device__ __forceinline__ uint4 exchanged_packet(const uint4* p) {
-  uint64_t low, high;
-  asm volatile(
-      "{ .reg .b128 packet;\n"
-      "ld.relaxed.gpu.global.b128 packet, [%2];\n"
-      "mov.b128 {%0, %1}, packet; }"
-      : "=l"(low), "=l"(high)
-      : "l"(p)
-      : "memory");
-  return make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-                    static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
-}
-
-__device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
-  const uint64_t low = v.x | static_cast<uint64_t>(v.y) << 32;
-  const uint64_t high = v.z | static_cast<uint64_t>(v.w) << 32;
-  asm volatile(
-      "{ .reg .b128 packet;\n"
-      "mov.b128 packet, {%1, %2};\n"
-      "st.relaxed.gpu.global.b128 [%0], packet; }" ::"l"(p),
-      "l"(low), "l"(high)
-      : "memory");
+  exchange_word(p, (__float_as_uint(value) & ~1u) | bit);
 }
 
 // Waits for one value, which all lanes ask for: blocks that wait for long must not keep the memory

@@ -17,26 +17,42 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
   return group == 32 ? 2 : 4;
 }
 
+// A k-tile of an input whose values are one row.
+struct RowKTile {
+  const ProgramPhase& phase;
+  const int k_tile;  // of the row
+
+  __device__ __forceinline__ const FormView& form() const { return phase.gemv.form; }
+  __device__ __forceinline__ const uint8_t* signs() const { return phase.signs; }
+  __device__ __forceinline__ int segment() const { return phase.segment; }
+  __device__ __forceinline__ int width() const { return phase.gemv.in.width; }
+  // Where lane's first value, and the first of all, stand in exchanged arrays.
+  __device__ __forceinline__ int place(int lane) const { return begin() + lane * 4; }
+  __device__ __forceinline__ int begin() const { return k_tile * kKTileColumns; }
+  __device__ __forceinline__ void weigh(Quantized&) const {}
+};
+
 // One k-tile of an input, a warp's. What does not come from another phase is made ready while that
-// is on its way.
+// is on its way. `KTile` says which one: RowKTile, or one of an input that has several rows.
+template <typename KTile>
 class InputKTile {
  public:
-  __device__ __forceinline__ InputKTile(const ProgramPhase& phase, uint32_t epoch, int k_tile,
-                                        int lane)
+  __device__ __forceinline__ InputKTile(const ProgramPhase& phase, uint32_t epoch,
+                                        const KTile& k_tile, int lane)
       : phase_(phase),
         in_(phase.gemv.in),
-        form_(phase.gemv.form),
+        at_(k_tile),
+        form_(k_tile.form()),
         epoch_(epoch),
-        k_tile_(k_tile),
         lane_(lane),
-        column_(k_tile * kKTileColumns + lane * kLaneColumns) {}
+        column_(k_tile.k_tile * kKTileColumns + lane * kLaneColumns) {}
 
   // Its values, times gains; does `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
       if (in_.gain && column_ < in_.width) prefetch(in_.gain + column_);
-      if (phase_.signs) signs_ = phase_.signs[k_tile_ * 32 + lane_];
+      if (at_.signs()) signs_ = at_.signs()[at_.k_tile * 32 + lane_];
       meanwhile();
     };
     if (in_.up) {
@@ -62,11 +78,11 @@ class InputKTile {
   }
 
   __device__ __forceinline__ Quantized quantize() {
-    if (phase_.segment > 0) {
-      rotate_k_tile<kLeastSegment>(phase_.segment, true, signs_, lane_, v_);
+    if (at_.segment() > 0) {
+      rotate_k_tile<kLeastSegment>(at_.segment(), true, signs_, lane_, v_);
       return quantize_group(128);
     }
-    rotate_columns(form_, k_tile_, signs_, lane_, v_);
+    rotate_columns(form_, at_.k_tile, signs_, lane_, v_);
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
@@ -98,17 +114,18 @@ class InputKTile {
     ExchangeReader<Rows> reader;
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      reader.from[r] = rows[r] + k_tile_ * kKTileColumns + lane_ * 4;
+      reader.from[r] = rows[r] + at_.place(lane_);
       reader.bits[r] = tag_bit(phase_.in[r], epoch_);
     }
-    if (phase_.after_attention)
-      await_one(rows[Rows - 1] + k_tile_ * kKTileColumns, reader.bits[Rows - 1]);
-    reader.read(column_ < in_.width, prepare, v);
+    if (phase_.after_attention) await_one(rows[Rows - 1] + at_.begin(), reader.bits[Rows - 1]);
+    reader.read(column_ < at_.width(), prepare, v);
   }
 
   __device__ __forceinline__ Quantized quantize_group(int group) {
     GroupScale scale = group_scale(v_, group, lane_);
-    return quantize_plane(v_, scale, group, lane_);
+    Quantized part = quantize_plane(v_, scale, group, lane_);
+    at_.weigh(part);
+    return part;
   }
 
   // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
@@ -145,19 +162,22 @@ class InputKTile {
 
   const ProgramPhase& phase_;
   const InputView& in_;
+  const KTile at_;
   const FormView& form_;
   const uint32_t epoch_;
-  const int k_tile_, lane_, column_;
+  const int lane_, column_;
   uint32_t signs_ = 0;
   float v_[kLaneColumns];
   uint32_t squares_ = 0;  // of this lane, in units of ...
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits.
-template <typename Meanwhile>
+// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits. `k_tile_of`
+// gives the InputKTile's k-tile by its number.
+template <typename KTileOf, typename Meanwhile>
 __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint32_t epoch,
                                                 const PairInputs& own, int warp, int lane,
+                                                const KTileOf& k_tile_of,
                                                 const Meanwhile& meanwhile) {
   const GemvArgs& args = phase.gemv;
   const int k_tile_bytes = phase.k_tile_bytes, i = own.k_tile_of(warp);
@@ -165,7 +185,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint3
   if (i >= args.k_tiles) {
     meanwhile();
   } else {
-    InputKTile k_tile(phase, epoch, i, lane);
+    InputKTile k_tile(phase, epoch, k_tile_of(i), lane);
     k_tile.load(meanwhile);
     std::byte* const to = own.place() + i * k_tile_bytes;
     const Quantized part = k_tile.quantize();
@@ -187,14 +207,15 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint3
 }
 
 // This block's k-tiles to where all blocks read them.
+template <typename KTileOf>
 __device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
-                                                   int warp, int lane) {
+                                                   int warp, int lane, const KTileOf& k_tile_of) {
   const GemvArgs& args = phase.gemv;
   const auto blocks = static_cast<int>(gridDim.x);
   const uint32_t bit = tag_bit(phase.out[0], epoch);
 #pragma unroll 1
   for (int i = last_first() + warp * blocks; i < args.k_tiles; i += kProgramWarps * blocks) {
-    InputKTile k_tile(phase, epoch, i, lane);
+    InputKTile k_tile(phase, epoch, k_tile_of(i), lane);
     k_tile.load([] {});
     const Quantized part = k_tile.quantize();
     exchange_packet(phase.packets + i * kKTilePackets + lane,

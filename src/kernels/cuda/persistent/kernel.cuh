@@ -2,8 +2,10 @@
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"
+#include "kernels/cuda/persistent/experts.cuh"
 #include "kernels/cuda/persistent/inputs.cuh"
 #include "kernels/cuda/persistent/stream.cuh"
+#include "kernels/cuda/persistent/words.cuh"
 
 namespace walsh::cuda {
 
@@ -15,8 +17,6 @@ __device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte*
   AttendPhase<Dim>(args, memory, bits, warp, lane).run();
 }
 
-// Rings of weights, inputs of two kinds, sums of products, phases (ProgramMemory, ProgramArgs).
-extern __shared__ __align__(128) std::byte program_shared[];
 __shared__ uint32_t launch_epoch;
 
 template <typename Codes>
@@ -35,6 +35,7 @@ class PersistentBlock {
 
   __device__ __forceinline__ void run() {
     known_ = min(args_.count, kFirstPhases);
+    if constexpr (Codes::kExperts) chosen_ = args_.first_choice;
     if (warp_ < known_) {
       copy_phase(warp_);
       find_work_of(warp_);
@@ -53,7 +54,9 @@ class PersistentBlock {
         multiply(p);
         find_work_of(next_phase(p));
       } else if (p.kind == PhaseKind::inputs) {
-        make_shared_inputs(p, launch_epoch, warp_, lane_);
+        make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
+      } else if (Codes::kExperts && p.kind == PhaseKind::router) {
+        multiply_router(p, launch_epoch, sums(), warp_, lane_);
       } else {
         attend(p);
       }
@@ -72,7 +75,18 @@ class PersistentBlock {
   }
   __device__ __forceinline__ PhaseQueue phases() const {
     auto* slots = reinterpret_cast<ProgramPhase*>(inputs() + args_.input_bytes + args_.sum_bytes);
-    return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known_};
+    const int known = Codes::kExperts ? min(known_, chosen_) : known_;
+    return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known};
+  }
+  // Of programs with experts: of the phases in shared memory, and behind them the choice.
+  __device__ __forceinline__ ExpertPhase& experts_of(int phase) const {
+    return first_experts()[phase & (kKnownPhases - 1)];
+  }
+  __device__ __forceinline__ ExpertPhase* first_experts() const {
+    return reinterpret_cast<ExpertPhase*>(phases().works + kKnownPhases);
+  }
+  __device__ __forceinline__ Choice& choice() const {
+    return *reinterpret_cast<Choice*>(first_experts() + kKnownPhases);
   }
 
   __device__ __forceinline__ void load_row() const {
@@ -105,6 +119,11 @@ class PersistentBlock {
     auto* to = reinterpret_cast<uint4*>(&phases()[phase]);
     for (int i = lane_; i < static_cast<int>(sizeof(ProgramPhase) / sizeof(uint4)); i += 32)
       to[i] = from[i];
+    if constexpr (Codes::kExperts) {
+      const auto* more = reinterpret_cast<const uint4*>(args_.experts + phase);
+      for (int i = lane_; i < static_cast<int>(sizeof(ExpertPhase) / sizeof(uint4)); i += 32)
+        reinterpret_cast<uint4*>(&experts_of(phase))[i] = more[i];
+    }
     __syncwarp();
     if constexpr (Codes::kSeveral) {
       if (lane_ == 0) {
@@ -116,7 +135,20 @@ class PersistentBlock {
   }
   __device__ __forceinline__ void find_work_of(int phase) const {
     if (phase < 0 || lane_ >= kProgramWarps) return;
+    if constexpr (Codes::kExperts) {
+      // That of experts is found when they have been chosen.
+      if (phases()[phase].kind == PhaseKind::matmul && experts_of(phase).chosen > 0) return;
+    }
     find_work<Codes>(phases()[phase], lane_, phases().work(phase));
+  }
+
+  // The k-tiles of a phase's input by their numbers.
+  __device__ __forceinline__ auto k_tiles_of(const ProgramPhase& phase) const {
+    if constexpr (Codes::kExperts) {
+      return [this, &phase](int i) { return SlotKTile(phase, experts_of(phase_), choice(), i); };
+    } else {
+      return [&phase](int i) { return RowKTile{phase, i}; };
+    }
   }
 
   __device__ __forceinline__ PairInputs own_inputs(const ProgramPhase& phase) const {
@@ -156,7 +188,11 @@ class PersistentBlock {
   // `Code`: GemvArgs, or PhaseCode of one of several.
   template <typename KTileOf, typename Code>
   __device__ __forceinline__ Run run_of(const ProgramPhase& phase, const Code& code) const {
-    Run run{code.unit, code.scale_shift, phase.gemv.x_shift, code.offset_vectors};
+    Run run{};
+    run.unit = code.unit;
+    run.scale_shift = code.scale_shift;
+    run.x_shift = phase.gemv.x_shift;
+    run.offset_vectors = code.offset_vectors;
     run.side = kept(KTileOf::scales_from_codes(lane_));
     run.second_scale = (4 >> code.scale_shift) * 32;
     run.k_tile_step = phase.k_tile_bytes;
@@ -172,11 +208,13 @@ class PersistentBlock {
     };
     known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, launch_epoch, own_inputs(phase), warp_, lane_, meanwhile);
+      make_own_inputs(phase, launch_epoch, own_inputs(phase), warp_, lane_, k_tiles_of(phase),
+                      meanwhile);
     } else {
       meanwhile();
       read_shared_inputs(phase, launch_epoch, inputs(), squares_of(phase));
     }
+    if constexpr (Codes::kExperts) choose(phase);
     multiply_run(phase, phases().work(phase_).run[warp_], shared_address(inputs_of(phase)));
     KTile::write_tiles(
         args, sums(), tiles_of_block<Codes::kSeveral>(phase), kProgramWarps, warp_, lane_, false,
@@ -186,6 +224,25 @@ class PersistentBlock {
           const uint32_t bit = tag_bit(phase.out[&set - args.set], launch_epoch);
           return [to, bit](float value) { exchange(to, value, bit); };
         });
+  }
+
+  // Where a phase is the first that needs a choice of experts: makes it and finds their work. Then
+  // the stream may go on, up to the next phase of the kind.
+  __device__ __forceinline__ void choose(const ProgramPhase& phase) {
+    const ExpertPhase& experts = experts_of(phase_);
+    if (experts.next == 0) return;
+    if (warp_ == kChoiceWarp) {
+      const float times =
+          phase.gemv.in.gain ? norm_factor(phase.gemv, squares_of(phase), lane_) : 1.0f;
+      choose_experts(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), times, choice(),
+                     lane_);
+      const int of = lane_ < kProgramWarps ? phase_ : experts.last;
+      find_expert_work<Codes>(phases()[of], experts_of(of), choice(), lane_ % kProgramWarps,
+                              phases().work(of));
+    }
+    __syncthreads();
+    chosen_ = experts.next;
+    stream_.fill(phases());
   }
 
   __device__ __forceinline__ void multiply_run(const ProgramPhase& phase, const PhaseRun& work,
@@ -269,7 +326,8 @@ class PersistentBlock {
   const int lane_, warp_;
   Stream stream_;
   int phase_ = 0;
-  int known_ = 0;  // phases up to this one have been in shared memory
+  int known_ = 0;   // phases up to this one have been in shared memory
+  int chosen_ = 0;  // before this one no choice of experts is missing
 };
 
 template <typename Codes>

@@ -9,21 +9,11 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/persistent/phase.h"
+#include "kernels/cuda/persistent/words.cuh"
 
 namespace walsh::cuda {
 
 __shared__ __align__(8) uint64_t pair_arrivals[2];
-
-// 8 bytes to the place `to` of the other block, counted by its `barrier`.
-__device__ __forceinline__ void send_to_block(uint32_t to, uint2 v, uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, [%3];" ::
-          "r"(to),
-      "r"(v.x), "r"(v.y), "r"(barrier)
-      : "memory");
-#endif
-}
 
 // The sums of the squares of a product's inputs, which stand behind all `k_tiles` of them at
 // `place`.
@@ -40,16 +30,14 @@ class PairInputs {
 
   // Before the first product; by all threads of both blocks.
   static __device__ __forceinline__ void begin(int blocks) {
-#if __CUDA_ARCH__ >= 900
     if (blocks == 1) return;
     if (threadIdx.x == 0) {
       for (int i = 0; i < 2; ++i)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrivals(i)) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        begin_arrivals(arrivals(i));
+      show_arrivals();
     }
     cluster_arrive_relaxed();
     cluster_wait();
-#endif
   }
 
   // The one that a warp makes.
@@ -58,21 +46,13 @@ class PairInputs {
   }
 
   // K-tiles, then the sums of their squares.
-  __device__ __forceinline__ std::byte* place() const {
-    return place_;
-  }
+  __device__ __forceinline__ std::byte* place() const { return place_; }
 
   // Says that `k_tile_bytes` of each of its k-tiles will come from the other block; by one thread,
   // before it sends any.
   __device__ __forceinline__ void expect(int k_tiles, int k_tile_bytes) const {
-#if __CUDA_ARCH__ >= 900
     if (blocks_ == 1 || threadIdx.x != 0) return;
-    const int bytes = (k_tiles + cluster_rank()) / 2 * k_tile_bytes;
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrivals(turn_ & 1)),
-        "r"(bytes)
-        : "memory");
-#endif
+    expect_bytes(arrivals(turn_ & 1), (k_tiles + cluster_rank()) / 2 * k_tile_bytes);
   }
 
   // 8 bytes to `p` of the place, of both blocks.
@@ -87,19 +67,9 @@ class PairInputs {
   // Until all k-tiles are there; by all threads.
   __device__ __forceinline__ void wait() const {
     __syncthreads();
-#if __CUDA_ARCH__ >= 900
     if (blocks_ == 1) return;
-    uint32_t done;
-    do {
-      asm volatile(
-          "{ .reg .pred done;\n"
-          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, done; }"
-          : "=r"(done)
-          : "r"(arrivals(turn_ & 1)), "r"(turn_ >> 1 & 1)
-          : "memory");
-    } while (done == 0);
-#endif
+    while (!have_arrived(arrivals(turn_ & 1), turn_ >> 1 & 1)) {
+    }
   }
 
  private:

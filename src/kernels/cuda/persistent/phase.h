@@ -9,10 +9,13 @@
 
 namespace walsh::cuda {
 
+struct ExpertPhase;
+
 enum class PhaseKind : int {
   matmul,     // of inputs that every block makes for itself, or reads from memory
   inputs,     // of a product, shared by all blocks
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
+  router,     // logits of experts, in programs that have any
 };
 
 // How a phase knows values of this launch from older ones (persistent/exchange.cuh).
@@ -47,6 +50,16 @@ struct AttentionPhase {
   int most_splits = 1;  // of a sequence, over blocks
 };
 
+// Plain rows times an input, which is multiplied with gains but not divided by its norm.
+struct RouterPhase {
+  const float* x = nullptr;        // exchanged or plain, as the phase's tag says
+  const float* gain = nullptr;     // or null
+  const float* weights = nullptr;  // [experts][width]
+  const float* share = nullptr;    // [width], a row behind them, or null
+  float* exchange = nullptr;       // the results
+  int experts = 0, rows = 0, width = 0;
+};
+
 // How a product of a phase is coded, in programs of several codes.
 struct alignas(16) PhaseCode {
   LevelTable table{};
@@ -68,7 +81,7 @@ struct alignas(16) ProgramPhase {
   uint16_t k_tile_bytes = 0;       // of inputs in shared memory
   int known = 0;                   // product: phases up to this one are in shared memory
   const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
-  ValueTag in[kPhaseArrays];       // product: x, up; attention: q, k, v
+  ValueTag in[kPhaseArrays];       // product: x, up, logits of experts; attention: q, k, v
   ValueTag out[kPhaseArrays];      // product: results; inputs: packets; attention: out
   uint4* packets = nullptr;        // of shared inputs
   // Of programs of several codes: those of the products, and the tiles of a block, which it fills
@@ -78,10 +91,12 @@ struct alignas(16) ProgramPhase {
   union {
     GemvArgs gemv;  // its `in` may be exchanged values
     AttentionPhase attention;
+    RouterPhase router;
   };
 
   ProgramPhase() : gemv() {}
   explicit ProgramPhase(const AttentionPhase& of) : kind(PhaseKind::attention), attention(of) {}
+  explicit ProgramPhase(const RouterPhase& of) : kind(PhaseKind::router), router(of) {}
 };
 
 struct ProgramArgs {
@@ -98,6 +113,9 @@ struct ProgramArgs {
   const int32_t* sequence = nullptr;
   const int32_t* pages = nullptr;
   int64_t pages_per_sequence = 0;
+  // Of programs with experts: [phase], and the first phase that chooses.
+  const ExpertPhase* experts = nullptr;
+  int first_choice = 0;
 };
 
 inline constexpr int kProgramPages = 32;  // of a sequence, whose places blocks keep at hand
@@ -110,6 +128,7 @@ struct ProgramRow {
 };
 
 inline constexpr int kProgramWarps = 16;
+inline constexpr size_t kLogitsArray = 2;  // of ProgramPhase::in
 inline constexpr int kLeastSegment = 128;
 inline constexpr int kNormedKTiles = 64;               // at most, of an input with a norm
 inline constexpr int kKnownPhases = 8;                 // in shared memory
@@ -139,7 +158,7 @@ constexpr ProgramMemory program_memory(int code_vectors, int flush) {
 // What attention needs of the inputs' room: sums of the warps, their state.
 inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__CUDA_ARCH__)  // device code, on the host, too
 // The number of this block from the end: the last ones have the fewest tiles of products, so what
 // only some blocks do is theirs first.
 __device__ __forceinline__ int last_first() {
@@ -154,6 +173,10 @@ template <typename Decoder>
 PersistentKernel persistent_kernel(int flush);
 PersistentKernel persistent_kernel_of_several(bool wide, bool trellis);
 PersistentKernel persistent_kernel_of_trellises();
+// The same for programs with experts, of scalar codes.
+template <typename Decoder>
+PersistentKernel persistent_expert_kernel(int flush);
+PersistentKernel persistent_expert_kernel_of_several(bool wide);
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

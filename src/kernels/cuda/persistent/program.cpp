@@ -7,9 +7,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/gemv/gemv_args.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/persistent/phase.h"
+#include "kernels/cuda/persistent/planned_phase.h"
 #include "kernels/cuda/persistent/tile_share.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
@@ -17,11 +16,10 @@
 namespace walsh::cuda {
 namespace {
 
+using detail::kOwnKTiles;
+using detail::make_exchange;
 using detail::PassMatmul;
 
-// Inputs of more k-tiles are made by all blocks together, of others a k-tile by every warp of a
-// pair.
-constexpr int kOwnKTiles = 2 * kProgramWarps;
 constexpr int kMostTiles = 65535;
 constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
 
@@ -35,9 +33,14 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
 }
 
-// Room for whole k-tiles, which no write has been to, unless the array has it. False if it has
-// another number of values.
-bool make_exchange(ExchangeArray& array, int64_t floats) {
+// Whether the phase is shared by tiles of products.
+bool has_tiles(const ProgramPhase& phase) {
+  return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
+}
+
+}  // namespace
+
+bool detail::make_exchange(ExchangeArray& array, int64_t floats) {
   if (array.count == 0) {
     const int64_t k_tiles = (floats + kKTileColumns - 1) / kKTileColumns;
     array.exchange = Buffer(static_cast<uint64_t>(k_tiles * kKTileColumns) * sizeof(float), true);
@@ -46,7 +49,7 @@ bool make_exchange(ExchangeArray& array, int64_t floats) {
   return array.count == floats;
 }
 
-bool can_make(const InputSource& source, const InputForm& form) {
+bool detail::can_make(const InputSource& source, const InputForm& form) {
   if (source.up && source.function != GateFunction::silu) return false;
   if (!form.out || form.out->planes != 1 || form.rotation.kind == RotationKind::qr) return false;
   if (form.rotation.kind == RotationKind::hadamard && form.rotation.block > kKTileColumns)
@@ -55,7 +58,11 @@ bool can_make(const InputSource& source, const InputForm& form) {
          (!source.gain || form.out->cols <= int64_t{kNormedKTiles} * kKTileColumns);
 }
 
-}  // namespace
+uint16_t detail::segment_of(const FormView& form) {
+  const bool whole = form.block >= kLeastSegment && form.block <= kKTileColumns &&
+                     form.full == form.cols && form.group == 128;
+  return static_cast<uint16_t>(whole ? form.block : 0);
+}
 
 PersistentProgram::PersistentProgram() = default;
 PersistentProgram::~PersistentProgram() = default;
@@ -74,7 +81,8 @@ bool PersistentProgram::multiply(const InputSource& source, std::span<const Inpu
     const auto form = std::find_if(forms.begin(), forms.end(), [&](const InputForm& f) {
       return f.out == group.front().input;
     });
-    return form != forms.end() && can_make(source, *form) && add_product(source, *form, group);
+    return form != forms.end() && detail::can_make(source, *form) &&
+           add_product(source, *form, group);
   });
 }
 
@@ -87,24 +95,33 @@ std::vector<ExchangeArray*> PersistentProgram::present(
   return out;
 }
 
-bool PersistentProgram::add_phase(ProgramPhase phase, PhaseOrder::Work work, const Arrays& arrays) {
+bool PersistentProgram::add_phase(Planned plan, PhaseOrder::Work work) {
+  const Arrays& arrays = plan.arrays;
   const auto tag = [](const ExchangeArray& array) {
     return ValueTag{array.written >= 0, static_cast<uint8_t>(array.writes & 1), 0};
   };
   for (size_t i = 0; i < kPhaseArrays; ++i)
-    if (arrays.in[i] != nullptr) phase.in[i] = tag(*arrays.in[i]);
+    if (arrays.in[i] != nullptr) plan.phase.in[i] = tag(*arrays.in[i]);
   if (!order_.add(work, present(arrays.in), present(arrays.out))) return false;
   for (size_t i = 0; i < kPhaseArrays; ++i)
-    if (arrays.out[i] != nullptr) phase.out[i] = tag(*arrays.out[i]);
-  phases_.push_back(phase);
+    if (arrays.out[i] != nullptr) plan.phase.out[i] = tag(*arrays.out[i]);
+  phases_.push_back(plan.phase);
+  experts_.push_back(plan.experts);
   links_.push_back(arrays);
   return true;
 }
 
 bool PersistentProgram::add_product(const InputSource& source, const InputForm& form,
                                     std::span<const PassMatmul> group) {
-  const Activations& x = *form.out;
-  ProgramPhase phase;
+  Planned plan;
+  return describe_product(source, form, group, plan) && read_rows(source.width, plan) &&
+         place_inputs(plan) && finish_product(plan);
+}
+
+// What the kernel is told of a product and its input.
+bool PersistentProgram::describe_product(const InputSource& source, const InputForm& form,
+                                         std::span<const PassMatmul> group, Planned& plan) {
+  ProgramPhase& phase = plan.phase;
   GemvArgs& args = phase.gemv;
   detail::describe_group(group, args);
   if (args.k_tiles == 1) {
@@ -115,31 +132,42 @@ bool PersistentProgram::add_product(const InputSource& source, const InputForm& 
   args.m = args.vectors = 1;
   args.in = input_view(source);
   args.form = form_view(source, form, 1);
-  phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(1, 0, x.group));
-  if (args.form.block >= kLeastSegment && args.form.block <= kKTileColumns &&
-      args.form.full == args.form.cols && x.group == 128)
-    phase.segment = static_cast<uint16_t>(args.form.block);
+  phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(1, 0, form.out->group));
+  phase.segment = detail::segment_of(args.form);
   phase.signs = signs_of(args.form);
-  Arrays arrays;
-  const float** const rows[] = {&args.in.x, &args.in.up};
+  return true;
+}
+
+// The rows that the input is made of: all `count` values of an array if the program writes it.
+bool PersistentProgram::read_rows(int64_t count, Planned& plan) {
+  Arrays& arrays = plan.arrays;
+  InputView& in = plan.phase.gemv.in;
+  const float** const rows[] = {&in.x, &in.up};
   for (size_t i = 0; i < 2; ++i) {
     if (*rows[i] == nullptr) continue;
     arrays.in[i] = array(*rows[i]);
     if (arrays.in[i]->written < 0) continue;
-    if (arrays.in[i]->count != source.width) return false;  // must be read wholly
+    if (arrays.in[i]->count != count) return false;
     *rows[i] = arrays.in[i]->exchange.as<float>();
   }
   // Both or none, so that one question decides how they are read.
-  if (arrays.in[1] && (arrays.in[0]->written < 0) != (arrays.in[1]->written < 0)) return false;
+  return !arrays.in[1] || (arrays.in[0]->written < 0) == (arrays.in[1]->written < 0);
+}
+
+// Where the k-tiles of the input are made, in a phase of their own if they are many.
+bool PersistentProgram::place_inputs(Planned& plan) {
+  ProgramPhase& phase = plan.phase;
+  Arrays& arrays = plan.arrays;
+  const int k_tiles = phase.gemv.k_tiles;
   // With the sum of the squares of each k-tile.
-  const int64_t bytes = args.k_tiles * int64_t{phase.k_tile_bytes + 8};
-  int64_t& room = args.k_tiles > kOwnKTiles ? input_bytes_ : own_bytes_;
+  const int64_t bytes = k_tiles * int64_t{phase.k_tile_bytes + 8};
+  int64_t& room = k_tiles > kOwnKTiles ? input_bytes_ : own_bytes_;
   room = std::max(room, bytes);
-  if (args.k_tiles <= kOwnKTiles) {
-    one_k_tile_ |= args.k_tiles == 1;
-    most_own_k_tiles_ = std::max(most_own_k_tiles_, args.k_tiles);
+  if (k_tiles <= kOwnKTiles) {
+    one_k_tile_ |= k_tiles == 1;
+    most_own_k_tiles_ = std::max(most_own_k_tiles_, k_tiles);
   } else {
-    ExchangeArray* packets = add_inputs(phase, arrays);
+    ExchangeArray* packets = add_inputs(plan);
     if (packets == nullptr) return false;
     phase.prepares = false;
     phase.packets = packets->exchange.as<uint4>();
@@ -148,7 +176,11 @@ bool PersistentProgram::add_product(const InputSource& source, const InputForm& 
   const int last = std::max(arrays.in[0]->written, arrays.in[1] ? arrays.in[1]->written : -1);
   phase.after_attention =
       last >= 0 && phases_[static_cast<size_t>(last)].kind == PhaseKind::attention;
-  return results_of(phase, arrays) && add_phase(phase, PhaseOrder::Work::matmul, arrays);
+  return true;
+}
+
+bool PersistentProgram::finish_product(Planned& plan) {
+  return results_of(plan) && add_phase(plan, PhaseOrder::Work::matmul);
 }
 
 // False for a scale per row, of which k-tiles have none of their own: they must lie one after the
@@ -189,7 +221,7 @@ bool PersistentProgram::Codes::trellis() const {
 }
 
 bool PersistentProgram::Codes::known() const {
-  return !(trellis() && wide());
+  return !(trellis() && (wide() || experts));
 }
 
 ProgramMemory PersistentProgram::Codes::memory() const {
@@ -198,13 +230,18 @@ ProgramMemory PersistentProgram::Codes::memory() const {
 }
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
-  if (several()) return persistent_kernel_of_several(wide(), trellis());
+  if (several()) {
+    return experts ? persistent_expert_kernel_of_several(wide())
+                   : persistent_kernel_of_several(wide(), trellis());
+  }
   const auto& [decoder, flush] = *kinds.begin();
-  return with_decoder(decoder, [flush]<typename Decoder>() -> PersistentKernel {
+  return with_decoder(decoder, [this, flush]<typename Decoder>() -> PersistentKernel {
     if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
       throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
-    } else {
+    } else if constexpr (kIsTrellis<Decoder>) {
       return persistent_kernel<Decoder>(flush);
+    } else {
+      return experts ? persistent_expert_kernel<Decoder>(flush) : persistent_kernel<Decoder>(flush);
     }
   });
 }
@@ -225,27 +262,31 @@ const uint8_t* PersistentProgram::signs_of(const FormView& form) {
 }
 
 // The inputs of a product, made by all blocks together: to packets that nobody reads any more.
-ExchangeArray* PersistentProgram::add_inputs(const ProgramPhase& product, const Arrays& sources) {
-  ProgramPhase phase = product;
+ExchangeArray* PersistentProgram::add_inputs(const Planned& product) {
+  Planned plan = product;
+  ProgramPhase& phase = plan.phase;
   phase.kind = PhaseKind::inputs;
-  Arrays arrays = sources;
-  const int64_t count = int64_t{product.gemv.k_tiles} * (kKTilePackets + 1);
+  ExchangeArray*& to = plan.arrays.out[0];
+  const int64_t count = int64_t{phase.gemv.k_tiles} * (kKTilePackets + 1);
   for (const auto& packets : packets_)
     if (packets->count == count &&
-        order_.may_add(PhaseOrder::Work::part, present(sources.in), {{packets.get()}}))
-      arrays.out[0] = packets.get();
-  if (arrays.out[0] == nullptr) {
-    arrays.out[0] = packets_.emplace_back(std::make_unique<ExchangeArray>()).get();
-    arrays.out[0]->exchange = Buffer(static_cast<uint64_t>(count) * 16, true);
-    arrays.out[0]->count = count;
+        order_.may_add(PhaseOrder::Work::part, present(plan.arrays.in), {{packets.get()}}))
+      to = packets.get();
+  if (to == nullptr) {
+    to = packets_.emplace_back(std::make_unique<ExchangeArray>()).get();
+    to->exchange = Buffer(static_cast<uint64_t>(count) * 16, true);
+    to->count = count;
   }
-  phase.packets = arrays.out[0]->exchange.as<uint4>();
-  return add_phase(phase, PhaseOrder::Work::part, arrays) ? arrays.out[0] : nullptr;
+  phase.packets = to->exchange.as<uint4>();
+  ExchangeArray* const made = to;
+  return add_phase(plan, PhaseOrder::Work::part) ? made : nullptr;
 }
 
 // Where the results of a product go. What is added to must have been written by the same threads.
-bool PersistentProgram::results_of(ProgramPhase& phase, Arrays& arrays) {
-  GemvArgs& args = phase.gemv;
+bool PersistentProgram::results_of(Planned& plan) {
+  const ProgramPhase& phase = plan.phase;
+  Arrays& arrays = plan.arrays;
+  GemvArgs& args = plan.phase.gemv;
   bool uneven = false;
   for (size_t i = 1; i < arrays.out.size(); ++i)
     uneven |= args.set[i].y != nullptr && phase.code[i].words != phase.code[0].words;
@@ -265,8 +306,10 @@ bool PersistentProgram::results_of(ProgramPhase& phase, Arrays& arrays) {
 }
 
 int64_t PersistentProgram::shared_bytes() const {
-  return codes_.memory().ring_bytes() + 2 * aligned(own_bytes_) + aligned(input_bytes_) +
-         aligned(sum_bytes_) + kKnownPhases * int64_t{sizeof(ProgramPhase) + kWorkBytes};
+  const int64_t all = codes_.memory().ring_bytes() + 2 * aligned(own_bytes_) +
+                      aligned(input_bytes_) + aligned(sum_bytes_) +
+                      kKnownPhases * int64_t{sizeof(ProgramPhase) + kWorkBytes};
+  return codes_.experts ? all + kKnownPhases * int64_t{sizeof(ExpertPhase)} + choice_bytes_ : all;
 }
 
 bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
@@ -276,7 +319,9 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   detail::cache_view(call);  // refuses what no kernel reads
   const int turned = turned_pairs(rope, pool.head_dim);
   if ((turned != 0 && turned != pool.head_dim / 2) || call.logit_cap != 0) return false;
-  AttentionPhase a;
+  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
+  AttentionPhase& a = plan.phase.attention;
+  Arrays& arrays = plan.arrays;
   a.keys = pool.keys.as<uint16_t>();
   a.values = pool.values.as<uint16_t>();
   a.q_norm = rope.q_norm;
@@ -295,7 +340,6 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.group = call.heads / pool.kv_heads;
   a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
   a.window = static_cast<int>(call.window);
-  Arrays arrays;
   const float* const rows[] = {rope.q, rope.k, rope.v};
   const float** const places[] = {&a.q, &a.k, &a.v};
   for (size_t i = 0; i < 3; ++i) {
@@ -312,14 +356,14 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   arrays.out = {out};
   input_bytes_ = std::max<int64_t>(input_bytes_, kAttentionPhaseBytes);
   row_ = {call.rows, call.table};
-  return add_phase(ProgramPhase(a), PhaseOrder::Work::part, arrays);
+  return add_phase(plan, PhaseOrder::Work::part);
 }
 
 // Every block has a part of every product.
 void PersistentProgram::share_work() {
   blocks_ = current_device().multiprocessors;
   for (const ProgramPhase& phase : phases_)
-    if (phase.kind != PhaseKind::attention) blocks_ = std::min(blocks_, phase.gemv.tiles);
+    if (has_tiles(phase)) blocks_ = std::min(blocks_, phase.gemv.tiles);
   blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
   const auto stride = static_cast<size_t>(blocks_) + 1;
   shares_.assign(phases_.size() * stride, 0);
@@ -335,13 +379,16 @@ void PersistentProgram::share_work() {
           detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
       a.most_splits =
           std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
-      continue;
     }
+    if (!has_tiles(phase)) continue;
     GemvArgs& args = phase.gemv;
     args.tiles_per_block = args.tiles / blocks_;
     args.blocks_with_more = args.tiles % blocks_;
     const int most = share_tiles_of(phase, std::span(shares_).subspan(i * stride, stride));
-    longest_run_ = std::max(longest_run_, most * args.k_tiles / kProgramWarps + 1);
+    const int run = most * args.k_tiles / kProgramWarps + 1;
+    longest_run_ = std::max(longest_run_, run);
+    if (phase.kind == PhaseKind::matmul)
+      most_runs_ = std::max(most_runs_, runs_of(experts_[i], run));
     sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kProgramWarps} * kTileRows * 4);
   }
 }
@@ -379,6 +426,7 @@ bool PersistentProgram::schedule() {
     before = last;
     last = i;
     phase.known = known;
+    if (experts_[static_cast<size_t>(i)].last >= known) return false;
     known = std::min(count, i + kKnownPhases);
     if (phase.prepares) phase.turn = static_cast<uint8_t>(turn++ % 4);
   }
@@ -388,12 +436,13 @@ bool PersistentProgram::schedule() {
 bool PersistentProgram::finish() {
   if (phases_.empty() || codes_.kinds.empty())
     throw Error(ErrorCode::internal, "persistent kernel", "has no products");
+  follow_choices();
   if (!schedule()) return false;
   share_work();
   const bool many = std::any_of(phases_.begin(), phases_.end(), [](const ProgramPhase& phase) {
-    return phase.kind != PhaseKind::attention && phase.gemv.tiles > kMostTiles;
+    return has_tiles(phase) && phase.gemv.tiles > kMostTiles;
   });
-  if (longest_run_ > kLongestPiece || many) return false;
+  if (longest_run_ > kLongestPiece || many || most_runs_ > kMaxMatmuls) return false;
   if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
   pair_ = 2;
   if (blocks_ == 1 || one_k_tile_ ||
@@ -402,12 +451,17 @@ bool PersistentProgram::finish() {
   if (pair_ * kProgramWarps < most_own_k_tiles_) return false;
   device_phases_ = Buffer(phases_.size() * sizeof(ProgramPhase));
   device_shares_ = Buffer(shares_.size() * sizeof(uint16_t));
+  if (codes_.experts) {
+    device_experts_ = Buffer(experts_.size() * sizeof(ExpertPhase));
+    copy_to_device(device_experts_.as(), experts_.data(), device_experts_.bytes(), nullptr);
+  }
   copy_to_device(device_shares_.as(), shares_.data(), device_shares_.bytes(), nullptr);
   left_ = Buffer(2 * sizeof(uint32_t), true);
   copy_to_device(device_phases_.as(), phases_.data(), device_phases_.bytes(), nullptr);
   synchronize(nullptr);
   count_ = static_cast<int>(phases_.size());
   phases_ = {};
+  experts_ = {};
   links_ = {};
   shares_ = {};
   return true;
@@ -432,6 +486,8 @@ void PersistentProgram::launch(Stream stream) const {
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
+  args.experts = device_experts_.as<ExpertPhase>();
+  args.first_choice = first_choice_;
   cuda::launch("persistent kernel", codes_.kernel(), shape(), stream, args);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/experts/route_row.h"
 #include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/persistent/phase_order.h"
 #include "kernels/cuda/rows/rows.h"
@@ -27,11 +28,34 @@ struct FormView;
 struct LaunchShape;
 struct ProgramMemory;
 struct ProgramPhase;
+struct ExpertPhase;
 struct ProgramArgs;
 using PersistentKernel = void (*)(ProgramArgs);
 namespace detail {
 struct PassMatmul;
 }
+
+// A layer's experts, chosen by a router, and one that every row has.
+struct ExpertStep {
+  // Matrices that have the same shapes in all experts of a kind: those of the first one.
+  struct Part {
+    int64_t width = 0;  // rows of gate and up; 0: there is none
+    Matmul gate, up;    // of the forms of ExpertStep, whose results the program has places for
+    InputForm gated;    // what down reads
+    Matmul down;
+  };
+
+  InputSource source;                   // of router, gates and ups
+  std::span<const InputForm> forms;     // of it
+  const DenseMatrix* router = nullptr;  // float32 [experts][width of the source]
+  const DenseMatrix* share = nullptr;   // float32 [1][..], whose sigmoid weighs `shared`; null: 1
+  RouteRule rule;
+  const float* bias = nullptr;  // [experts] of the choice, or null
+  GateFunction function = GateFunction::silu;
+  int64_t stride = 0;  // bytes from the arrays of an expert to those of the next one
+  Part expert, shared;
+  float* stream = nullptr;  // what the weighted sum is added to
+};
 
 class PersistentProgram {
  public:
@@ -55,6 +79,13 @@ class PersistentProgram {
   // heads of other sizes than 64 and 128, those of which a part is rotated, and a cap of logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention,
               const AttentionScratch& scratch);
+
+  // route() of one row by the product of the router, prepare() and multiply_experts() of gate and
+  // up, then of down, and sum_experts(): the sum is added to the stream. False for what multiply()
+  // says no to, a gate other than silu, biases, plain matrices, trellis codes, a shared expert of
+  // other codes than the others, widths that are no multiples of 16, more than 63 chosen experts,
+  // and experts so small that a warp would have k-tiles of more than three at a time.
+  bool experts(const ExpertStep& step);
 
   bool empty() const { return count_ == 0; }
   // Nothing can be added any more. False if the device has too little shared memory, or products
@@ -81,10 +112,19 @@ class PersistentProgram {
     std::array<ExchangeArray*, kPhaseArrays> in{}, out{};
   };
 
+  struct Planned;
+
+  // What gates and ups of experts give, by the number of values.
+  struct Gated {
+    int64_t count;
+    Buffer gate, up;
+  };
+
   // The codes of the products, as far as they decide about the kernel.
   struct Codes {
     std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
     bool apart = false;                           // within a phase
+    bool experts = false;                         // chosen by some phase
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -97,12 +137,26 @@ class PersistentProgram {
   static std::vector<ExchangeArray*> present(
       const std::array<ExchangeArray*, kPhaseArrays>& arrays);
   ExchangeArray* array(const void* place) { return &arrays_[place]; }
-  bool add_phase(ProgramPhase phase, PhaseOrder::Work work, const Arrays& arrays);
+  bool add_phase(Planned plan, PhaseOrder::Work work);
   bool add_product(const InputSource& source, const InputForm& form,
                    std::span<const detail::PassMatmul> group);
-  ExchangeArray* add_inputs(const ProgramPhase& product, const Arrays& sources);
+  bool describe_product(const InputSource& source, const InputForm& form,
+                        std::span<const detail::PassMatmul> group, Planned& plan);
+  bool read_rows(int64_t count, Planned& plan);
+  bool place_inputs(Planned& plan);
+  bool finish_product(Planned& plan);
+  ExchangeArray* add_inputs(const Planned& product);
   bool describe_codes(std::span<const detail::PassMatmul> group, ProgramPhase& phase);
-  bool results_of(ProgramPhase& phase, Arrays& arrays);
+  bool results_of(Planned& plan);
+  // Of experts (program_experts.cpp).
+  ExchangeArray* add_router(const ExpertStep& step);
+  bool add_gates(const ExpertStep& step, const Gated& gated, ExchangeArray& logits);
+  bool add_downs(const ExpertStep& step, const Gated& gated);
+  static bool describe_shared(const Matmul& first, const Matmul& shared, int set,
+                              ExpertPhase& experts);
+  const Gated& gated_of(int64_t count);
+  void follow_choices();
+  static int runs_of(const ExpertPhase& experts, int count);
   const uint8_t* signs_of(const FormView& form);
   bool schedule();
   void share_work();
@@ -111,10 +165,13 @@ class PersistentProgram {
   LaunchShape shape() const;
 
   std::vector<ProgramPhase> phases_;
+  std::vector<ExpertPhase> experts_;                     // of the phases
   std::vector<Arrays> links_;                            // of the phases
   std::map<const void*, ExchangeArray> arrays_;          // by the address that callers know
   std::vector<std::unique_ptr<ExchangeArray>> packets_;  // of shared inputs
   std::vector<Signs> signs_;
+  std::map<int64_t, ExchangeArray> logits_;  // of routers, by their number
+  std::vector<std::unique_ptr<Gated>> gated_;
   PhaseOrder order_;
   int count_ = 0, blocks_ = 0;
   Codes codes_;
@@ -123,9 +180,12 @@ class PersistentProgram {
   bool one_k_tile_ = false;                                  // is all that such an input has
   int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // ProgramArgs
   int longest_run_ = 0;                                      // k-tiles of a warp in a phase
+  int most_runs_ = 1;         // of one matrix of an expert, of a warp in a phase
+  int64_t choice_bytes_ = 0;  // of shared memory, with experts
+  int first_choice_ = 0;      // ProgramArgs
   Row row_;
   std::vector<uint16_t> shares_;  // ProgramArgs
-  Buffer device_phases_, device_shares_, left_;
+  Buffer device_phases_, device_experts_, device_shares_, left_;
 };
 
 }  // namespace walsh::cuda

@@ -49,6 +49,38 @@ __device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
   return r;
 }
 
+// Where the arrays of a matrix begin.
+struct StreamArrays {
+  const uint4* codes;
+  const std::byte* scales;
+  const std::byte* offsets;
+};
+
+// `count` k-tiles of a matrix of set `s`, from k-tile `k_tile` on.
+template <typename Codes>
+__device__ __forceinline__ void place_piece(const ProgramPhase& phase, int s,
+                                            const StreamArrays& of, int64_t k_tile, int count,
+                                            StreamPiece& piece) {
+  piece.count = static_cast<uint16_t>(count);
+  piece.last = 0;
+  if constexpr (Codes::kSeveral) {
+    const PhaseCode& code = phase.code[s];
+    piece.codes = of.codes + k_tile * (code.words * 8);
+    piece.scales = of.scales + k_tile * (code.scale_vectors * 16);
+    piece.offsets = of.offsets + k_tile * (code.offset_vectors * 16);
+    piece.scale_vectors = code.scale_vectors;
+    piece.offset_vectors = code.offset_vectors;
+    piece.code_words = code.words;
+  } else {
+    const GemvArgs& args = phase.gemv;
+    piece.codes = of.codes + k_tile * Codes::KTile::kStride;
+    piece.scales = of.scales + k_tile * args.scale_step;
+    piece.offsets = of.offsets + k_tile * args.offset_step;
+    piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
+    piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
+  }
+}
+
 // The work of a warp.
 template <typename Codes>
 __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, PhaseWork& work) {
@@ -71,25 +103,8 @@ __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, P
     const int next = s + 1 < kMaxMatmuls ? args.set[s + 1].first_tile : args.tiles;
     const int from = max(begin, first), to = min(end, min(next, args.tiles) * r.k_tiles);
     if (from >= to) continue;
-    const int64_t k_tile = from - first;
-    StreamPiece& piece = pieces[count++];
-    piece.count = static_cast<uint16_t>(to - from);
-    piece.last = 0;
-    if constexpr (Codes::kSeveral) {
-      const PhaseCode& code = phase.code[s];
-      piece.codes = set.codes + k_tile * (code.words * 8);
-      piece.scales = set.scales + k_tile * (code.scale_vectors * 16);
-      piece.offsets = set.offsets + k_tile * (code.offset_vectors * 16);
-      piece.scale_vectors = code.scale_vectors;
-      piece.offset_vectors = code.offset_vectors;
-      piece.code_words = code.words;
-    } else {
-      piece.codes = set.codes + k_tile * Codes::KTile::kStride;
-      piece.scales = set.scales + k_tile * args.scale_step;
-      piece.offsets = set.offsets + k_tile * args.offset_step;
-      piece.scale_vectors = static_cast<uint8_t>(args.scale_vectors);
-      piece.offset_vectors = static_cast<uint8_t>(args.offset_vectors);
-    }
+    const StreamArrays of{set.codes, set.scales, set.offsets};
+    place_piece<Codes>(phase, s, of, from - first, to - from, pieces[count++]);
   }
   if (count == 0) pieces[count++].count = 0;
   pieces[count - 1].last = 1;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows/form_view.h"
+#include "kernels/cuda/rows/row_ptx.cuh"
 
 namespace walsh::cuda {
 
@@ -38,9 +39,7 @@ __device__ __forceinline__ void load8(const float* row, int column, const InputV
 // x / (1 + e^y). The reciprocal is approximate (1 ulp): a division is long code, eight times per
 // lane.
 __device__ __forceinline__ float gate(float x, float y) {
-  float inverse;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + expf(y)));
-  return x * inverse;
+  return x * near_reciprocal(1.0f + expf(y));
 }
 
 __device__ __forceinline__ float silu(float x) {
@@ -189,13 +188,6 @@ __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile,
   const int size =
       whole ? form.block : segment_size(form, k_tile * kKTileColumns + lane * kLaneColumns);
   rotate_k_tile(size, whole, signs, lane, v);
-}
-
-// The larger magnitude, NaN if one is.
-__device__ __forceinline__ float larger(float a, float b) {
-  float out;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(fabsf(a)), "f"(fabsf(b)));
-  return out;
 }
 
 // The largest magnitude over the lanes of a group of 32 or 128 columns. As bits, NaN is the

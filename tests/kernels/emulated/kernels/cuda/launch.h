@@ -1,11 +1,23 @@
 // Launches on the host (emulated/device.h).
 #pragma once
 
+#include <memory>
 #include <string_view>
+#include <thread>
 #include <type_traits>
+#include <vector>
 
 #include "base/cuda/device.h"
+#include "kernels/emulated/cluster.h"
 #include "kernels/emulated/device.h"
+
+namespace emulated {
+
+// Of the device; tests of blocks that run at the same time have few.
+inline int multiprocessors = 132;
+inline bool has_clusters = true;
+
+}  // namespace emulated
 
 namespace walsh::cuda {
 
@@ -13,22 +25,50 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared = 0;
+  unsigned cluster = 1;
+  bool cooperative = false;
 };
 
 // A device with the shared memory of an H200.
 inline const DeviceInfo& current_device() {
-  static const DeviceInfo device = [] {
-    DeviceInfo info;
-    info.shared_bytes = size_t{227} << 10;
-    info.multiprocessors = 132;
-    return info;
-  }();
+  static DeviceInfo device;
+  device.shared_bytes = size_t{227} << 10;
+  device.multiprocessors = emulated::multiprocessors;
   return device;
+}
+
+template <typename... Parameters>
+int most_clusters(std::string_view, void (*)(Parameters...), const LaunchShape&) {
+  return emulated::has_clusters ? emulated::multiprocessors / 2 : 0;
+}
+
+// Every block is a thread.
+template <typename Kernel>
+void launch_together(const LaunchShape& shape, const Kernel& kernel) {
+  std::vector<std::unique_ptr<emulated::Cluster>> clusters;
+  for (unsigned i = 0; i < shape.grid.x; i += shape.cluster)
+    clusters.push_back(std::make_unique<emulated::Cluster>(static_cast<int>(shape.cluster)));
+  std::vector<std::thread> blocks;
+  for (unsigned i = 0; i < shape.grid.x; ++i) {
+    blocks.emplace_back([&, i] {
+      gridDim = shape.grid;
+      blockDim = shape.block;
+      blockIdx.x = i;
+      emulated::Block block(static_cast<int>(shape.block.x), shape.shared, kernel);
+      emulated::Cluster::current() = clusters[i / shape.cluster].get();
+      emulated::Window::own().begin(block);
+      emulated::Cluster::own().add(emulated::Window::own());
+      block.run();
+    });
+  }
+  for (std::thread& block : blocks)
+    block.join();
 }
 
 template <typename... Parameters>
 void launch(std::string_view, void (*kernel)(Parameters...), const LaunchShape& shape, Stream,
             std::type_identity_t<Parameters>... parameters) {
+  if (shape.cooperative) return launch_together(shape, [&] { kernel(parameters...); });
   gridDim = shape.grid;
   blockDim = shape.block;
   for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z) {

@@ -1,0 +1,184 @@
+// Layers with experts in a step. All blocks share the router's product; every block makes the same
+// choice of its logits and finds what it multiplies of the chosen experts. Their weights are asked
+// for then, and those of the phases behind them, up to the next choice.
+#pragma once
+
+#include "kernels/cuda/experts/warp_lanes.cuh"
+#include "kernels/cuda/persistent/expert_phase.h"
+#include "kernels/cuda/persistent/inputs.cuh"
+#include "kernels/cuda/persistent/stream.cuh"
+
+namespace walsh::cuda {
+
+// Without the inputs of a layer to make, of which the first warps have the first ones, and without
+// phases to bring, which are the last warps'.
+inline constexpr int kChoiceWarp = kProgramWarps / 2;
+
+// A k-tile of an input in programs with experts: of a row, or of one of those of a choice, in
+// arrays where the rows lie one after the other. Scales have the weights of the choice.
+struct SlotKTile {
+  const ProgramPhase& phase;
+  const ExpertPhase& experts;
+  const float* weights;
+  const InputSlot at;
+  const int k_tile;
+
+  __device__ __forceinline__ SlotKTile(const ProgramPhase& of, const ExpertPhase& more,
+                                       const Choice& choice, int number)
+      : phase(of),
+        experts(more),
+        weights(choice.weights),
+        at(input_slot(more, number)),
+        k_tile(at.k_tile) {}
+
+  __device__ __forceinline__ bool shared() const { return at.slot == experts.chosen; }
+  __device__ __forceinline__ const FormView& form() const {
+    return shared() ? experts.shared_form : phase.gemv.form;
+  }
+  __device__ __forceinline__ const uint8_t* signs() const {
+    return shared() ? experts.shared_signs : phase.signs;
+  }
+  __device__ __forceinline__ int segment() const {
+    return shared() ? experts.shared_segment : phase.segment;
+  }
+  __device__ __forceinline__ int width() const {
+    return at.slot < 0 ? phase.gemv.in.width : shared() ? experts.shared_width : experts.width;
+  }
+  __device__ __forceinline__ int place(int lane) const {
+    return exchange_place(at.first + k_tile * kKTileColumns + lane * kLaneColumns);
+  }
+  __device__ __forceinline__ int begin() const { return place(0); }
+  __device__ __forceinline__ void weigh(Quantized& part) const {
+    if (at.slot >= 0) part.scale *= weights[at.slot];
+  }
+};
+
+// Half a k-tile of a router's row and input: four columns of every lane, which other blocks write
+// one after the other.
+struct RouterUnit {
+  const int column, place;
+
+  __device__ __forceinline__ RouterUnit(int unit, int lane)
+      : column(unit / 2 * kKTileColumns + lane * kLaneColumns + unit % 2 * 4),
+        place(unit * 128 + lane * 4) {}
+};
+
+// One row times the input, by all warps, each of which has some units; the sum of this warp's.
+__device__ __forceinline__ float multiply_row(const RouterPhase& r, const float* row, bool here,
+                                              uint32_t bit, int warp, int lane) {
+  constexpr int kAtOnce = 2;
+  const int units = (r.width + kKTileColumns - 1) / kKTileColumns * 2;
+  float sum = 0;
+#pragma unroll 1
+  for (int base = warp; base < units; base += kAtOnce * kProgramWarps) {
+    float4 w[kAtOnce], gain[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const RouterUnit unit(base + j * kProgramWarps, lane);
+      w[j] = make_float4(0, 0, 0, 0);
+      gain[j] = make_float4(1, 1, 1, 1);
+      if (unit.column >= r.width) continue;
+      w[j] = *reinterpret_cast<const float4*>(row + unit.column);
+      if (r.gain) gain[j] = *reinterpret_cast<const float4*>(r.gain + unit.column);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const RouterUnit unit(base + j * kProgramWarps, lane);
+      if (unit.column >= r.width) continue;
+      float4 x;
+      if (here) {
+        uint4 v;
+        do {
+          v = exchanged_words(r.x + unit.place);
+        } while ((((v.x ^ bit) | (v.y ^ bit) | (v.z ^ bit) | (v.w ^ bit)) & 1) != 0);
+        x = make_float4(__uint_as_float(v.x & ~1u), __uint_as_float(v.y & ~1u),
+                        __uint_as_float(v.z & ~1u), __uint_as_float(v.w & ~1u));
+      } else {
+        x = *reinterpret_cast<const float4*>(r.x + unit.column);
+      }
+      sum = fmaf(w[j].x, x.x * gain[j].x, sum);
+      sum = fmaf(w[j].y, x.y * gain[j].y, sum);
+      sum = fmaf(w[j].z, x.z * gain[j].z, sum);
+      sum = fmaf(w[j].w, x.w * gain[j].w, sum);
+    }
+  }
+  return WarpLanes::sum(sum);
+}
+
+// The logits of this block's experts, less the division by the norm. `sums`: a value per warp.
+__device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint32_t epoch,
+                                                float* sums, int warp, int lane) {
+  const RouterPhase& r = phase.router;
+  const uint32_t in_bit = tag_bit(phase.in[0], epoch), out_bit = tag_bit(phase.out[0], epoch);
+#pragma unroll 1
+  for (int i = last_first(); i < r.rows; i += static_cast<int>(gridDim.x)) {
+    const float* row = i < r.experts ? r.weights + int64_t{i} * r.width : r.share;
+    const float sum = multiply_row(r, row, phase.in[0].here != 0, in_bit, warp, lane);
+    if (lane == 0) sums[warp] = sum;
+    __syncthreads();
+    if (warp == 0) {
+      const float all = WarpLanes::sum(lane < kProgramWarps ? sums[lane] : 0.0f);
+      if (lane == 0) exchange(r.exchange + exchange_place(i), all, out_bit);
+    }
+    __syncthreads();
+  }
+}
+
+// The choice of the row, by one warp. `times`: what the norm of the router's input makes of it.
+__device__ __forceinline__ void choose_experts(const ExpertPhase& e, uint32_t bit, float times,
+                                               Choice& choice, int lane) {
+  const int count = e.rule.experts + (e.gates_shared ? 1 : 0);
+  auto* logits = reinterpret_cast<float*>(&choice + 1);
+#pragma unroll 1
+  for (int i = lane; i < count; i += 32) {
+    uint32_t word;
+    do {
+      word = exchanged_word(e.logits + exchange_place(i));
+    } while (((word ^ bit) & 1) != 0);
+    logits[i] = __uint_as_float(word & ~1u) * times;
+  }
+  __syncwarp();
+  const RouteScratch scratch =
+      RouteScratch::at(logits + (e.rule.experts + 4) / 4 * 4, e.rule.experts);
+  route_row(WarpLanes(), e.rule, logits, e.bias, scratch, choice.experts, choice.weights);
+  if (lane == 0) {
+    choice.experts[e.chosen] = 0;
+    choice.weights[e.chosen] =
+        e.gates_shared ? 1.0f / (1.0f + expf(-logits[e.rule.experts])) : 1.0f;
+  }
+  __syncwarp();
+}
+
+// The work of a warp in a product of the chosen experts, as find_work.
+template <typename Codes>
+__device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, const ExpertPhase& e,
+                                                 const Choice& choice, int warp, PhaseWork& work) {
+  StreamPiece* const pieces = work.piece[warp];
+  TileRound r = tiles_of_block<Codes::kSeveral>(phase);
+  r.share(warp, kProgramWarps);
+  const int tile = divide(r.begin, r.k_tiles);
+  work.run[warp] = {tile, r.begin - tile * r.k_tiles, r.end - r.begin};
+  const int end = r.first * r.k_tiles + r.end;
+  int count = 0;
+#pragma unroll 1
+  for (int at = r.first * r.k_tiles + r.begin; at < end;) {
+    const ExpertRun run = expert_run(e, at, end);
+    const TileSet& set = phase.gemv.set[run.set];
+    StreamArrays of{set.codes, set.scales, set.offsets};
+    if (run.slot == e.chosen) {
+      const ExpertPhase::Arrays& shared = e.shared[run.set];
+      of = {shared.codes, shared.scales, shared.offsets};
+    } else {
+      const int64_t bytes = choice.experts[run.slot] * e.stride;
+      of.codes += bytes / static_cast<int64_t>(sizeof(uint4));
+      of.scales += bytes;
+      of.offsets += bytes;
+    }
+    place_piece<Codes>(phase, run.set, of, run.first, run.count, pieces[count++]);
+    at += run.count;
+  }
+  if (count == 0) pieces[count++].count = 0;
+  pieces[count - 1].last = 1;
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,204 @@
+// Layers with experts as phases: the router's product, gate and up of the experts, down.
+#include <algorithm>
+#include <array>
+
+#include "kernels/cuda/persistent/planned_phase.h"
+
+namespace walsh::cuda {
+namespace {
+
+using detail::PassMatmul;
+
+constexpr int kMostExperts = 1024;  // for whose choice there is shared memory
+
+bool is_plain(const Matmul& product) {
+  return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
+}
+
+bool is_row_of_floats(const DenseMatrix& m, int64_t rows, int64_t cols) {
+  return m.type == DType::f32 && m.rows == rows && m.cols == cols;
+}
+
+// Whether a step can multiply these matrices: the one place that says what it cannot.
+bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
+  if (!is_plain(part.gate) || !is_plain(part.up) || !is_plain(part.down)) return false;
+  const Matrix &gate = *part.gate.pass[0], &up = *part.up.pass[0], &down = *part.down.pass[0];
+  InputSource gated;
+  gated.width = gated.ldx = part.width;
+  return part.width % kTileRows == 0 && gate.rows == part.width && up.rows == part.width &&
+         down.rows == step.source.width && detail::can_make(gated, part.gated) &&
+         part.gated.out == part.down.input[0] && part.gate.input[0] == part.up.input[0];
+}
+
+bool can_choose(const ExpertStep& step) {
+  const RouteRule& rule = step.rule;
+  const int64_t width = step.source.width;
+  if (step.function != GateFunction::silu || step.source.up != nullptr) return false;
+  if (rule.experts > kMostExperts || rule.chosen >= kMostSlots) return false;
+  if (!is_row_of_floats(*step.router, rule.experts, width) ||
+      (step.share != nullptr && !is_row_of_floats(*step.share, 1, width)))
+    return false;
+  return input_view(step.source).vectors && can_multiply(step.expert, step) &&
+         (step.shared.width == 0 || can_multiply(step.shared, step));
+}
+
+// Whether the k-tiles of both are of one kind, so that a product may have some of each.
+bool same_k_tiles(const Matrix& a, const Matrix& b) {
+  return a.code == b.code && a.group == b.group && a.offset_group == b.offset_group;
+}
+
+ExpertPhase::Arrays arrays_of(const Matrix& m) {
+  return {m.codes.as<uint4>(), m.scales.as<std::byte>(), m.offsets.as<std::byte>()};
+}
+
+// Of one expert, or of none.
+int k_tiles_of(const Matrix* m) {
+  return m == nullptr ? 0 : static_cast<int>(m->cols / kKTileColumns);
+}
+int tiles_of(const Matrix* m) {
+  return m == nullptr ? 0 : static_cast<int>(m->tiles());
+}
+
+}  // namespace
+
+bool PersistentProgram::experts(const ExpertStep& step) {
+  codes_.experts = true;
+  if (!can_choose(step)) return false;
+  choice_bytes_ = std::max<int64_t>(choice_bytes_, Choice::bytes(step.rule.experts));
+  const Gated& gated = gated_of(step.rule.chosen * step.expert.width + step.shared.width);
+  ExchangeArray* logits = add_router(step);
+  return logits != nullptr && add_gates(step, gated, *logits) && add_downs(step, gated);
+}
+
+// Layers whose experts have as many values share the places.
+const PersistentProgram::Gated& PersistentProgram::gated_of(int64_t count) {
+  for (const auto& gated : gated_)
+    if (gated->count == count) return *gated;
+  const auto bytes = static_cast<uint64_t>(count) * sizeof(float);
+  gated_.push_back(std::make_unique<Gated>(Gated{count, Buffer(bytes), Buffer(bytes)}));
+  return *gated_.back();
+}
+
+// Null if a block might still read logits of another layer.
+ExchangeArray* PersistentProgram::add_router(const ExpertStep& step) {
+  Planned plan{ProgramPhase(RouterPhase()), {}, {}};
+  RouterPhase& router = plan.phase.router;
+  ExchangeArray* const x = array(step.source.x);
+  if (x->written >= 0 && x->count != step.source.width) return nullptr;
+  router.x = x->written >= 0 ? x->exchange.as<float>() : step.source.x;
+  router.gain = step.source.gain;
+  router.weights = step.router->data.as<float>();
+  router.share = step.share == nullptr ? nullptr : step.share->data.as<float>();
+  router.experts = step.rule.experts;
+  router.rows = router.experts + (step.share == nullptr ? 0 : 1);
+  router.width = static_cast<int>(step.source.width);
+  ExchangeArray& logits = logits_[router.rows];
+  if (!detail::make_exchange(logits, router.rows)) return nullptr;
+  router.exchange = logits.exchange.as<float>();
+  plan.arrays.in[0] = x;
+  plan.arrays.out[0] = &logits;
+  return add_phase(plan, PhaseOrder::Work::part) ? &logits : nullptr;
+}
+
+// The shared expert's matrix of a set. False if a product cannot have both.
+bool PersistentProgram::describe_shared(const Matmul& first, const Matmul& shared, int set,
+                                        ExpertPhase& experts) {
+  const Matrix& m = *shared.pass[0];
+  experts.shared[set] = arrays_of(m);
+  return same_k_tiles(*first.pass[0], m) && first.input[0]->group == shared.input[0]->group;
+}
+
+// Gates and ups are two sets of tiles, in which a choice follows the other.
+bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
+                                  ExchangeArray& logits) {
+  const ExpertStep::Part &each = step.expert, &shared = step.shared;
+  const auto form = std::find_if(step.forms.begin(), step.forms.end(),
+                                 [&](const InputForm& f) { return f.out == each.gate.input[0]; });
+  if (form == step.forms.end() || !detail::can_make(step.source, *form)) return false;
+  std::array<Matmul, 2> products{each.gate, each.up};
+  products[0].y = gated.gate.as<float>();
+  products[1].y = gated.up.as<float>();
+  const PassMatmul group[] = {{each.gate.pass[0], each.gate.input[0], &products[0], 0},
+                              {each.up.pass[0], each.up.input[0], &products[1], 0}};
+  Planned plan;
+  if (!describe_product(step.source, *form, group, plan)) return false;
+  ExpertPhase& experts = plan.experts;
+  GemvArgs& args = plan.phase.gemv;
+  const Matrix* const of_shared = shared.width > 0 ? shared.gate.pass[0] : nullptr;
+  const int tiles = step.rule.chosen * tiles_of(each.gate.pass[0]) + tiles_of(of_shared);
+  experts.chosen = step.rule.chosen;
+  experts.stride = step.stride;
+  experts.per_slot = tiles_of(each.gate.pass[0]) * args.k_tiles;
+  experts.per_shared = tiles_of(of_shared) * args.k_tiles;
+  for (int i = 0; i < 2; ++i) {
+    args.set[i].rows = static_cast<int>(gated.count);
+    args.set[i].first_tile = i * tiles;
+    if (shared.width == 0) continue;
+    const Matmul& product = i == 0 ? shared.gate : shared.up;
+    if (product.input[0] != each.gate.input[0] ||
+        !describe_shared(products[static_cast<size_t>(i)], product, i, experts))
+      return false;
+  }
+  args.tiles = 2 * tiles;
+  experts.rule = step.rule;
+  experts.bias = step.bias;
+  experts.logits = logits.exchange.as<float>();
+  experts.gates_shared = step.share != nullptr;
+  if (!read_rows(step.source.width, plan) || !place_inputs(plan)) return false;
+  plan.arrays.in[kLogitsArray] = &logits;
+  return finish_product(plan);
+}
+
+// Rows of down are as long as those of all chosen experts together.
+bool PersistentProgram::add_downs(const ExpertStep& step, const Gated& gated) {
+  const ExpertStep::Part &each = step.expert, &shared = step.shared;
+  const size_t chooses = phases_.size() - 1;
+  InputSource source;
+  source.x = gated.gate.as<float>();
+  source.up = gated.up.as<float>();
+  source.width = source.ldx = each.width;
+  Matmul down = each.down;
+  down.y = step.stream;
+  down.add = true;
+  const PassMatmul group[] = {{down.pass[0], down.input[0], &down, 0}};
+  Planned plan;
+  if (!describe_product(source, each.gated, group, plan)) return false;
+  ExpertPhase& experts = plan.experts;
+  GemvArgs& args = plan.phase.gemv;
+  experts.chosen = step.rule.chosen;
+  experts.stride = step.stride;
+  experts.by_row = true;
+  experts.per_slot = args.k_tiles;
+  experts.width = static_cast<int>(each.width);
+  if (shared.width > 0) {
+    source.width = source.ldx = shared.width;
+    experts.per_shared = k_tiles_of(shared.down.pass[0]);
+    experts.shared_width = static_cast<int>(shared.width);
+    experts.shared_form = form_view(source, shared.gated, 1);
+    experts.shared_segment = detail::segment_of(experts.shared_form);
+    experts.shared_signs = signs_of(experts.shared_form);
+    if (!describe_shared(down, shared.down, 0, experts)) return false;
+  }
+  args.k_tiles = experts.chosen * experts.per_slot + experts.per_shared;
+  if (!read_rows(gated.count, plan) || !place_inputs(plan) || !finish_product(plan)) return false;
+  experts_[chooses].last = static_cast<int>(phases_.size()) - 1;
+  return true;
+}
+
+// How far the weights of phases are known without a choice that is still to come.
+void PersistentProgram::follow_choices() {
+  int next = static_cast<int>(phases_.size());
+  for (size_t i = phases_.size(); i-- > 0;) {
+    if (experts_[i].last == 0) continue;
+    experts_[i].next = next;
+    next = static_cast<int>(i);
+  }
+  first_choice_ = next;
+}
+
+// Pieces of weights that a warp with `count` k-tiles of a phase has.
+int PersistentProgram::runs_of(const ExpertPhase& experts, int count) {
+  return experts.chosen == 0 ? 1 : most_expert_runs(experts, count);
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,79 @@
+// What the tests of steps in one launch make programs of.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "formats/codec.h"
+#include "gemv_data.h"
+#include "kernels/cuda/persistent/program.h"
+#include "short_run.h"
+
+namespace walsh::cuda {
+
+#define WALSH_NEED_STEPS() \
+  WALSH_NEED_GPU();        \
+  if (!PersistentProgram::available()) GTEST_SKIP() << "no GPU that runs the persistent kernel"
+
+// How often a program is launched, since blocks meet differently every time.
+inline int launches() {
+  return walsh::test::times(100, 1);
+}
+
+inline std::vector<Matrix> upload_passes(const Format& format, int64_t rows, int64_t cols,
+                                         uint64_t seed) {
+  const RandomTensor host(format, rows, cols, seed);
+  std::vector<Matrix> passes;
+  Uploader uploader;
+  Buffer staging;
+  for (int pass = 0; pass < format.passes; ++pass)
+    passes.push_back(upload_matrix(host.tensor, pass, uploader, staging));
+  uploader.synchronize();
+  return passes;
+}
+
+// The forms that the passes of a format read, and where they go.
+struct Forms {
+  std::vector<Activations> out;
+  std::vector<InputForm> forms;
+
+  Forms(const Format& format, int64_t cols, int64_t rows = 1) {
+    out.reserve(2);
+    for (int pass = 0; pass < format.passes; ++pass) {
+      out.emplace_back(rows, divide_up(cols, kPaddedColumns) * kPaddedColumns,
+                       format.rotation_block ? 128 : 32, format.activation_planes);
+      InputForm& form = forms.emplace_back();
+      form.rotation.kind = format.rotation_block ? RotationKind::hadamard : RotationKind::none;
+      form.rotation.block = std::min(format.rotation_block, 256);
+      form.rotation.seed = 7u + static_cast<uint32_t>(pass);
+      form.padded = divide_up(cols, 32) * 32;
+      form.out = &out.back();
+    }
+  }
+
+  Forms(const Forms&) = delete;
+  Forms& operator=(const Forms&) = delete;
+
+  Matmul product(const std::vector<Matrix>& passes, float* y) const {
+    Matmul p;
+    for (size_t pass = 0; pass < passes.size(); ++pass) {
+      p.pass[pass] = &passes[pass];
+      p.input[pass] = forms[pass].out;
+    }
+    p.y = y;
+    p.ldy = passes[0].rows;
+    return p;
+  }
+};
+
+inline double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(double{got[i]} - expected[i], 2);
+    norm += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+}  // namespace walsh::cuda

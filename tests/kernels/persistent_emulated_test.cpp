@@ -1,0 +1,458 @@
+// The persistent kernel as it is, run on the host (emulated/device.h): its blocks are threads that
+// wait for each other's values, pairs of them write to each other's shared memory. Programs with
+// experts against their definition.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "rotate/rotation.h"
+//
+#include "kernels/emulated/device.h"
+//
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/persistent/expert_phase.h"
+#include "kernels/cuda/persistent/program.h"
+#include "kernels/emulated/memory.h"
+
+namespace walsh::cuda {
+namespace {
+
+constexpr float kUnit = 0.01f, kEps = 1e-5f;
+constexpr int8_t kLevels[8] = {-100, -70, -40, -12, 12, 40, 70, 100};
+
+std::vector<float> random_values(Random& random, int64_t count, double scale = 1) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values)
+    v = static_cast<float>(scale * random.normal());
+  return values;
+}
+
+Buffer to_device(const std::vector<float>& values) {
+  Buffer buffer(values.size() * sizeof(float));
+  copy_to_device(buffer.as(), values.data(), buffer.bytes(), nullptr);
+  return buffer;
+}
+
+int64_t padded(int64_t cols, int64_t to) {
+  return (cols + to - 1) / to * to;
+}
+
+// A matrix of 3 bits with scales of 128 columns, as kernels and as the reference have it.
+struct Coded {
+  Matrix device;
+  std::vector<float> levels;  // times scale and unit, [rows][cols of the matrix]
+
+  Coded(Random& random, int64_t rows, int64_t cols) {
+    Matrix& m = device;
+    m.rows = rows;
+    m.cols = padded(cols, kKTileColumns);
+    m.group = 128;
+    m.code.decoder = DecoderKind::scalar3;
+    m.code.unit = kUnit;
+    std::memcpy(m.code.levels.words, kLevels, sizeof kLevels);
+    const int64_t k_tiles = m.cols / kKTileColumns, pieces = m.tiles() * k_tiles;
+    m.codes = Buffer(static_cast<uint64_t>(pieces) * 1536);
+    m.scales = Buffer(static_cast<uint64_t>(m.tiles() * m.groups() * kTileRows * 2));
+    levels.resize(static_cast<size_t>(m.tiles() * kTileRows * m.cols));
+    for (uint64_t i = 0; i < m.codes.bytes() / 4; ++i)
+      m.codes.as<uint32_t>()[i] = static_cast<uint32_t>(random.next());
+    const double scale = 3 / std::sqrt(static_cast<double>(cols));
+    for (uint64_t i = 0; i < m.scales.bytes() / 2; ++i)
+      m.scales.as<uint16_t>()[i] = f32_to_f16(static_cast<float>(scale * (0.5 + random.uniform())));
+    for (int64_t piece = 0; piece < pieces; ++piece)
+      for (int lane = 0; lane < 32; ++lane)
+        decode(piece / k_tiles, piece % k_tiles, lane);
+  }
+
+  // What a lane has of a k-tile (weights/matrix.h).
+  void decode(int64_t tile, int64_t k_tile, int lane) {
+    const int g = lane / 4, t = lane % 4;
+    const auto* codes = device.codes.as<uint32_t>() + (tile * k_tiles() + k_tile) * 384;
+    uint32_t words[12];
+    for (int w = 0; w < 12; ++w)
+      words[w] = codes[w / 4 * 128 + lane * 4 + w % 4];
+    for (int part = 0; part < 4; ++part) {
+      const int chunk = part / 2, half = part % 2;
+      const uint32_t* own = words + 3 * part;
+      const int64_t group = k_tile * 2 + chunk, row = tile * kTileRows + g + 8 * half;
+      const uint16_t bits =
+          device.scales.as<uint16_t>()[(tile * device.groups() + group) * 16 + g * 2 + half];
+      for (int at = 0; at < 32; ++at) {
+        const int i = at / 8, r = at % 8;
+        uint32_t code = own[i % 3] >> (4 * r) & 7;
+        if (i == 3) {
+          code = 0;
+          for (int b = 0; b < 3; ++b)
+            code |= (own[b] >> (4 * r + 3) & 1) << b;
+        }
+        const int64_t column = group * 128 + 32 * i + 8 * t + r;
+        levels[static_cast<size_t>(row * device.cols + column)] =
+            static_cast<float>(kLevels[code]) * kUnit * f16_to_f32(bits);
+      }
+    }
+  }
+
+  int64_t k_tiles() const { return device.cols / kKTileColumns; }
+
+  std::vector<double> times(const std::vector<float>& x) const {
+    std::vector<double> y(static_cast<size_t>(device.rows));
+    for (int64_t row = 0; row < device.rows; ++row)
+      for (size_t c = 0; c < x.size(); ++c)
+        y[static_cast<size_t>(row)] +=
+            double{levels[static_cast<size_t>(row * device.cols) + c]} * x[c];
+    return y;
+  }
+};
+
+// A form of an input: rotated in blocks of 128.
+struct Form {
+  Activations out;
+  InputForm form;
+
+  Form(int64_t cols, uint32_t seed) {
+    out.cols = padded(cols, kKTileColumns);
+    out.max_m = 1;
+    form.rotation = {RotationKind::hadamard, 128, seed, true};
+    form.padded = padded(cols, 32);
+  }
+
+  // For a program, while this stays where it is.
+  InputForm described() {
+    form.out = &out;
+    return form;
+  }
+
+  // The rotated values as int8 ones times their scales.
+  std::vector<float> of(std::vector<float> x) const {
+    x.resize(static_cast<size_t>(form.padded));
+    Rotator(form.rotation, form.padded).apply(x.data());
+    x.resize(static_cast<size_t>(out.cols));
+    for (size_t begin = 0; begin < x.size(); begin += 128) {
+      float largest = 0;
+      for (size_t i = begin; i < begin + 128; ++i)
+        largest = std::max(largest, std::fabs(x[i]));
+      const float scale = largest / 127.0f;
+      for (size_t i = begin; i < begin + 128 && largest > 0; ++i)
+        x[i] = std::nearbyint(x[i] * (127.0f / largest)) * scale;
+    }
+    return x;
+  }
+};
+
+std::vector<float> normed(const std::vector<float>& x, const std::vector<float>& gain) {
+  double squares = 0;
+  for (const float v : x)
+    squares += double{v} * v;
+  const double inverse = 1 / std::sqrt(squares / static_cast<double>(x.size()) + double{kEps});
+  std::vector<float> out;
+  for (size_t i = 0; i < x.size(); ++i)
+    out.push_back(static_cast<float>(x[i] * gain[i] * inverse));
+  return out;
+}
+
+struct Shape {
+  int64_t hidden, mixed;
+  RouteRule rule;
+  int64_t width, shared_width;
+  bool share, bias;
+};
+
+// Gate, up and down of one expert.
+struct Expert {
+  Coded gate, up, down;
+
+  Expert(Random& random, int64_t hidden, int64_t width)
+      : gate(random, width, hidden), up(random, width, hidden), down(random, hidden, width) {}
+
+  std::vector<double> of(const std::vector<float>& input, const Form& gated) const {
+    const auto g = gate.times(input), u = up.times(input);
+    std::vector<float> h;
+    for (size_t i = 0; i < g.size(); ++i)
+      h.push_back(static_cast<float>(g[i] / (1 + std::exp(-g[i])) * u[i]));
+    return down.times(gated.of(h));
+  }
+};
+
+// A layer: mixed = W norm(x), x += V mixed, x += experts(norm(x)).
+struct Layer {
+  Form into_mixed, into_x, into_experts, gated, shared_gated;
+  Coded mixes, adds;
+  std::vector<float> mixed_gain, gain, router, share, bias;
+  std::vector<Expert> experts;
+  std::vector<Expert> shared;  // one or none
+  Buffer device_mixed_gain, device_gain, device_bias;
+  DenseMatrix device_router, device_share;
+
+  Layer(Random& random, const Shape& s, uint32_t seed)
+      : into_mixed(s.hidden, seed),
+        into_x(s.mixed, seed + 1),
+        into_experts(s.hidden, seed + 2),
+        gated(s.width, seed + 3),
+        shared_gated(std::max<int64_t>(1, s.shared_width), seed + 4),
+        mixes(random, s.mixed, s.hidden),
+        adds(random, s.hidden, s.mixed),
+        mixed_gain(random_values(random, s.hidden)),
+        gain(random_values(random, s.hidden)),
+        router(random_values(random, s.rule.experts * s.hidden, 1.5 / std::sqrt(s.hidden))),
+        share(random_values(random, s.hidden, 1 / std::sqrt(s.hidden))),
+        bias(random_values(random, s.rule.experts, 0.2)) {
+    for (int e = 0; e < s.rule.experts; ++e)
+      experts.emplace_back(random, s.hidden, s.width);
+    if (s.shared_width > 0) shared.emplace_back(random, s.hidden, s.shared_width);
+    device_mixed_gain = to_device(mixed_gain);
+    device_gain = to_device(gain);
+    device_bias = to_device(bias);
+    device_router = {DType::f32, s.rule.experts, s.hidden, to_device(router)};
+    device_share = {DType::f32, 1, s.hidden, to_device(share)};
+  }
+
+  int64_t stride() const {
+    return experts.size() < 2 ? 0
+                              : experts[1].gate.device.codes.as<std::byte>() -
+                                    experts[0].gate.device.codes.as<std::byte>();
+  }
+};
+
+Matmul product_of(const Coded& matrix, const Form& form) {
+  Matmul product;
+  product.pass[0] = &matrix.device;
+  product.input[0] = &form.out;
+  product.ldy = matrix.device.rows;
+  return product;
+}
+
+ExpertStep::Part part_of(const Expert& expert, Layer& layer, Form& gated) {
+  ExpertStep::Part part;
+  part.width = expert.gate.device.rows;
+  part.gate = product_of(expert.gate, layer.into_experts);
+  part.up = product_of(expert.up, layer.into_experts);
+  part.gated = gated.described();
+  part.down = product_of(expert.down, gated);
+  return part;
+}
+
+bool add_layer(PersistentProgram& program, Layer& layer, const Shape& s, float* x, float* mixed) {
+  InputSource first{x, nullptr, layer.device_mixed_gain.as<float>(), kEps, s.hidden, s.hidden};
+  InputSource second{mixed, nullptr, nullptr, 0, s.mixed, s.mixed};
+  const InputForm forms[] = {layer.into_mixed.described(), layer.into_x.described(),
+                             layer.into_experts.described()};
+  Matmul mixes = product_of(layer.mixes, layer.into_mixed);
+  Matmul adds = product_of(layer.adds, layer.into_x);
+  mixes.y = mixed;
+  adds.y = x;
+  adds.add = true;
+  ExpertStep step;
+  step.source = first;
+  step.source.gain = layer.device_gain.as<float>();
+  step.forms = {forms + 2, 1};
+  step.router = &layer.device_router;
+  step.share = s.share ? &layer.device_share : nullptr;
+  step.rule = s.rule;
+  step.bias = s.bias ? layer.device_bias.as<float>() : nullptr;
+  step.stride = layer.stride();
+  step.expert = part_of(layer.experts[0], layer, layer.gated);
+  if (!layer.shared.empty()) step.shared = part_of(layer.shared[0], layer, layer.shared_gated);
+  step.stream = x;
+  return program.multiply(first, {forms, 1}, {&mixes, 1}) &&
+         program.multiply(second, {forms + 1, 1}, {&adds, 1}) && program.experts(step);
+}
+
+// The chosen experts and their weights by the rules' definition: scores in double.
+std::vector<std::pair<int, double>> chosen_of(const RouteRule& rule,
+                                              const std::vector<double>& logits,
+                                              const std::vector<float>& bias) {
+  const auto count = static_cast<size_t>(rule.experts);
+  std::vector<double> scores(count), ranks(count);
+  double sum = 0;
+  for (size_t e = 0; e < count; ++e)
+    sum += scores[e] = rule.sigmoid ? 1 / (1 + std::exp(-logits[e])) : std::exp(logits[e]);
+  for (size_t e = 0; e < count; ++e) {
+    if (!rule.sigmoid) scores[e] /= sum;
+    ranks[e] = scores[e] + (bias.empty() ? 0.0 : double{bias[e]});
+  }
+  const size_t size = count / static_cast<size_t>(rule.groups);
+  std::vector<std::pair<double, size_t>> groups;
+  for (size_t g = 0; g < static_cast<size_t>(rule.groups); ++g) {
+    std::vector<double> own(ranks.begin() + static_cast<long>(g * size),
+                            ranks.begin() + static_cast<long>((g + 1) * size));
+    std::sort(own.rbegin(), own.rend());
+    groups.emplace_back(std::accumulate(own.begin(), own.begin() + rule.group_best, 0.0), g);
+  }
+  std::sort(groups.rbegin(), groups.rend());
+  std::vector<std::pair<double, int>> order;
+  for (size_t g = 0; g < static_cast<size_t>(rule.groups_chosen); ++g)
+    for (size_t e = groups[g].second * size; e < (groups[g].second + 1) * size; ++e)
+      order.emplace_back(ranks[e], static_cast<int>(e));
+  std::sort(order.rbegin(), order.rend());
+  std::vector<std::pair<int, double>> chosen;
+  double total = 0;
+  for (size_t k = 0; k < static_cast<size_t>(rule.chosen); ++k) {
+    chosen.emplace_back(order[k].second, scores[static_cast<size_t>(order[k].second)]);
+    total += chosen.back().second;
+  }
+  for (auto& [expert, weight] : chosen)
+    weight = (rule.normalized ? weight / total : weight) * double{rule.scale};
+  return chosen;
+}
+
+void add(std::vector<float>& x, const std::vector<double>& y, double weight) {
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(x[i] + weight * y[i]);
+}
+
+void run_layer(const Layer& layer, const Shape& s, std::vector<float>& x) {
+  const auto mixed = layer.mixes.times(layer.into_mixed.of(normed(x, layer.mixed_gain)));
+  add(x, layer.adds.times(layer.into_x.of({mixed.begin(), mixed.end()})), 1);
+  const std::vector<float> input = normed(x, layer.gain);
+  std::vector<double> logits(static_cast<size_t>(s.rule.experts) + 1);
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const float* row =
+        e + 1 < logits.size() ? layer.router.data() + e * input.size() : layer.share.data();
+    logits[e] = std::inner_product(input.begin(), input.end(), row, 0.0);
+  }
+  const std::vector<float> quantized = layer.into_experts.of(input);
+  std::vector<std::vector<double>> results;
+  const auto chosen = chosen_of(s.rule, logits, s.bias ? layer.bias : std::vector<float>());
+  for (const auto& [expert, weight] : chosen)
+    results.push_back(layer.experts[static_cast<size_t>(expert)].of(quantized, layer.gated));
+  if (!layer.shared.empty())
+    add(x, layer.shared[0].of(quantized, layer.shared_gated),
+        s.share ? 1 / (1 + std::exp(-logits.back())) : 1);
+  for (size_t k = 0; k < chosen.size(); ++k)
+    add(x, results[k], chosen[k].second);
+}
+
+double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(double{got[i]} - expected[i], 2);
+    norm += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+// Several layers, several launches, with and without pairs of blocks.
+void expect_layers(const Shape& s, int layers, int processors) {
+  emulated::DeviceMemory::own().used = 0;
+  emulated::multiprocessors = processors;
+  Random random(7);
+  std::vector<Layer> all;
+  for (int i = 0; i < layers; ++i)
+    all.emplace_back(random, s, static_cast<uint32_t>(100 * i));
+  const std::vector<float> start = random_values(random, s.hidden);
+  std::vector<float> expected = start;
+  for (const Layer& layer : all)
+    run_layer(layer, s, expected);
+  const Buffer x = to_device(start), mixed(static_cast<uint64_t>(s.mixed) * sizeof(float));
+  for (const bool pairs : {true, false}) {
+    SCOPED_TRACE(pairs ? "pairs" : "single blocks");
+    emulated::has_clusters = pairs;
+    PersistentProgram program;
+    for (Layer& layer : all)
+      ASSERT_TRUE(add_layer(program, layer, s, x.as<float>(), mixed.as<float>()));
+    ASSERT_TRUE(program.finish());
+    std::vector<float> first;
+    for (int launch = 0; launch < 3; ++launch) {
+      copy_to_device(x.as(), start.data(), x.bytes(), nullptr);
+      program.launch(nullptr);
+      const std::vector<float> got(x.as<float>(), x.as<float>() + s.hidden);
+      ASSERT_LT(relative_error(got, expected), 1e-3) << "launch " << launch;
+      if (launch == 0) first = got;
+      ASSERT_EQ(got, first) << "launch " << launch;
+    }
+  }
+}
+
+// Every k-tile of a phase one by one, in the order that ExpertPhase says.
+std::vector<ExpertRun> k_tiles_of(const ExpertPhase& e, int sets_or_tiles) {
+  std::vector<ExpertRun> all;
+  for (int which = 0; which < sets_or_tiles; ++which) {
+    for (int slot = 0; slot <= e.chosen; ++slot) {
+      const int per = slot < e.chosen ? e.per_slot : e.per_shared;
+      for (int i = 0; i < per; ++i)
+        all.push_back({e.by_row ? 0 : which, slot, e.by_row ? which * per + i : i, 1});
+    }
+  }
+  return all;
+}
+
+TEST(ExpertPhases, RunsAreTheirKTilesInOrder) {
+  Random random(3);
+  for (int round = 0; round < 200; ++round) {
+    ExpertPhase e;
+    e.by_row = round % 2 == 0;
+    e.chosen = 1 + static_cast<int>(random.below(5));
+    e.per_slot = 1 + static_cast<int>(random.below(6));
+    e.per_shared = static_cast<int>(random.below(3)) * static_cast<int>(random.below(9));
+    const auto all = k_tiles_of(e, e.by_row ? 7 : 2);
+    const auto count = static_cast<int>(all.size());
+    const int begin = static_cast<int>(random.below(all.size()));
+    const int end =
+        begin + 1 + static_cast<int>(random.below(static_cast<uint64_t>(count - begin)));
+    int runs = 0;
+    for (int at = begin; at < end; ++runs) {
+      const ExpertRun run = expert_run(e, at, end);
+      ASSERT_GT(run.count, 0);
+      ASSERT_LE(at + run.count, end);
+      for (int i = 0; i < run.count; ++i, ++at)
+        ASSERT_EQ(all[static_cast<size_t>(at)], (ExpertRun{run.set, run.slot, run.first + i, 1}));
+    }
+    EXPECT_LE(runs, most_expert_runs(e, end - begin));
+  }
+}
+
+TEST(ExpertPhases, InputsOfChoicesFollowEachOther) {
+  ExpertPhase e;
+  e.chosen = 3;
+  e.per_slot = 2;
+  e.per_shared = 4;
+  e.width = 400;
+  e.shared_width = 900;
+  EXPECT_EQ(input_slot(e, 5).k_tile, 5) << "one row";
+  e.by_row = true;
+  for (int k_tile = 0; k_tile < 10; ++k_tile) {
+    const InputSlot at = input_slot(e, k_tile);
+    EXPECT_EQ(at.slot, std::min(k_tile / 2, 3));
+    EXPECT_EQ(at.k_tile, k_tile - 2 * at.slot);
+    EXPECT_EQ(at.first, 400 * at.slot);
+  }
+}
+
+RouteRule rule_of(int experts, int chosen) {
+  RouteRule rule;
+  rule.experts = experts;
+  rule.chosen = chosen;
+  return rule;
+}
+
+TEST(PersistentKernel, MultipliesChosenExpertsAsDefined) {
+  expect_layers({512, 256, rule_of(8, 3), 256, 0, false, false}, 3, 4);
+}
+
+// Widths that are no whole k-tiles, a shared expert of another width whose weight is a logit's.
+TEST(PersistentKernel, HasSharedExpertsAndChoicesOfGroups) {
+  RouteRule rule = rule_of(12, 2);
+  rule.sigmoid = true;
+  rule.groups = 4;
+  rule.groups_chosen = 2;
+  rule.group_best = 2;
+  rule.scale = 1.5f;
+  expect_layers({768, 256, rule, 400, 272, true, true}, 2, 6);
+  expect_layers({512, 256, rule, 304, 608, false, true}, 2, 2);
+}
+
+// Inputs of more k-tiles than a pair of blocks makes.
+TEST(PersistentKernel, SharesLongInputsOfExperts) {
+  RouteRule rule = rule_of(20, 17);
+  rule.normalized = false;
+  expect_layers({512, 256, rule, 400, 0, false, false}, 2, 4);
+  expect_layers({8448, 256, rule_of(4, 2), 32, 0, false, false}, 1, 4);
+}
+
+}  // namespace
+}  // namespace walsh::cuda
