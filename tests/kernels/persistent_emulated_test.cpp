@@ -357,7 +357,7 @@ void expect_layers(const Shape& s, int layers, int processors) {
       ASSERT_TRUE(add_layer(program, layer, s, x.as<float>(), mixed.as<float>()));
     ASSERT_TRUE(program.finish());
     std::vector<float> first;
-    for (int launch = 0; launch < 3; ++launch) {
+    for (int launch = 0; launch < (pairs ? 2 : 1); ++launch) {  // of other tags
       copy_to_device(x.as(), start.data(), x.bytes(), nullptr);
       program.launch(nullptr);
       const std::vector<float> got(x.as<float>(), x.as<float>() + s.hidden);
@@ -431,7 +431,7 @@ RouteRule rule_of(int experts, int chosen) {
 }
 
 TEST(PersistentKernel, MultipliesChosenExpertsAsDefined) {
-  expect_layers({512, 256, rule_of(8, 3), 256, 0, false, false}, 3, 4);
+  expect_layers({512, 256, rule_of(8, 3), 256, 0, false, false}, 2, 4);
 }
 
 // Widths that are no whole k-tiles, a shared expert of another width whose weight is a logit's.
@@ -442,16 +442,28 @@ TEST(PersistentKernel, HasSharedExpertsAndChoicesOfGroups) {
   rule.groups_chosen = 2;
   rule.group_best = 2;
   rule.scale = 1.5f;
-  expect_layers({768, 256, rule, 400, 272, true, true}, 2, 6);
-  expect_layers({512, 256, rule, 304, 608, false, true}, 2, 2);
+  expect_layers({768, 256, rule, 400, 272, true, true}, 1, 6);
+  expect_layers({512, 256, rule, 304, 608, false, true}, 1, 8);
 }
 
-// Inputs of more k-tiles than a pair of blocks makes.
+// An input of down of more k-tiles than a pair of blocks makes: one of every expert.
 TEST(PersistentKernel, SharesLongInputsOfExperts) {
-  RouteRule rule = rule_of(20, 17);
+  RouteRule rule = rule_of(36, 33);
   rule.normalized = false;
-  expect_layers({512, 256, rule, 400, 0, false, false}, 2, 4);
-  expect_layers({8448, 256, rule_of(4, 2), 32, 0, false, false}, 1, 4);
+  expect_layers({288, 288, rule, 16, 0, false, false}, 1, 18);
+}
+
+// Runs of a warp that would be of more experts than it has pieces for.
+TEST(PersistentKernel, SaysNoToExpertsThatAreTooSmallForFewBlocks) {
+  emulated::DeviceMemory::own().used = 0;
+  emulated::multiprocessors = 2;
+  const Shape s{512, 256, rule_of(8, 6), 16, 0, false, false};
+  Random random(8);
+  Layer layer(random, s, 1);
+  const Buffer x(512 * sizeof(float)), mixed(256 * sizeof(float));
+  PersistentProgram program;
+  ASSERT_TRUE(add_layer(program, layer, s, x.as<float>(), mixed.as<float>()));
+  EXPECT_FALSE(program.finish());
 }
 
 }  // namespace
