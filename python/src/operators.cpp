@@ -33,9 +33,10 @@ MatrixView view_of(const MatrixTuple& matrix) {
   return {reinterpret_cast<const void*>(address), dtype_of(type), rows, cols, stride};
 }
 
+// Of arrays that exist, so `type` is a name as files have it.
 LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
                   const std::vector<RotationTuple>& rotations) {
-  LayerForm form = {&get_format(type), rows, cols, {}};
+  LayerForm form = {&stored_format(type), rows, cols, {}};
   if (rotations.size() != static_cast<size_t>(form.format->passes)) {
     throw Error(ErrorCode::bad_input, "rotation",
                 "one for each of the " + std::to_string(form.format->passes) + " passes expected");

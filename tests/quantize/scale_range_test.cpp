@@ -104,7 +104,7 @@ TEST_F(ScaleRangeTest, AMissedBoundIsTold) {
   for (float& w : tiny_.values("down"))
     w = 400 * w * w * w;
   tiny_.save();
-  for (const char* type : {"tq3", "itq3_s", "tc3"}) {
+  for (const char* type : {"tq3", "itq3_s", "tc3:L12"}) {
     EXPECT_EQ(refusal(plain(type)), "");
     ASSERT_FALSE(summary_.missed.empty()) << type;
     EXPECT_EQ(summary_.missed.back().tensor, "down");
