@@ -24,7 +24,7 @@ TYPES = {
 }
 ALONE = ("tc2", "tc2.5", "tc3", "tc3.5", "tc4")  # short for the profile :h
 WEIGHTS = 8e9
-# What results.json does not have: docs/gpu.md, "Trellis codes"; the head of tc4 is in tc4, others in tq4.
+# What results.json does not have: docs/gpu.md, "Trellis codes"; the head of tc4 is in tc4.
 GPU = {"tc3:h": 579, "tc4:h": 593}
 
 

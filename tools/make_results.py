@@ -41,8 +41,8 @@ GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_
              "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
              "tq3+2"]
 SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", "itq3_s", "itq3_s8",
-               "tq2", "pq3", "tc4:h", "tc3.5:h", "tc3:h", "tc2.5:h", "tc2:h", "tc4:L12", "tc5", "tc6",
-               "tc3.5:L14", "tc3:L12", "tc2.5:L14", "tc2:L12"]
+               "tq2", "pq3", "tc4:h", "tc3.5:h", "tc3:h", "tc2.5:h", "tc2:h", "tc4:L12", "tc5",
+               "tc6", "tc3.5:L14", "tc3:L12", "tc2.5:L14", "tc2:L12"]
 
 
 class Store:

@@ -18,8 +18,8 @@ HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3
 LLAMA_CPP = {"Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S"}
 # Where labels go that would collide, in points.
 OFFSETS = {"tq3": (-5, -9), "tq3:full": (-5, -2), "itq3_s": (-5, 7), "itq3_s8": (-5, -9),
-           "tq4": (24, -8), "tc4:h": (-5, -9), "pq3": (22, 3), "q4_0": (-5, 5), "pad_Q3_K_M": (5, -7),
-           "tq2": (8, -10)}
+           "tq4": (24, -8), "tc4:h": (-5, -9), "pq3": (22, 3), "q4_0": (-5, 5),
+           "pad_Q3_K_M": (5, -7), "tq2": (8, -10)}
 
 
 def main():
