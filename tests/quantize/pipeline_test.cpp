@@ -69,6 +69,7 @@ TEST_F(PipelineTest, FilesMayHaveTheNamesThatFormatsHadBefore) {
   before.name = "tc3";
   Recipe recipe = recipe_of("tq3");
   recipe.type = &before;
+  recipe.encode.effort = Effort::full;  // which has the type itself, not one of fewer states
   auto source = compressor(recipe);
   quantize_to_file(*source, tiny_.file("out.gguf"), {});
   auto file = WalshFile::open(tiny_.file("out.gguf"));
