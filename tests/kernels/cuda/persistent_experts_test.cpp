@@ -1,7 +1,9 @@
 // Layers with experts in one launch against the launches of their own.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/cuda/graph.h"
 #include "base/cuda/memory_pool.h"
@@ -18,6 +20,7 @@ struct Shape {
   int64_t hidden, width, shared_width;
   RouteRule rule;
   bool share = false, bias = false;
+  const char* other = nullptr;  // format of the product in front of the experts; null: the same
 };
 
 RouteRule rule_of(int experts, int chosen) {
@@ -74,11 +77,12 @@ class Layer {
         experts_(format_, s.rule.experts, s.hidden, s.width, seed),
         shared_(format_, s.shared_width > 0 ? 1 : 0, s.hidden,
                 std::max<int64_t>(16, s.shared_width), seed + 500),
-        adds_(upload_passes(format_, s.hidden, kMixed, seed + 600)),
+        into_x_format_(get_format(s.other == nullptr ? s.format : s.other)),
+        adds_(upload_passes(into_x_format_, s.hidden, kMixed, seed + 600)),
         mixed_(mixed_values(seed)),
         gain_(to_device(random_values(s.hidden, seed + 602))),
         bias_(to_device(random_values(s.rule.experts, seed + 603, 0.2))),
-        into_x_(format_, kMixed),
+        into_x_(into_x_format_, kMixed),
         into_experts_(format_, s.hidden),
         gated_(format_, s.width),
         of_shared_(format_, std::max<int64_t>(16, s.shared_width)) {
@@ -218,6 +222,7 @@ class Layer {
   const Shape s_;
   const Format& format_;
   Experts experts_, shared_;
+  const Format& into_x_format_;
   std::vector<Matrix> adds_;
   Buffer mixed_, gain_, bias_;
   Forms into_x_, into_experts_, gated_, of_shared_;
@@ -285,6 +290,18 @@ TEST(GpuStepExperts, AreThoseOfTheLaunchesInEveryCode) {
   for (const char* format : {"tq2", "tq3", "tq4", "itq3_s", "itq3_s8", "q4_0", "q8_0"}) {
     expect_layers({format, 512, 256, 0, rule_of(8, 2)}, 1, kOneLayer);
     expect_layers({format, 512, 256, 0, rule_of(8, 2)}, 3, kLayers);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(GpuStepExperts, MayHaveOtherCodesThanOtherMatrices) {
+  WALSH_NEED_STEPS();
+  const std::pair<const char*, const char*> mixes[] = {{"tq2", "tq4"},  {"tq3", "itq3_s"},
+                                                       {"tq4", "tq3"},  {"q4_0", "tq3"},
+                                                       {"tq3", "q8_0"}, {"itq3_s8", "tq2"}};
+  for (const auto& [format, other] : mixes) {
+    expect_layers({format, 1024, 384, 256, rule_of(16, 4), true, false, other}, 1, kOneLayer);
+    expect_layers({format, 1024, 384, 0, rule_of(16, 4), false, false, other}, 3, kLayers);
     if (testing::Test::HasFatalFailure()) return;
   }
 }
