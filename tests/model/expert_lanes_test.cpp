@@ -89,6 +89,7 @@ TEST(ExpertLanes, ChooseWhatTheCpuChooses) {
       bias.push_back(0.25f * static_cast<float>(random.below(3)));
     expect_choice_of_cpu(desc, logits, bias, 1);
     if (round % 6 == 0) expect_choice_of_cpu(desc, logits, bias, 3);  // threads wait for each other
+    if (round % 6 == 3) expect_choice_of_cpu(desc, logits, bias, 6);
     if (round == 1) expect_choice_of_cpu(desc, logits, bias, 32);
   }
 }

@@ -79,6 +79,38 @@ WALSH_EXPERT_LANE int take_best(const Lanes& lanes, const float* values, unsigne
   return chosen;
 }
 
+// take_best again and again, of values that are all numbers: those of a lane stay in registers, and
+// no lane waits for another one's marks. PerLane * lanes.count() are at least as many.
+template <int PerLane, typename Lanes, typename Take>
+WALSH_EXPERT_LANE void take_all_best(const Lanes& lanes, const float* values, int count, int most,
+                                     const Take& take) {
+  float own[PerLane];
+  for (int j = 0; j < PerLane; ++j) {
+    const int i = lanes.index() + j * lanes.count();
+    own[j] = i < count ? values[i] : 0.0f;
+  }
+  unsigned taken = 0;
+  for (int k = 0; k < most; ++k) {
+    Candidate best;
+    for (int j = 0; j < PerLane; ++j) {
+      const Candidate next{own[j], lanes.index() + j * lanes.count()};
+      if (next.index < count && (taken >> j & 1u) == 0 && better(next, best)) best = next;
+    }
+    best = lanes.best(best);
+    for (int j = 0; j < PerLane; ++j)
+      if (lanes.index() + j * lanes.count() == best.index) taken |= 1u << j;
+    take(k, best.index);
+  }
+}
+
+template <typename Lanes>
+WALSH_EXPERT_LANE bool are_numbers(const Lanes& lanes, const float* values, int count) {
+  int least = 1;
+  for (int i = lanes.index(); i < count; i += lanes.count())
+    if (!is_number(values[i])) least = 0;
+  return lanes.least(least) != 0;
+}
+
 // The sum of the `most` largest of values[count], from the largest on.
 WALSH_EXPERT_LANE float sum_of_best(const float* values, int count, int most) {
   float sum = 0;
@@ -147,10 +179,19 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
   score_row(lanes, rule, logits, bias, s);
   if (rule.groups > 1) leave_groups(lanes, rule, s);
   float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
-  for (int k = 0; k < rule.chosen; ++k) {
-    const int best = take_best(lanes, s.ranks, s.taken, rule.experts);
+  const auto take = [&](int k, int best) {
     sum += s.scores[best];
     if (lanes.index() == 0) experts[k] = best;
+  };
+  constexpr int kFew = 4, kSome = 8;  // of a lane
+  const bool numbers = are_numbers(lanes, s.ranks, rule.experts);
+  if (numbers && rule.experts <= kFew * lanes.count()) {
+    take_all_best<kFew>(lanes, s.ranks, rule.experts, rule.chosen, take);
+  } else if (numbers && rule.experts <= kSome * lanes.count()) {
+    take_all_best<kSome>(lanes, s.ranks, rule.experts, rule.chosen, take);
+  } else {
+    for (int k = 0; k < rule.chosen; ++k)
+      take(k, take_best(lanes, s.ranks, s.taken, rule.experts));
   }
   lanes.sync();
   for (int k = lanes.index(); k < rule.chosen; k += lanes.count()) {
