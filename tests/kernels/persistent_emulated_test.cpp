@@ -23,7 +23,12 @@ namespace walsh::cuda {
 namespace {
 
 constexpr float kUnit = 0.01f, kEps = 1e-5f;
-constexpr int8_t kLevels[8] = {-100, -70, -40, -12, 12, 40, 70, 100};
+
+// Of codes of so many bits.
+int8_t level_of(int bits, uint32_t code) {
+  const int levels = 1 << bits;
+  return static_cast<int8_t>((2 * static_cast<int>(code) + 1 - levels) * 120 / levels);
+}
 
 std::vector<float> random_values(Random& random, int64_t count, double scale = 1) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -42,21 +47,25 @@ int64_t padded(int64_t cols, int64_t to) {
   return (cols + to - 1) / to * to;
 }
 
-// A matrix of 3 bits with scales of 128 columns, as kernels and as the reference have it.
+// A matrix of 2, 3 or 4 bits with scales of 128 columns, as kernels and as the reference have it.
 struct Coded {
   Matrix device;
+  int bits;
   std::vector<float> levels;  // times scale and unit, [rows][cols of the matrix]
 
-  Coded(Random& random, int64_t rows, int64_t cols) {
+  Coded(Random& random, int64_t rows, int64_t cols, int bits_of_codes = 3) : bits(bits_of_codes) {
     Matrix& m = device;
     m.rows = rows;
     m.cols = padded(cols, kKTileColumns);
     m.group = 128;
-    m.code.decoder = DecoderKind::scalar3;
+    m.code.decoder = bits == 2   ? DecoderKind::scalar2
+                     : bits == 3 ? DecoderKind::scalar3
+                                 : DecoderKind::scalar4;
     m.code.unit = kUnit;
-    std::memcpy(m.code.levels.words, kLevels, sizeof kLevels);
+    for (uint32_t code = 0; code < 1u << bits; ++code)
+      reinterpret_cast<int8_t*>(m.code.levels.words)[code] = level_of(bits, code);
     const int64_t k_tiles = m.cols / kKTileColumns, pieces = m.tiles() * k_tiles;
-    m.codes = Buffer(static_cast<uint64_t>(pieces) * 1536);
+    m.codes = Buffer(static_cast<uint64_t>(pieces * bits) * 512);
     m.scales = Buffer(static_cast<uint64_t>(m.tiles() * m.groups() * kTileRows * 2));
     levels.resize(static_cast<size_t>(m.tiles() * kTileRows * m.cols));
     for (uint64_t i = 0; i < m.codes.bytes() / 4; ++i)
@@ -72,29 +81,34 @@ struct Coded {
   // What a lane has of a k-tile (weights/matrix.h).
   void decode(int64_t tile, int64_t k_tile, int lane) {
     const int g = lane / 4, t = lane % 4;
-    const auto* codes = device.codes.as<uint32_t>() + (tile * k_tiles() + k_tile) * 384;
-    uint32_t words[12];
-    for (int w = 0; w < 12; ++w)
+    const auto* codes = device.codes.as<uint32_t>() + (tile * k_tiles() + k_tile) * bits * 128;
+    uint32_t words[16];
+    for (int w = 0; w < 4 * bits; ++w)
       words[w] = codes[w / 4 * 128 + lane * 4 + w % 4];
     for (int part = 0; part < 4; ++part) {
       const int chunk = part / 2, half = part % 2;
-      const uint32_t* own = words + 3 * part;
+      const uint32_t* own = words + bits * part;
       const int64_t group = k_tile * 2 + chunk, row = tile * kTileRows + g + 8 * half;
-      const uint16_t bits =
+      const uint16_t scale =
           device.scales.as<uint16_t>()[(tile * device.groups() + group) * 16 + g * 2 + half];
       for (int at = 0; at < 32; ++at) {
         const int i = at / 8, r = at % 8;
-        uint32_t code = own[i % 3] >> (4 * r) & 7;
-        if (i == 3) {
-          code = 0;
-          for (int b = 0; b < 3; ++b)
-            code |= (own[b] >> (4 * r + 3) & 1) << b;
-        }
+        const uint32_t code = code_of(own, i, r);
         const int64_t column = group * 128 + 32 * i + 8 * t + r;
         levels[static_cast<size_t>(row * device.cols + column)] =
-            static_cast<float>(kLevels[code]) * kUnit * f16_to_f32(bits);
+            static_cast<float>(level_of(bits, code)) * kUnit * f16_to_f32(scale);
       }
     }
+  }
+
+  // Code r of block i of a row in its words.
+  uint32_t code_of(const uint32_t* words, int i, int r) const {
+    if (bits == 2) return words[i / 2] >> (4 * r + 2 * (i % 2)) & 3;
+    if (bits == 4 || i < 3) return words[i] >> (4 * r) & (bits == 4 ? 15 : 7);
+    uint32_t code = 0;
+    for (int b = 0; b < 3; ++b)
+      code |= (words[b] >> (4 * r + 3) & 1) << b;
+    return code;
   }
 
   int64_t k_tiles() const { return device.cols / kKTileColumns; }
@@ -160,14 +174,17 @@ struct Shape {
   RouteRule rule;
   int64_t width, shared_width;
   bool share, bias;
+  int bits = 3, other_bits = 3;  // of experts, and of the products in front of them
 };
 
 // Gate, up and down of one expert.
 struct Expert {
   Coded gate, up, down;
 
-  Expert(Random& random, int64_t hidden, int64_t width)
-      : gate(random, width, hidden), up(random, width, hidden), down(random, hidden, width) {}
+  Expert(Random& random, int64_t hidden, int64_t width, int bits)
+      : gate(random, width, hidden, bits),
+        up(random, width, hidden, bits),
+        down(random, hidden, width, bits) {}
 
   std::vector<double> of(const std::vector<float>& input, const Form& gated) const {
     const auto g = gate.times(input), u = up.times(input);
@@ -194,16 +211,16 @@ struct Layer {
         into_experts(s.hidden, seed + 2),
         gated(s.width, seed + 3),
         shared_gated(std::max<int64_t>(1, s.shared_width), seed + 4),
-        mixes(random, s.mixed, s.hidden),
-        adds(random, s.hidden, s.mixed),
+        mixes(random, s.mixed, s.hidden, s.other_bits),
+        adds(random, s.hidden, s.mixed, s.other_bits),
         mixed_gain(random_values(random, s.hidden)),
         gain(random_values(random, s.hidden)),
         router(random_values(random, s.rule.experts * s.hidden, 1.5 / std::sqrt(s.hidden))),
         share(random_values(random, s.hidden, 1 / std::sqrt(s.hidden))),
         bias(random_values(random, s.rule.experts, 0.2)) {
     for (int e = 0; e < s.rule.experts; ++e)
-      experts.emplace_back(random, s.hidden, s.width);
-    if (s.shared_width > 0) shared.emplace_back(random, s.hidden, s.shared_width);
+      experts.emplace_back(random, s.hidden, s.width, s.bits);
+    if (s.shared_width > 0) shared.emplace_back(random, s.hidden, s.shared_width, s.bits);
     device_mixed_gain = to_device(mixed_gain);
     device_gain = to_device(gain);
     device_bias = to_device(bias);
@@ -454,6 +471,11 @@ TEST(PersistentKernel, SharesLongInputsOfExperts) {
   RouteRule rule = rule_of(36, 33);
   rule.normalized = false;
   expect_layers({288, 288, rule, 16, 0, false, false}, 1, 18);
+}
+
+TEST(PersistentKernel, HasExpertsOfOtherCodesThanOtherMatrices) {
+  expect_layers({512, 256, rule_of(8, 2), 256, 512, true, false, 2, 4}, 1, 4);
+  expect_layers({512, 256, rule_of(8, 2), 256, 0, false, false, 4, 3}, 2, 6);
 }
 
 // Runs of a warp that would be of more experts than it has pieces for.

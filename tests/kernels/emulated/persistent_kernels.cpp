@@ -2,20 +2,19 @@
 //
 #define __CUDA_ARCH__ 900
 //
-#include "kernels/cuda/persistent/kernel_3.cu"
-//
-#include "kernels/cuda/persistent/kernel_experts_3.cu"
+#include "kernels/cuda/persistent/kernel.cuh"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
 [[noreturn]] void refuse() {
-  throw Error(ErrorCode::internal, "emulated program", "is of 3 bits");
+  throw Error(ErrorCode::internal, "emulated program", "no kernel");
 }
 
 }  // namespace
 
+// Those of 3 bits, and of 2 to 4 bits, with experts: every other one takes as long to compile.
 template <typename Decoder>
 PersistentKernel persistent_kernel(int) {
   refuse();
@@ -24,13 +23,19 @@ template <typename Decoder>
 PersistentKernel persistent_expert_kernel(int) {
   refuse();
 }
+template <>
+PersistentKernel persistent_expert_kernel<ScalarDecoder<3>>(int) {
+  return persistent_kernel_of<WithExperts<OneCode<ScalarDecoder<3>, 128>>>;
+}
 PersistentKernel persistent_kernel_of_several(bool, bool) {
   refuse();
 }
 PersistentKernel persistent_expert_kernel_of_several(bool) {
-  refuse();
+  return persistent_kernel_of<
+      WithExperts<SeveralCodes<128, ScalarDecoder<2>, ScalarDecoder<3>, ScalarDecoder<4>>>>;
 }
 template PersistentKernel persistent_kernel<ScalarDecoder<2>>(int);
+template PersistentKernel persistent_kernel<ScalarDecoder<3>>(int);
 template PersistentKernel persistent_kernel<ScalarDecoder<4>>(int);
 template PersistentKernel persistent_kernel<ScalarDecoder<8>>(int);
 template PersistentKernel persistent_kernel<TrellisDecoder<4>>(int);

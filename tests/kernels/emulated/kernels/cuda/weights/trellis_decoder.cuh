@@ -1,4 +1,5 @@
-// Codes of 3 bits decoded one by one, for kernels on the host; others have no decoder there.
+// Codes of 2, 3 and 4 bits decoded one by one, for kernels on the host; others have no decoder
+// there.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -14,14 +15,18 @@ inline LevelTable split_levels(LevelTable table) {
   return table;
 }
 
-template <>
-struct ScalarDecoder<3> {
-  static constexpr DecoderKind kKind = DecoderKind::scalar3;
-  static constexpr int kWords = 12, kVectors = 3;
+template <int Bits>
+struct ScalarDecoder {
+  static constexpr DecoderKind kKind = Bits == 2   ? DecoderKind::scalar2
+                                       : Bits == 3 ? DecoderKind::scalar3
+                                                   : DecoderKind::scalar4;
+  static constexpr int kWords = 4 * Bits, kVectors = Bits;
   static constexpr bool kSplit = false, kTable = false, kUnitLevels = false;
 
   // Code r of block i of a row (weights/matrix.h, formats.md).
   static unsigned code(const uint32_t* words, int i, int r) {
+    if (Bits == 2) return words[i / 2] >> (4 * r + 2 * (i % 2)) & 3;
+    if (Bits == 4) return words[i] >> (4 * r) & 15;
     if (i < 3) return words[i] >> (4 * r) & 7;
     unsigned code = 0;
     for (int bit = 0; bit < 3; ++bit)
