@@ -72,6 +72,15 @@ TEST_F(Faults, TheLimitOfAFilesSizeIsAnErrorLikeAFullDisk) {
   EXPECT_EQ(temporaries(), std::vector<std::string>());
 }
 
+// The soft limit asks, the hard one ends.
+TEST_F(Faults, TheLimitOfProcessorTimeLeavesNothingHalfWritten) {
+  const CommandResult r =
+      walsh({"quantize", model(), file("out.gguf"), "--type", "tc6"}, "ulimit -S -t 1;");
+  EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_TRUE(r.err.ends_with("walsh: error: stopped by the user\n")) << r.err;
+  EXPECT_EQ(temporaries(), std::vector<std::string>());
+}
+
 TEST_F(Faults, NoOutputIsAnInput) {
   const std::string folder = file("tiny");
   std::filesystem::copy(tiny(), folder);
