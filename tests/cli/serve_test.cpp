@@ -90,6 +90,14 @@ TEST_F(ServeCommand, AnEmptyKeyIsNone) {
                "--api-key: a key is empty");
 }
 
+TEST_F(ServeCommand, SaysInOneLineWhereItListens) {
+  const std::string shown = "cat " + file("log");
+  EXPECT_THAT(with_server("--alias $'two\\nlines'", shown), HasSubstr("two lines: 4096 positions"));
+  expect_error(walsh({"serve", model(), "--port", "70000"}), 2, "--port: Value 70000 not in range");
+  if (slurp("/proc/net/if_inet6").empty()) GTEST_SKIP() << "no IPv6 on this system";
+  EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("; http://[::1]:"));
+}
+
 TEST_F(ServeCommand, FlagsMayComeAsVariables) {
   const CommandResult r =
       walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_HOST=0.0.0.0 WALSH_ARG_CTX=64");
