@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/sampling_options.h"
 #include "cli/template_options.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
@@ -119,7 +120,8 @@ int serve(const Options& options) {
                      .sequences = options.scheduler.running + options.scheduler.kept};
   const std::optional<TemplateText> given = options.chat.text();
   const OrderedJson variables = options.chat.variables();
-  const LoadedModel model = options.model.load(use, pool, given ? &*given : nullptr);
+  const LoadedModel model =
+      options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
   Scheduler scheduler(model.model, options.scheduler);
   Service service(model, scheduler, names,
                   model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
@@ -252,6 +254,7 @@ Action add_serve(CLI::App& command) {
   options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
+  add_sampling_options(command, options->service.sampling);
   add_variables(command);
   command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");
   return [options] { return serve(*options); };
