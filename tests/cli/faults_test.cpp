@@ -102,6 +102,8 @@ TEST_F(Faults, NoOutputIsAnInput) {
            folder + "/model.safetensors"});
   refused("a: is named as an output twice",
           {file("a"), "--type", "tq4", "--save-recipe", file("a")});
+  refused("a: is named as an output twice",
+          {file("a"), "--type", "tq4", "--output-format", "hf", "--save-recipe", file("./a")});
   refused("s: is named as an output twice",
           {file("s"), "--bpw", "3.3", "--sensitivity", file("s")});
   spill(file("text"), "some text");
