@@ -39,6 +39,15 @@ inline float4 make_float4(float x, float y, float z, float w) {
 inline float2 make_float2(float x, float y) {
   return {x, y};
 }
+struct uint2 {
+  unsigned x, y;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) {
+  return {x, y};
+}
 
 // Of the running thread.
 inline dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
@@ -237,6 +246,32 @@ inline unsigned __float_as_uint(float x) {
 inline float __uint_as_float(unsigned x) {
   return std::bit_cast<float>(x);
 }
+inline float __int_as_float(int x) {
+  return std::bit_cast<float>(x);
+}
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
+}
+// The sum of the products of signed bytes.
+inline int __dp4a(int a, int b, int sum) {
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<int8_t>(a >> 8 * i) * static_cast<int8_t>(b >> 8 * i);
+  return sum;
+}
+inline double rsqrt(double x) {
+  return 1 / std::sqrt(x);
+}
+template <typename T>
+T __ldcg(const T* p) {
+  return *p;
+}
+inline void __threadfence() {}
+// Blocks run one after the other, and fibers change places at barriers alone.
+inline int atomicAdd(int* p, int value) {
+  const int before = *p;
+  *p += value;
+  return before;
 }

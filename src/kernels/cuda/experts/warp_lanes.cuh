@@ -1,0 +1,81 @@
+// The choice of experts by a warp, in kernels that begin layers with experts.
+#pragma once
+
+#include <limits>
+
+#include "kernels/cuda/experts/experts.h"
+
+namespace walsh::cuda {
+
+// The lanes of a warp (lanes.h).
+struct WarpLanes {
+  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x % 32); }
+  static __device__ __forceinline__ int count() { return 32; }
+  static __device__ __forceinline__ void sync() { __syncwarp(); }
+  static __device__ __forceinline__ float sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+  }
+  static __device__ __forceinline__ float largest(float x) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+  }
+  static __device__ __forceinline__ int least(int i) {
+    return __reduce_min_sync(~0u, i);
+  }
+  static __device__ __forceinline__ float of(float x, int lane) {
+    return __shfl_sync(~0u, x, lane);
+  }
+  // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
+  // key is 0), then the lowest index that has it.
+  static __device__ __forceinline__ Candidate best(Candidate mine) {
+    const uint32_t bits = __float_as_uint(mine.value + 0.0f);
+    const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    const uint32_t top = __reduce_max_sync(~0u, mine.index < 0 ? 0 : key);
+    if (top == 0) return {};
+    const bool first = mine.index >= 0 && key == top;
+    const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
+    return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
+  }
+};
+
+// Of row `row`, whose logits load(expert) gives, by one warp; there are at most kMostRoutedExperts.
+template <typename Load>
+__device__ __forceinline__ void route_by_warp(const RouteCall& call, int64_t row,
+                                              const RouteScratch& scratch, const Load& load) {
+  const WarpLanes lanes{};
+  int32_t* choices = call.choices + row * call.rule.chosen;
+  float* weights = call.weights + row * call.rule.chosen;
+  if (call.rule.experts <= 128) {
+    route_row<4>(lanes, call.rule, load, call.bias, scratch, choices, weights);
+  } else if (call.rule.experts <= 256) {
+    route_row<8>(lanes, call.rule, load, call.bias, scratch, choices, weights);
+  } else if (call.rule.experts <= 512) {
+    route_row<16>(lanes, call.rule, load, call.bias, scratch, choices, weights);
+  } else {
+    route_row<kMostLaneExperts>(lanes, call.rule, load, call.bias, scratch, choices, weights);
+  }
+}
+
+// Slots of a row that keep the order of its choices, which are in the scratch.
+__device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_t row,
+                                                   const RouteScratch& scratch,
+                                                   const SlotArrays& slots) {
+  const int chosen = call.rule.chosen;
+  for (int k = WarpLanes::index(); k < chosen; k += 32)
+    keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.experts[k], slots);
+}
+
+// One thread that does what lanes do.
+struct SingleLane {
+  static __device__ __forceinline__ int index() { return 0; }
+  static __device__ __forceinline__ int count() { return 1; }
+  static __device__ __forceinline__ int total(int x) { return x; }
+  static __device__ __forceinline__ Rank rank(bool flag) { return {0, flag ? 1 : 0}; }
+};
+
+}  // namespace walsh::cuda
