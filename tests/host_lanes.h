@@ -46,13 +46,6 @@ class LaneGroup {
       return fold<Candidate>(
           mine, [](const Candidate& a, const Candidate& b) { return better(b, a) ? b : a; }, {});
     }
-    float of(float x, int lane) const {
-      group_->values_[static_cast<size_t>(index_)] = {x, 0};
-      sync();
-      const float value = group_->values_[static_cast<size_t>(lane)].value;
-      sync();
-      return value;
-    }
     Rank rank(bool flag) const {
       group_->values_[static_cast<size_t>(index_)] = {0, flag ? 1 : 0};
       sync();

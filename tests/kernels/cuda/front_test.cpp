@@ -8,20 +8,23 @@ namespace {
 
 TEST(GpuFront, MakesInputsAsPreparationDoes) {
   WALSH_NEED_GPU();
-  for (const FrontCase& c : front_cases())
-    expect_front_inputs(c);
+  for (const auto& cases : {front_cases(), large_front_cases()})
+    for (const FrontCase& c : cases)
+      expect_front_inputs(c);
 }
 
 TEST(GpuFront, MultipliesNormedRows) {
   WALSH_NEED_GPU();
-  for (const FrontCase& c : front_cases())
-    expect_front_products(c);
+  for (const auto& cases : {front_cases(), large_front_cases()})
+    for (const FrontCase& c : cases)
+      expect_front_products(c);
 }
 
 TEST(GpuFront, ChoosesExpertsAsALaunchOfItsOwn) {
   WALSH_NEED_GPU();
-  for (const FrontCase& c : front_cases())
-    expect_front_choices(c);
+  for (const auto& cases : {front_cases(), large_front_cases()})
+    for (const FrontCase& c : cases)
+      expect_front_choices(c);
 }
 
 // Launch behind launch, without a wait between them: the counter of one is that of the next.

@@ -20,7 +20,7 @@ struct GatedCase {
 
 inline std::vector<GatedCase> gated_cases() {
   return {{1, 2, 256, false, 0}, {2, 5, 64, false, 1},  {16, 3, 16, false, 0},
-          {17, 2, 128, true, 0}, {1, 32, 128, true, 0}, {100, 3, 32, true, 2},
+          {17, 2, 128, true, 0}, {1, 16, 128, true, 0}, {100, 3, 32, true, 2},
           {2, 9, 16, true, 0},   {1, 5, 8, true, 0}};
 }
 

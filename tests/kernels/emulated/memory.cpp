@@ -10,6 +10,7 @@ namespace walsh::cuda {
 
 // What is not zeroed is not zero either.
 Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
+  if (bytes == 0) return;
   auto memory =
       std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
   std::memset(memory->data(), zeroed ? 0 : 0x5a, bytes);

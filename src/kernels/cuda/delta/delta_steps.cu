@@ -9,9 +9,14 @@ namespace {
 
 constexpr int kGroups = 8;  // of threads that share the rows of a state's columns
 constexpr int kThreads = kGroups * kDeltaColumns;
-constexpr int kMostRows = kMostDeltaDim / kGroups;
-constexpr int kMostChannels = 2 * kMostDeltaDim + kDeltaColumns;  // of a block
-constexpr int kEach = (kMostChannels + kThreads - 1) / kThreads;  // of a thread
+
+// What a block has where keys are no longer than Dim.
+template <int Dim>
+struct StepShape {
+  static constexpr int kRows = Dim / kGroups;                          // of the state, of a thread
+  static constexpr int kChannels = 2 * Dim + kDeltaColumns;            // of the convolution
+  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // of a thread
+};
 
 // What a block has: some columns of the state of one value head of one row.
 struct Place {
@@ -110,9 +115,11 @@ __device__ __forceinline__ float sum_groups(float (&parts)[kGroups][kDeltaColumn
 }
 
 // Grid: x over columns of a state, y over value heads, z over rows.
+template <int Dim>
 __global__ void __launch_bounds__(kThreads)
     step_kernel(const __grid_constant__ ConvolveCall call, float* mixed, int64_t first) {
-  __shared__ float channels[kMostChannels], parts[kGroups][kDeltaColumns];
+  using Shape = StepShape<Dim>;
+  __shared__ float channels[Shape::kChannels], parts[kGroups][kDeltaColumns];
   allow_next_kernel();
   // Nothing of what this batch computes is read up to the wait.
   const DeltaDims& d = call.dims;
@@ -121,15 +128,15 @@ __global__ void __launch_bounds__(kThreads)
   const bool inside = column < d.value_dim, fresh = p.position == 0;
   float* state =
       p.slot + call.memory.states_at + int64_t{p.head} * d.key_dim * d.value_dim + column;
-  float s[kMostRows];
+  float s[Shape::kRows];
 #pragma unroll
-  for (int i = 0; i < kMostRows; ++i) {
+  for (int i = 0; i < Shape::kRows; ++i) {
     const int r = p.group + kGroups * i;
     s[i] = r < d.key_dim && inside && !fresh ? state[int64_t{r} * d.value_dim] : 0.0f;
   }
-  Channel own[kEach];
+  Channel own[Shape::kEach];
 #pragma unroll
-  for (int e = 0; e < kEach; ++e) {
+  for (int e = 0; e < Shape::kEach; ++e) {
     own[e].find(d, p, thread + e * kThreads);
     own[e].begin(call, p);
   }
@@ -138,9 +145,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t scalar = p.row * d.value_heads + p.head;
   const float a = call.decay[scalar], b = call.strength[scalar];
 #pragma unroll
-  for (int e = 0; e < kEach; ++e) {
+  for (int e = 0; e < Shape::kEach; ++e) {
     const float x = own[e].finish(call, p);
-    if (thread + e * kThreads < kMostChannels) channels[thread + e * kThreads] = x;
+    if (thread + e * kThreads < Shape::kChannels) channels[thread + e * kThreads] = x;
   }
   const float decay = expf(log_decay(a, bias, rate)), strength = strength_of(b);
   __syncthreads();
@@ -149,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
   const float *q = channels, *k = channels + d.key_dim, *v = channels + 2 * d.key_dim;
   float seen = 0, result = 0;
 #pragma unroll
-  for (int i = 0; i < kMostRows; ++i) {
+  for (int i = 0; i < Shape::kRows; ++i) {
     const int r = p.group + kGroups * i;
     s[i] *= decay;
     if (r < d.key_dim) seen = fmaf(k[r], s[i], seen);
@@ -157,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
   seen = sum_groups(parts, seen, p.lane, p.group);
   const float update = strength * (v[p.lane] - seen);
 #pragma unroll
-  for (int i = 0; i < kMostRows; ++i) {
+  for (int i = 0; i < Shape::kRows; ++i) {
     const int r = p.group + kGroups * i;
     if (r >= d.key_dim) continue;
     s[i] = fmaf(k[r], update, s[i]);
@@ -176,7 +183,7 @@ void delta_steps(const ConvolveCall& call, float* mixed, int64_t begin, int64_t 
   if (begin >= end) return;
   check_delta(call.dims);
   const DeltaDims& d = call.dims;
-  launch("delta rule", step_kernel,
+  launch("delta rule", d.key_dim <= 128 ? step_kernel<128> : step_kernel<kMostDeltaDim>,
          {dim3(static_cast<unsigned>((d.value_dim + kDeltaColumns - 1) / kDeltaColumns),
                static_cast<unsigned>(d.value_heads), static_cast<unsigned>(end - begin)),
           dim3(kThreads)},

@@ -142,7 +142,7 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
   GemvBlock<Decoder, Flush, Tiles8, ExpertInputLoader> block(args, shared);
   block.run();
   if (launch.sum.arrived == nullptr) return;
-  sum_behind_last(launch.sum, item.first, item.count, static_cast<int>(blockIdx.x),
+  sum_behind_last(launch.sum, args.first_slot, args.m, static_cast<int>(blockIdx.x),
                   static_cast<int>(gridDim.x), int64_t{block.tile_begin} * kTileRows,
                   int64_t{block.tile_begin + block.tile_count} * kTileRows);
 }

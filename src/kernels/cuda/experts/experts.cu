@@ -114,7 +114,7 @@ void check_routing(const RouteCall& call) {
   const RouteRule& rule = call.rule;
   if (rule.experts > 0 && rule.experts <= kMostRoutedExperts && rule.chosen > 0 &&
       rule.chosen <= rule.experts && rule.groups > 0 && rule.experts % rule.groups == 0 &&
-      rule.groups_chosen <= rule.groups &&
+      rule.groups_chosen <= rule.groups && rule.groups <= 32 * kMostLaneGroups &&
       kRouteWarps * RouteScratch::bytes(rule) <= kSharedBytes &&
       call.m * rule.chosen <= std::numeric_limits<int>::max()) {
     return;

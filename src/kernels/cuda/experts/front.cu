@@ -156,7 +156,7 @@ __device__ __forceinline__ void choose(const FrontArgs& args, unsigned char* mem
     route_by_warp(args.route, row, scratch, [&](int i) { return __ldcg(logits + i); });
     if (!args.grouped) keep_order_by_warp(args.route, row, scratch, args.slots);
     for (int k = WarpLanes::index(); k < rule.chosen; k += 32)
-      choices[row * rule.chosen + k] = scratch.experts[k];
+      choices[row * rule.chosen + k] = scratch.chosen[k];
     __syncwarp();  // the scratch has been read
   }
   if (!args.grouped) return;

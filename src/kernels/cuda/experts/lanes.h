@@ -7,7 +7,6 @@
 //   lanes.sum(x), lanes.largest(x) over all lanes, in all lanes; lanes.total(i) of integers
 //   lanes.least(i)                 the least of integers
 //   lanes.best(candidate)          the best of all (better())
-//   lanes.of(x, lane)              what that lane gives
 //   lanes.rank(flag)               how many lanes in front of this one have the flag, and how many
 //                                  there are in all
 //   lanes.sync()                   what any lane wrote is seen by all

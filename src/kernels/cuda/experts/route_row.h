@@ -33,23 +33,23 @@ inline RouteRule route_rule(const ExpertsDesc& e) {
 }
 
 // Experts whose scores a lane can have; lanes together have all of them.
-inline constexpr int kMostLaneExperts = 32;
+inline constexpr int kMostLaneExperts = 32, kMostLaneGroups = 4;
 
-// What all lanes see of a row: of its choices, and of the groups.
+// What all lanes see of a row.
 struct RouteScratch {
-  float* scores;           // [chosen]
-  int32_t* experts;        // [chosen], best first
+  float* scores;           // [experts]
+  int32_t* chosen;         // [chosen], best first
   float* totals;           // [groups]
   unsigned char* is_best;  // [groups]
 
   static constexpr int bytes(const RouteRule& rule) {
-    return (8 * rule.chosen + 5 * rule.groups + 15) / 16 * 16;
+    return (4 * rule.experts + 4 * rule.chosen + 5 * rule.groups + 15) / 16 * 16;
   }
   static WALSH_EXPERT_LANE RouteScratch at(void* memory, const RouteRule& rule) {
     RouteScratch s;
     s.scores = static_cast<float*>(memory);
-    s.experts = reinterpret_cast<int32_t*>(s.scores + rule.chosen);
-    s.totals = reinterpret_cast<float*>(s.experts + rule.chosen);
+    s.chosen = reinterpret_cast<int32_t*>(s.scores + rule.experts);
+    s.totals = reinterpret_cast<float*>(s.chosen + rule.chosen);
     s.is_best = reinterpret_cast<unsigned char*>(s.totals + rule.groups);
     return s;
   }
@@ -118,15 +118,6 @@ class LaneValues {
     return chosen;
   }
 
-  // Value i in all lanes.
-  WALSH_EXPERT_LANE float of(int i) const {
-    float own = 0;
-    WALSH_EXPERT_UNROLL
-    for (int j = 0; j < Each; ++j)
-      if (j == i / lanes_.count()) own = value_[j];
-    return lanes_.of(own, i % lanes_.count());
-  }
-
   // In a lane, over its values.
   template <typename Function>
   WALSH_EXPERT_LANE void each(const Function& function) const {
@@ -165,7 +156,7 @@ WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
   }
   ranks.take_none();
   lanes.sync();
-  LaneValues<Each, Lanes> totals(lanes, rule.groups);
+  LaneValues<kMostLaneGroups, Lanes> totals(lanes, rule.groups);
   totals.set([&](int g, float) { return s.totals[g]; });
   for (int k = 0; k < rule.groups_chosen; ++k) {
     const int best = totals.take_best();
@@ -201,24 +192,23 @@ template <int Each, typename Lanes, typename Load>
 WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  const float* bias, const RouteScratch& s, int32_t* experts,
                                  float* weights) {
-  LaneValues<Each, Lanes> scores(lanes, rule.experts);
-  score_row(lanes, rule, load, scores);
-  LaneValues<Each, Lanes> ranks = scores;
+  LaneValues<Each, Lanes> ranks(lanes, rule.experts);
+  score_row(lanes, rule, load, ranks);
+  ranks.each([&](int i, float score) { s.scores[i] = score; });
+  lanes.sync();
   if (bias != nullptr) ranks.set([&](int i, float score) { return score + bias[i]; });
   if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
   float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
   for (int k = 0; k < rule.chosen; ++k) {
     const int best = ranks.take_best();
-    const float score = scores.of(best);
-    sum += score;
-    if (lanes.index() != 0) continue;
-    s.experts[k] = best;
-    s.scores[k] = score;
+    sum += s.scores[best];
+    if (lanes.index() == 0) s.chosen[k] = best;
   }
   lanes.sync();
   for (int k = lanes.index(); k < rule.chosen; k += lanes.count()) {
-    experts[k] = s.experts[k];
-    weights[k] = (rule.normalized ? s.scores[k] / sum : s.scores[k]) * rule.scale;
+    const float score = s.scores[s.chosen[k]];
+    experts[k] = s.chosen[k];
+    weights[k] = (rule.normalized ? score / sum : score) * rule.scale;
   }
 }
 

@@ -27,9 +27,6 @@ struct WarpLanes {
   static __device__ __forceinline__ int least(int i) {
     return __reduce_min_sync(~0u, i);
   }
-  static __device__ __forceinline__ float of(float x, int lane) {
-    return __shfl_sync(~0u, x, lane);
-  }
   // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
   // key is 0), then the lowest index that has it.
   static __device__ __forceinline__ Candidate best(Candidate mine) {
@@ -67,7 +64,7 @@ __device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_
                                                    const SlotArrays& slots) {
   const int chosen = call.rule.chosen;
   for (int k = WarpLanes::index(); k < chosen; k += 32)
-    keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.experts[k], slots);
+    keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.chosen[k], slots);
 }
 
 // One thread that does what lanes do.
