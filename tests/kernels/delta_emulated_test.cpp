@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Rows of many sequences in one launch, whose slots are in another order than the rows.
 TEST(DeltaKernels, StepsOfManySequencesFollowTheRecurrence) {
   Random random(8);
-  const Net net({1, 1, 16, 16, 2}, random);
+  const Net net({1, 2, 16, 16, 2}, random);
   for (const int count : {2, 16, 17, 100}) {
     SCOPED_TRACE(count);
     std::vector<Text> texts(static_cast<size_t>(count));
@@ -271,6 +271,30 @@ TEST(DeltaKernels, StepsOfManySequencesFollowTheRecurrence) {
       runs.push_back({count - 1 - i, 1});
     for (int step = 0; step < (count < 100 ? 4 : 2); ++step) {
       device.run(runs, texts, random);
+      if (HasFatalFailure()) return;
+    }
+    device.check_states(texts);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DeltaKernels, OfAnyShapeFollowTheRecurrence) {
+  Random random(9);
+  for (int round = 0; round < 6; ++round) {
+    DeltaDims d;
+    d.key_heads = 1 + static_cast<int>(random.below(2));
+    d.value_heads = d.key_heads * (1 + static_cast<int>(random.below(2)));
+    d.key_dim = 16 * (1 + static_cast<int>(random.below(9)));
+    d.value_dim = 16 * (1 + static_cast<int>(random.below(5)));
+    d.taps = 2 + static_cast<int>(random.below(5));
+    SCOPED_TRACE(testing::Message() << d.key_heads << "/" << d.value_heads << " heads of "
+                                    << d.key_dim << " and " << d.value_dim << ", " << d.taps);
+    const Net net(d, random);
+    std::vector<Text> texts(2);
+    Device device(net, 2);
+    for (int batch = 0; batch < 5; ++batch) {
+      const int rows = random.below(3) == 0 ? 1 + static_cast<int>(random.below(9)) : 1;
+      device.run({{0, 1}, {1, rows}}, texts, random);
       if (HasFatalFailure()) return;
     }
     device.check_states(texts);

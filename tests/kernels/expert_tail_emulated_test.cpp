@@ -120,6 +120,18 @@ TEST(ExpertTail, BlocksMakeTheInputsOfPreparation) {
         InputsCase{520, 8, 2, 128, 64, false, 16}, InputsCase{96, 2, 1, 32, 0, false, 8},
         InputsCase{301, 1, 2, 32, 0, true, 8}, InputsCase{1100, 5, 1, 128, 128, true, 8}})
     expect_inputs(c);
+  Random random(59);
+  for (int round = 0; round < 8; ++round) {
+    InputsCase c{};
+    c.width = static_cast<int64_t>(1 + random.below(900));
+    c.slots = 1 + static_cast<int>(random.below(8));
+    c.planes = 1 + static_cast<int>(random.below(2));
+    c.block = random.below(3) == 0 ? 0 : 32 << random.below(4);
+    c.group = c.block == 0 ? 32 : 128;
+    c.clamped = random.below(2) == 0;
+    c.scale_columns = c.slots * c.planes <= 8 ? 8 : 16;
+    expect_inputs(c);
+  }
 }
 
 TEST(ExpertTail, BlocksMakeInputsWhoseSegmentsLieInAKTile) {

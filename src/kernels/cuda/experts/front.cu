@@ -188,7 +188,8 @@ __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsig
 
 // Grid: blocks of products, then those of inputs: of a row and form, of all rows, of all forms.
 template <int Span, int R, int T>
-__global__ void __launch_bounds__(kThreads) front_kernel(const __grid_constant__ FrontArgs args) {
+__global__ void __launch_bounds__(kThreads, 1)
+    front_kernel(const __grid_constant__ FrontArgs args) {
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
   allow_next_kernel();
   int block = static_cast<int>(blockIdx.x);
