@@ -129,7 +129,7 @@ __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const 
 // Grid: x over the tiles, y over the items. More registers than other products have: nothing is
 // prepared beside these, and the arguments are not in the constant bank.
 template <typename Decoder, int Flush, int Tiles8>
-__global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 112)
+__global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
     expert_gemv_of(const __grid_constant__ ExpertGemvArgs launch) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ __align__(16) unsigned char own[sizeof(ExpertGemvArgs)];
