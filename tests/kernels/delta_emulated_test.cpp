@@ -148,8 +148,9 @@ class Device {
     DeltaCall rule{
         d, memory(), call.places, convolved.data(), decay.data(), strength.data(), mixed.data()};
     int64_t first = 0;
-    for (const Piece& run : runs) {
-      const int64_t end = first + run.rows;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const Piece& run = runs[i];
+      int64_t end = first + run.rows;
       if (run.rows > 1) {
         keep_convolved(call, end - 1, run.sequence, nullptr);
         // In two parts, as at a snapshot.
@@ -159,7 +160,9 @@ class Device {
         delta_rows(rule, {first, cut, 0, run.sequence, position}, nullptr);
         delta_rows(rule, {cut, end, 0, run.sequence, position + cut - first}, nullptr);
       } else {
-        delta_steps(rule, first, end, nullptr);
+        for (; i + 1 < runs.size() && runs[i + 1].rows == 1; ++i)
+          ++end;
+        delta_steps(call, mixed.data(), first, end, nullptr);
       }
       first = end;
     }
@@ -245,7 +248,59 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{1, 2, 32, 48, 2}, {{{0, 1}}, {{0, 1}, {1, 5}}, {{2, 40}, {0, 1}, {1, 1}}, {{1, 3}}}},
         // More taps than rows of a run.
         Case{{2, 2, 48, 16, 16}, {{{0, 2}, {1, 1}}, {{0, 1}, {1, 3}}, {{1, 1}, {0, 20}}}},
-        Case{{1, 1, 128, 128, 4}, {{{0, 70}}, {{0, 1}}}}));
+        Case{{1, 1, 128, 128, 4}, {{{0, 70}}, {{0, 1}}}},
+        // Single rows alone, from the first position on, for longer than rows are kept.
+        Case{{1, 3, 256, 80, 3},
+             {{{0, 1}},
+              {{0, 1}, {1, 1}},
+              {{1, 1}, {0, 1}, {2, 1}},
+              {{2, 1}},
+              {{2, 1}, {0, 1}},
+              {{2, 1}, {1, 1}}}}));
+
+// Rows of many sequences in one launch, whose slots are in another order than the rows.
+TEST(DeltaKernels, StepsOfManySequencesFollowTheRecurrence) {
+  Random random(8);
+  const Net net({1, 2, 16, 16, 2}, random);
+  for (const int count : {2, 16, 17, 100}) {
+    SCOPED_TRACE(count);
+    std::vector<Text> texts(static_cast<size_t>(count));
+    Device device(net, count);
+    std::vector<Piece> runs;
+    for (int i = 0; i < count; ++i)
+      runs.push_back({count - 1 - i, 1});
+    for (int step = 0; step < (count < 100 ? 4 : 2); ++step) {
+      device.run(runs, texts, random);
+      if (HasFatalFailure()) return;
+    }
+    device.check_states(texts);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DeltaKernels, OfAnyShapeFollowTheRecurrence) {
+  Random random(9);
+  for (int round = 0; round < 6; ++round) {
+    DeltaDims d;
+    d.key_heads = 1 + static_cast<int>(random.below(2));
+    d.value_heads = d.key_heads * (1 + static_cast<int>(random.below(2)));
+    d.key_dim = 16 * (1 + static_cast<int>(random.below(9)));
+    d.value_dim = 16 * (1 + static_cast<int>(random.below(5)));
+    d.taps = 2 + static_cast<int>(random.below(5));
+    SCOPED_TRACE(testing::Message() << d.key_heads << "/" << d.value_heads << " heads of "
+                                    << d.key_dim << " and " << d.value_dim << ", " << d.taps);
+    const Net net(d, random);
+    std::vector<Text> texts(2);
+    Device device(net, 2);
+    for (int batch = 0; batch < 5; ++batch) {
+      const int rows = random.below(3) == 0 ? 1 + static_cast<int>(random.below(9)) : 1;
+      device.run({{0, 1}, {1, rows}}, texts, random);
+      if (HasFatalFailure()) return;
+    }
+    device.check_states(texts);
+    if (HasFatalFailure()) return;
+  }
+}
 
 TEST(DeltaKernels, RowsInFrontOfWantedOnesAreNotWritten) {
   Random random(5);
@@ -267,40 +322,6 @@ TEST(DeltaKernels, RowsInFrontOfWantedOnesAreNotWritten) {
   delta_rows(call, {0, 40, 35, 0, 0}, nullptr);
   for (size_t i = 0; i < all.size(); ++i)
     ASSERT_EQ(some[i], i < 35 * 16 ? 7.0f : all[i]) << i;
-}
-
-TEST(DeltaKernels, GateWhatAMixerGives) {
-  Random random(6);
-  for (const bool normed : {false, true}) {
-    constexpr int kHeads = 5, kDim = 48;
-    constexpr int64_t kRows = 3;
-    auto x = normal_values(kRows * kHeads * kDim, random);
-    const auto before = x, gate = normal_values(kRows * kHeads * kDim, random),
-               gain = normal_values(kDim, random);
-    gate_mixed({x.data(), gate.data(), normed ? gain.data() : nullptr, 1e-5f, kRows, kHeads, kDim},
-               nullptr);
-    for (size_t i = 0; i < x.size(); ++i) {
-      const size_t head = i / kDim * kDim;
-      double squares = 0, expected = before[i];
-      for (size_t c = head; c < head + kDim; ++c)
-        squares += double{before[c]} * before[c];
-      if (normed) expected *= gain[i - head] / std::sqrt(squares / kDim + 1e-5);
-      expected *= (normed ? double{gate[i]} : 1.0) / (1 + std::exp(-double{gate[i]}));
-      ASSERT_NEAR(x[i], expected, 1e-5) << i;
-    }
-  }
-}
-
-TEST(DeltaKernels, SplitQueriesFromTheirGates) {
-  std::vector<float> from(2 * 3 * 2 * 8), q(2 * 3 * 8), gate(q.size());
-  for (size_t i = 0; i < from.size(); ++i)
-    from[i] = static_cast<float>(i);
-  split_gates(from.data(), 2, 3, 8, q.data(), gate.data(), nullptr);
-  for (size_t i = 0; i < q.size(); ++i) {
-    const size_t head = i / 8;
-    EXPECT_EQ(q[i], from[head * 16 + i % 8]);
-    EXPECT_EQ(gate[i], from[head * 16 + 8 + i % 8]);
-  }
 }
 
 }  // namespace

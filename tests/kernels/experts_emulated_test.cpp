@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "walsh/error.h"
 //
 #include "kernels/emulated/device.h"
 //
@@ -48,7 +49,7 @@ RouteRule rule_of(int experts, int chosen) {
 
 TEST(ExpertKernels, ChooseTheLargestAndCoverEverySlotOnce) {
   Random random(1);
-  for (const int64_t m : {1, 4, 5, 30}) {
+  for (const int64_t m : {1, 2, 4, 5, 16, 17, 100}) {
     SCOPED_TRACE(m);
     constexpr int kExperts = 37, kChosen = 3;
     std::vector<float> logits;
@@ -84,6 +85,31 @@ TEST(ExpertKernels, ChooseTheLargestAndCoverEverySlotOnce) {
     }
     EXPECT_TRUE(std::all_of(covered.begin(), covered.end(), [](int n) { return n == 1; }));
   }
+}
+
+// As many to a lane as there can be.
+TEST(ExpertKernels, ChooseTheLargestOfMany) {
+  Random random(3);
+  constexpr int kChosen = 10;
+  for (const int experts : {128, 129, 300, 513, kMostRoutedExperts}) {
+    SCOPED_TRACE(experts);
+    std::vector<float> logits;
+    for (int i = 0; i < experts; ++i)
+      logits.push_back(0.125f * static_cast<float>(random.below(80)));
+    const ExpertPlan plan = plan_experts(1, kChosen, experts, false);
+    const Routed r = route_rows(rule_of(experts, kChosen), logits, 1, plan);
+    std::vector<int32_t> order(static_cast<size_t>(experts));
+    for (int e = 0; e < experts; ++e)
+      order[static_cast<size_t>(e)] = e;
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    order.resize(kChosen);
+    EXPECT_EQ(r.choices, order);
+  }
+  const std::vector<float> logits(kMostRoutedExperts + 1);
+  const ExpertPlan plan = plan_experts(1, kChosen, kMostRoutedExperts + 1, false);
+  EXPECT_THROW(route_rows(rule_of(kMostRoutedExperts + 1, kChosen), logits, 1, plan), Error);
 }
 
 // More choices than a block has threads, so that slots go on from one round to the next.
@@ -130,7 +156,7 @@ TEST(ExpertKernels, AddUpInTheOrderOfTheChoices) {
 
 TEST(ExpertKernels, ClampGates) {
   std::vector<float> gate{-9, 0.5f, 3, 9}, up{-9, -1, 2, 9};
-  clamp_gates(gate.data(), up.data(), 4, 2, 7, nullptr);
+  clamp_gates(gate.data(), up.data(), 4, {true, 2, 7}, nullptr);
   EXPECT_EQ(gate, (std::vector<float>{-18, 1, 6, 14}));
   EXPECT_EQ(up, (std::vector<float>{-3, 0, 1.5f, 4}));
 }

@@ -17,7 +17,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/persistent/expert_phase.h"
 #include "kernels/cuda/persistent/program.h"
-#include "kernels/emulated/memory.h"
 
 namespace walsh::cuda {
 namespace {
@@ -358,7 +357,6 @@ constexpr double kRounding = 0.02;
 
 // Several layers, several launches, with and without pairs of blocks, which make the same inputs.
 void expect_layers(const Shape& s, int layers, int processors) {
-  emulated::DeviceMemory::own().used = 0;
   emulated::multiprocessors = processors;
   Random random(8);
   std::vector<Layer> all;
@@ -480,7 +478,6 @@ TEST(PersistentKernel, HasExpertsOfOtherCodesThanOtherMatrices) {
 
 // Runs of a warp that would be of more experts than it has pieces for.
 TEST(PersistentKernel, SaysNoToExpertsThatAreTooSmallForFewBlocks) {
-  emulated::DeviceMemory::own().used = 0;
   emulated::multiprocessors = 2;
   const Shape s{512, 256, rule_of(8, 6), 16, 0, false, false};
   Random random(8);

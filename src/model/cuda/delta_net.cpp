@@ -117,23 +117,21 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
 }
 
 // Rows of runs of several rows are kept behind the launch that reads what was kept in front of it,
-// those of marks before their sequence's own.
+// those of marks before their sequence's own. Single rows are left to apply_rule().
 void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run> runs,
                             std::span<const StateMark> marks, cuda::Stream stream) const {
   const Layer& layer = at(index);
   const cuda::ConvolveCall call = convolve_call(layer, rows);
-  cuda::convolve(call, stream);
+  const bool several =
+      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows > 1; });
+  if (several) cuda::convolve(call, stream);
   int64_t first = 0;
   for (size_t i = 0; i < runs.size(); first += runs[i].rows, ++i) {
     const Run& run = runs[i];
-    for (const StateMark& mark : marks_of(marks, i)) {
-      if (run.rows > 1) {
-        cuda::keep_convolved(call, first + mark.rows - 1, mark.slot, stream);
-      } else {
-        copy_part(run.sequence, mark.slot, layer.rows_at, layer.dims.kept_floats(), stream);
-      }
-    }
-    if (run.rows > 1) cuda::keep_convolved(call, first + run.rows - 1, run.sequence, stream);
+    if (run.rows == 1) continue;
+    for (const StateMark& mark : marks_of(marks, i))
+      cuda::keep_convolved(call, first + mark.rows - 1, mark.slot, stream);
+    cuda::keep_convolved(call, first + run.rows - 1, run.sequence, stream);
   }
 }
 
@@ -154,12 +152,12 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
       run_rows(layer, call, group, runs[group.run], marks_of(marks, group.run), skip, stream);
       continue;
     }
-    cuda::delta_steps(call, group.first, group.end(), stream);
+    cuda::delta_steps(convolve_call(layer, rows), rows.mixed, group.first, group.end(), stream);
     for (int64_t i = 0; i < group.rows && !marks.empty(); ++i) {
       const size_t run = group.run + static_cast<size_t>(i);
       for (const StateMark& mark : marks_of(marks, run))
-        copy_part(runs[run].sequence, mark.slot, layer.states_at, layer.dims.state_floats(),
-                  stream);
+        copy_part(runs[run].sequence, mark.slot, layer.rows_at,
+                  layer.states_at - layer.rows_at + layer.dims.state_floats(), stream);
     }
   }
 }

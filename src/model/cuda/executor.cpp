@@ -232,7 +232,7 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
   Multiplication result;
   result.input = &layer.input(op.input);
-  cuda::InputSource& source = result.source;
+  cuda::InputSource& source = result.source.rows;
   const AttentionDesc& a = desc.attention;
   source.width = source.ldx = activation.width;
   // Heads of latent attention become shorter where they are.
@@ -243,6 +243,10 @@ CudaExecutor::Multiplication CudaExecutor::multiplication(const ForwardOp& op, i
   if (op.from == Rows::gate) {
     source.up = row(Rows::up, 0, source.ldx);
     source.function = desc.mlp.function;
+  }
+  if (op.from == Rows::mixed) {
+    const cuda::HeadGates gates = head_gates(desc, op.layer, skip);
+    if (gates.present() && cuda::can_prepare(gates)) result.source.gates = gates;
   }
   for (const ForwardOp::Matmul& product : op.matmuls) {
     const Linear& linear = layer.matrix(product.matrix);
@@ -259,10 +263,11 @@ CudaExecutor::Multiplication CudaExecutor::head_multiplication(const float* rows
   const ModelConfig& c = model_.config;
   Multiplication result;
   result.input = &model_.head_input;
-  result.source.x = rows;
-  result.source.gain = floats(memory_->final_gain);
-  result.source.eps = c.head_input.norm.eps;
-  result.source.ldx = result.source.width = c.hidden;
+  cuda::InputSource& source = result.source.rows;
+  source.x = rows;
+  source.gain = floats(memory_->final_gain);
+  source.eps = c.head_input.norm.eps;
+  source.ldx = source.width = c.hidden;
   result.items.push_back({&model_.head, row(Rows::logits, 0, 0), c.vocab, false});
   return result;
 }
@@ -283,11 +288,8 @@ void CudaExecutor::execute(const ForwardOp& op, int64_t skip) {
   switch (op.kind) {
     case ForwardOp::Kind::embed:
       return embed();
-    case ForwardOp::Kind::multiply: {
-      const Multiplication what = multiplication(op, skip);
-      return memory_->linear.multiply(*what.input, what.source, what.items, m_ - skip,
-                                      stream_.get());
-    }
+    case ForwardOp::Kind::multiply:
+      return multiply(op, skip);
     case ForwardOp::Kind::place_heads:
       return place_heads(op);
     case ForwardOp::Kind::attend:
@@ -314,7 +316,7 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
     case ForwardOp::Kind::multiply: {
       if (is_part_of_experts(layer_of(op), op)) return true;
       const Multiplication what = multiplication(op, 0);
-      return memory_->linear.add_to(program, *what.input, what.source, what.items);
+      return memory_->linear.add_to(program, *what.input, what.source.rows, what.items);
     }
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
@@ -353,7 +355,7 @@ void CudaExecutor::build_programs() {
   layer_program_ = std::move(layers);
   cuda::PersistentProgram head;
   const Multiplication what = head_multiplication(row(Rows::stream, 0, 0));
-  if (memory_->linear.add_to(head, *what.input, what.source, what.items) && head.finish())
+  if (memory_->linear.add_to(head, *what.input, what.source.rows, what.items) && head.finish())
     head_program_ = std::move(head);
 }
 

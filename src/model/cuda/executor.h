@@ -61,7 +61,7 @@ class CudaExecutor : public PartExecutor {
   // What an operation multiplies, over `m` rows of the batch from row `skip` on.
   struct Multiplication {
     const Input* input = nullptr;
-    cuda::InputSource source;
+    CudaSource source;
     std::vector<CudaMatmul> items;
   };
   Multiplication multiplication(const ForwardOp& op, int64_t skip) const;
@@ -75,6 +75,8 @@ class CudaExecutor : public PartExecutor {
   void spread_latent(const AttentionDesc& a);
   void close_values(const AttentionDesc& a, int64_t skip);
   void add_branch(const ForwardOp& op, int64_t skip);
+  void multiply(const ForwardOp& op, int64_t skip);
+  bool routes_in_front(const ForwardOp& op, int64_t skip) const;
   void route(const ForwardOp& op, int64_t skip);
   cuda::InputSource expert_source(const ForwardOp& op, int64_t skip) const;
   void run_experts(const ForwardOp& op, int64_t skip);
@@ -82,6 +84,7 @@ class CudaExecutor : public PartExecutor {
   void convolve(const ForwardOp& op);
   void apply_rule(const ForwardOp& op, int64_t skip);
   void gate_mixed(const ForwardOp& op, int64_t skip);
+  cuda::HeadGates head_gates(const LayerDesc& desc, int64_t layer, int64_t skip) const;
   CudaDeltaNet::Rows delta_rows() const;
   // The same as a part of a program. False if it cannot be.
   bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;

@@ -1,6 +1,7 @@
 // What the GPU's executor does between the matrices of attention.
 #include <algorithm>
 
+#include "kernels/cuda/rows/query_source.h"
 #include "model/cuda/executor.h"
 
 namespace walsh {
@@ -62,10 +63,10 @@ cuda::RopeCall CudaExecutor::rope_call(const ForwardOp& op) const {
 
 void CudaExecutor::place_heads(const ForwardOp& op) {
   const AttentionDesc& a = attention_of(op);
-  if (a.gated) {
-    cuda::split_gates(row(Rows::query, 0, 0), m_, static_cast<int>(a.heads),
-                      static_cast<int>(a.head_dim), queries(op), row(Rows::mixer_gate, 0, 0),
-                      stream_.get());
+  const bool in_place = !memory_->cache.coded && !a.norms_all_heads();  // of queries beside gates
+  if (a.gated && !in_place) {
+    cuda::take_queries(row(Rows::query, 0, 0), m_, static_cast<int>(a.heads),
+                       static_cast<int>(a.head_dim), queries(op), stream_.get());
   }
   if (a.norms_all_heads()) {
     const CudaMemory::Gains& gains = memory_->gains[static_cast<size_t>(op.layer)];
@@ -78,7 +79,9 @@ void CudaExecutor::place_heads(const ForwardOp& op) {
   if (memory_->cache.coded) {
     memory_->cache.coded->keep(op.layer, rope_call(op), places(), stream_.get());
   } else {
-    cuda::rope_and_store(rope_call(op), memory_->cache.pools[static_cast<size_t>(op.layer)],
+    cuda::QuerySource from{queries(op), a.query_width(), a.head_dim};
+    if (a.gated && in_place) from = {row(Rows::query, 0, 0), a.query_rows(), 2 * a.head_dim};
+    cuda::rope_and_store(rope_call(op), from, memory_->cache.pools[static_cast<size_t>(op.layer)],
                          memory_->cache.table, places(), stream_.get());
   }
 }

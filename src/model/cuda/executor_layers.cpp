@@ -9,11 +9,35 @@ void CudaExecutor::copy_state(int32_t from, int32_t to) {
   memory_->delta_net.copy(from, to, stream_.get());
 }
 
+// Whether the layer's experts are chosen, and their inputs made, by the launch that multiplies its
+// router.
+bool CudaExecutor::routes_in_front(const ForwardOp& op, int64_t skip) const {
+  const ExpertsDesc& e = layer_of(op).experts;
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  return CudaLinear::is_in_front(layer.matrix(e.router), m_ - skip);
+}
+
+void CudaExecutor::multiply(const ForwardOp& op, int64_t skip) {
+  const Multiplication what = multiplication(op, skip);
+  const LayerDesc* desc = op.layer < 0 ? nullptr : &layer_of(op);
+  CudaFront front;
+  const bool in_front = desc != nullptr && desc->experts.present() &&
+                        op.matmuls.front().matrix == desc->experts.router &&
+                        routes_in_front(op, skip);
+  if (in_front) {
+    front = memory_->experts.front(*desc, model_.layers[static_cast<size_t>(op.layer)],
+                                   row(Rows::router, 0, 0), floats(gains_of(op).choice_bias),
+                                   m_ - skip);
+  }
+  memory_->linear.multiply(*what.input, what.source, what.items, m_ - skip, stream_.get(),
+                           in_front ? &front : nullptr);
+}
+
 void CudaExecutor::route(const ForwardOp& op, int64_t skip) {
-  const cuda::Buffer& bias = gains_of(op).choice_bias;
+  if (routes_in_front(op, skip)) return;
   memory_->experts.route(layer_of(op), model_.layers[static_cast<size_t>(op.layer)],
-                         row(Rows::router, 0, 0), bias.empty() ? nullptr : bias.as<float>(),
-                         m_ - skip, stream_.get());
+                         row(Rows::router, 0, 0), floats(gains_of(op).choice_bias), m_ - skip,
+                         stream_.get());
 }
 
 // The rows of the stream, which the router reads as well.
@@ -29,11 +53,12 @@ cuda::InputSource CudaExecutor::expert_source(const ForwardOp& op, int64_t skip)
   return source;
 }
 
-// `multiply` made only the forms that the router and a shared expert read.
+// What down makes of its input waits for sum_experts: a shared expert is multiplied before.
 void CudaExecutor::run_experts(const ForwardOp& op, int64_t skip) {
   const auto layer = static_cast<size_t>(op.layer);
-  memory_->experts.run(layer_of(op), model_.layers[layer], expert_strides_[layer],
-                       expert_source(op, skip), m_ - skip, stream_.get());
+  memory_->experts.begin(layer_of(op), model_.layers[layer], expert_strides_[layer],
+                         expert_source(op, skip), routes_in_front(op, skip), m_ - skip,
+                         stream_.get());
 }
 
 bool CudaExecutor::collect_experts(const ForwardOp& op, cuda::PersistentProgram& program) const {
@@ -56,7 +81,8 @@ void CudaExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
     call.scale = desc.branch_scale;
   }
   call.m = m_ - skip;
-  memory_->experts.sum(desc, call, stream_.get());
+  const auto layer = static_cast<size_t>(op.layer);
+  memory_->experts.finish(desc, model_.layers[layer], expert_strides_[layer], call, stream_.get());
 }
 
 CudaDeltaNet::Rows CudaExecutor::delta_rows() const {
@@ -80,22 +106,37 @@ void CudaExecutor::apply_rule(const ForwardOp& op, int64_t skip) {
                                 stream_.get());
 }
 
-// What a mixer gives keeps its place in the batch, and so do gates.
+// Of the rows from `skip` on: what a mixer gives keeps its place in the batch, and so do gates.
+// Those of attention stand where its queries do, behind the queries of their head.
+cuda::HeadGates CudaExecutor::head_gates(const LayerDesc& desc, int64_t layer, int64_t skip) const {
+  const DeltaNetDesc& d = desc.delta_net;
+  const AttentionDesc& a = desc.attention;
+  cuda::HeadGates gates;
+  if (d.present()) {
+    gates.dim = static_cast<int>(d.value_dim);
+    gates.ld = d.value_heads * d.value_dim;
+    gates.head_ld = d.value_dim;
+    gates.gate = row(Rows::mixer_gate, skip, gates.ld);
+    gates.gain = memory_->delta_net.norm(layer);
+    gates.eps = d.norm.eps;
+  } else if (a.gated) {
+    gates.dim = static_cast<int>(a.head_dim);
+    gates.ld = a.query_rows();
+    gates.head_ld = 2 * a.head_dim;
+    gates.gate = row(Rows::query, skip, gates.ld) + a.head_dim;
+  }
+  return gates;
+}
+
+// Where the product behind it reads what the mixer gives with its gates, nothing is left to do.
 void CudaExecutor::gate_mixed(const ForwardOp& op, int64_t skip) {
   const LayerDesc& desc = layer_of(op);
   const DeltaNetDesc& d = desc.delta_net;
-  cuda::GateMixedCall call;
-  call.heads = static_cast<int>(d.present() ? d.value_heads : desc.attention.heads);
-  call.dim = static_cast<int>(d.present() ? d.value_dim : desc.attention.head_dim);
-  const int64_t width = int64_t{call.heads} * call.dim;
-  call.x = row(Rows::mixed, skip, width);
-  call.gate = row(Rows::mixer_gate, skip, width);
-  if (d.present()) {
-    call.gain = memory_->delta_net.norm(op.layer);
-    call.eps = d.norm.eps;
-  }
-  call.m = m_ - skip;
-  cuda::gate_mixed(call, stream_.get());
+  const cuda::HeadGates gates = head_gates(desc, op.layer, skip);
+  if (cuda::can_prepare(gates)) return;
+  const int64_t heads = d.present() ? d.value_heads : desc.attention.heads;
+  cuda::gate_heads(row(Rows::mixed, skip, heads * gates.dim), gates, m_ - skip,
+                   static_cast<int>(heads), stream_.get());
 }
 
 }  // namespace walsh

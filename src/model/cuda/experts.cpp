@@ -1,7 +1,6 @@
 #include "model/cuda/experts.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/checked.h"
 
@@ -11,8 +10,9 @@ namespace {
 constexpr int64_t kMostSlots = 65535;  // rows of a launch that prepares inputs
 constexpr int64_t kRowAlignment = 4;   // floats of plain rows
 
-cuda::Buffer array(int64_t count, uint64_t size) {
-  return cuda::Buffer(checked_mul(static_cast<uint64_t>(count), size, "workspaces of experts"));
+cuda::Buffer array(int64_t count, uint64_t size, bool zeroed = false) {
+  return cuda::Buffer(checked_mul(static_cast<uint64_t>(count), size, "workspaces of experts"),
+                      zeroed);
 }
 
 // Where the arrays of a matrix begin; null where it has none.
@@ -32,6 +32,13 @@ std::vector<const std::byte*> arrays_of(const ExpertsDesc& e, const Layer& layer
     for (const std::byte* array : arrays_of(layer.matrix(matrix)))
       all.push_back(array);
   return all;
+}
+
+void prepare_forms(const cuda::InputSource& source, std::span<const cuda::InputForm> forms,
+                   int64_t m, cuda::Stream stream) {
+  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
+    cuda::prepare(source, forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
+                  stream);
 }
 
 }  // namespace
@@ -72,6 +79,7 @@ CudaExperts::CudaExperts(const CudaShapes::Experts& shapes, int64_t hidden, int6
   gate_ = array(slots * shapes.width, sizeof(float));
   up_ = array(slots * shapes.width, sizeof(float));
   results_ = array(slots * hidden, sizeof(float));
+  arrived_ = array(1 + cuda::kSumCounters, sizeof(int32_t), true);
   inputs_ = make_inputs(shapes.inputs, shapes.input_floats, max_rows);
   gated_ = make_inputs(shapes.gated, shapes.gated_floats, slots);
 }
@@ -97,80 +105,134 @@ cuda::ExpertBatch CudaExperts::batch(const ExpertsDesc& experts, int64_t m) cons
   return batch;
 }
 
-void CudaExperts::route(const LayerDesc& desc, const Layer& layer, const float* logits,
-                        const float* bias, int64_t m, cuda::Stream stream) {
+cuda::SlotArrays CudaExperts::slots() const {
+  return {row_.as<int32_t>(), slot_.as<int32_t>(), items_.as<cuda::ExpertItem>()};
+}
+
+void CudaExperts::plan(const LayerDesc& desc, const Layer& layer, int64_t m) {
   const ExpertsDesc& e = desc.experts;
   const bool tiles = cuda::have_tiles(*layer.matrix(e.gate(0)).format) &&
                      cuda::have_tiles(*layer.matrix(e.up(0)).format) &&
                      cuda::have_tiles(*layer.matrix(e.down(0)).format);
   plan_ = cuda::plan_experts(m, e.chosen, e.count, tiles);
+}
+
+cuda::RouteCall CudaExperts::route_call(const ExpertsDesc& experts, const float* logits,
+                                        const float* bias, int64_t m) const {
   cuda::RouteCall call;
-  call.rule = cuda::route_rule(e);
+  call.rule = cuda::route_rule(experts);
   call.logits = logits;
   call.bias = bias;
   call.m = m;
   call.choices = choices_.as<int32_t>();
   call.weights = weights_.as<float>();
-  cuda::route(call, plan_, {row_.as<int32_t>(), slot_.as<int32_t>(), items_.as<cuda::ExpertItem>()},
-              stream);
+  return call;
 }
 
-void CudaExperts::run(const LayerDesc& desc, const Layer& layer, int64_t stride,
-                      const cuda::InputSource& source, int64_t m, cuda::Stream stream) {
-  const ExpertsDesc& e = desc.experts;
-  const int64_t slots = m * e.chosen;
-  auto *gate = gate_.as<float>(), *up = up_.as<float>();
-  cuda::ExpertBatch work = batch(e, m);
+CudaFront CudaExperts::front(const LayerDesc& desc, const Layer& layer, const float* logits,
+                             const float* bias, int64_t m) {
+  plan(desc, layer, m);
+  front_forms_ = describe(desc, layer, inputs_, first_products(desc.experts)).forms;
+  front_route_.call = route_call(desc.experts, logits, bias, m);
+  front_route_.plan = plan_;
+  front_route_.slots = slots();
+  front_route_.arrived = arrived_.as<int32_t>();
+  return {front_forms_, &front_route_};
+}
+
+void CudaExperts::route(const LayerDesc& desc, const Layer& layer, const float* logits,
+                        const float* bias, int64_t m, cuda::Stream stream) {
+  plan(desc, layer, m);
+  cuda::route(route_call(desc.experts, logits, bias, m), plan_, slots(), stream);
+}
+
+std::array<CudaExperts::Product, 2> CudaExperts::first_products(const ExpertsDesc& experts) const {
+  return {{{experts.gate(0), gate_.as<float>(), experts.width},
+           {experts.up(0), up_.as<float>(), experts.width}}};
+}
+
+void CudaExperts::begin(const LayerDesc& desc, const Layer& layer, int64_t stride,
+                        const cuda::InputSource& source, bool prepared, int64_t m,
+                        cuda::Stream stream) {
+  cuda::ExpertBatch work = batch(desc.experts, m);
   work.rows = row_.as<const int32_t>();
-  const std::array<Product, 2> first{{{e.gate(0), gate, e.width}, {e.up(0), up, e.width}}};
-  multiply(desc, layer, stride, inputs_, source, m, work, first, stream);
-  cuda::InputSource gated;
-  gated.x = gate;
-  gated.up = up;
-  gated.ldx = gated.width = e.width;
-  gated.function = desc.mlp.function;
-  if (e.routing.of_input) {
-    cuda::weigh_slots(gate, up, slot_.as<const int32_t>(), weights_.as<const float>(), slots,
-                      e.width, stream);
-  }
-  if (gated.function == GateFunction::clamped_silu) {
-    cuda::clamp_gates(gate, up, slots * e.width, desc.mlp.slope, desc.mlp.limit, stream);
-    gated.function = GateFunction::silu;
-  }
-  work.rows = nullptr;
-  const std::array<Product, 1> last{{{e.down(0), results_.as<float>(), hidden_}}};
-  multiply(desc, layer, stride, gated_, gated, slots, work, last, stream);
+  const Described first = describe(desc, layer, inputs_, first_products(desc.experts));
+  if (!prepared) prepare_forms(source, first.forms, m, stream);
+  multiply(first, stride, work, nullptr, stream);
 }
 
-void CudaExperts::multiply(const LayerDesc& desc, const Layer& layer, int64_t stride,
-                           Inputs& inputs, const cuda::InputSource& source, int64_t m,
-                           const cuda::ExpertBatch& work, std::span<const Product> products,
-                           cuda::Stream stream) {
+// The sum follows the products, or is made by them where rows are few. Blocks that have few slots
+// make their inputs themselves.
+void CudaExperts::finish(const LayerDesc& desc, const Layer& layer, int64_t stride,
+                         cuda::ExpertSum call, cuda::Stream stream) {
+  const ExpertsDesc& e = desc.experts;
+  const int64_t slots = call.m * e.chosen;
+  const std::array<Product, 1> last{{{e.down(0), results_.as<float>(), hidden_}}};
+  const Described down = describe(desc, layer, gated_, last);
+  auto *gate = gate_.as<float>(), *up = up_.as<float>();
+  call.results = results_.as<float>();
+  call.slot = slot_.as<const int32_t>();
+  if (!e.routing.of_input) call.weights = weights_.as<float>();
+  call.shared = desc.mlp.width > 0;
+  call.width = hidden_;
+  call.chosen = static_cast<int>(e.chosen);
+  if (e.routing.of_input) {
+    cuda::weigh_slots(gate, up, call.slot, weights_.as<const float>(), slots, e.width, stream);
+  }
+  const bool by_blocks = plan_.kind != cuda::ExpertPlan::Kind::tiles && down.plain.empty();
+  cuda::ExpertTail tail;
+  tail.source.x = gate;
+  tail.source.up = up;
+  tail.source.ldx = tail.source.width = e.width;
+  tail.source.function = desc.mlp.function;
+  if (desc.mlp.function == GateFunction::clamped_silu) {
+    tail.source.function = GateFunction::silu;
+    tail.clamp = {true, desc.mlp.slope, desc.mlp.limit};
+  }
+  tail.forms = down.forms;
+  tail.makes_inputs = by_blocks && cuda::can_make_inputs(down.forms);
+  if (!tail.makes_inputs) {
+    if (tail.clamp.used) cuda::clamp_gates(gate, up, slots * e.width, tail.clamp, stream);
+    prepare_forms(tail.source, down.forms, slots, stream);
+  }
+  const bool sums = by_blocks && call.m <= cuda::kMaxVectors;
+  if (sums) tail.sum = {call, row_.as<const int32_t>(), arrived_.as<int32_t>() + 1};
+  multiply(down, stride, batch(e, call.m), by_blocks ? &tail : nullptr, stream);
+  if (!sums) cuda::sum_experts(call, stream);
+}
+
+CudaExperts::Described CudaExperts::describe(const LayerDesc& desc, const Layer& layer,
+                                             Inputs& inputs, std::span<const Product> products) {
+  Described all;
   std::vector<Product> coded;
   for (const Product& product : products) {
-    if (layer.matrix(product.matrix).is_dense()) continue;
-    coded.push_back(product);
-  }
-  if (!coded.empty()) multiply_coded(desc, layer, stride, inputs, source, m, work, coded, stream);
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    std::vector<Product> plain;
-    for (const Product& product : products) {
-      const Linear& linear = layer.matrix(product.matrix);
-      if (linear.is_dense() && linear.format->dtype == type) plain.push_back(product);
+    const Linear& linear = layer.matrix(product.matrix);
+    if (!linear.is_dense()) {
+      coded.push_back(product);
+      continue;
     }
-    if (!plain.empty()) multiply_plain(layer, stride, inputs, source, m, work, plain, stream);
+    if (all.plain.empty()) {
+      cuda::InputForm& form = all.forms.emplace_back();
+      form.rotation.kind = RotationKind::none;
+      form.padded = linear.cols;
+      form.rows = inputs.floats.as();
+      form.stride = inputs.stride;
+    }
+    const CudaWeights& weights = cuda_weights(linear);
+    all.plain.push_back({&weights.dense, inputs.floats.as<float>(), inputs.stride,
+                         weights.bias.empty() ? nullptr : weights.bias.as<float>(), product.y,
+                         product.ldy, false});
   }
+  if (!coded.empty()) describe_coded(desc, layer, inputs, coded, all);
+  return all;
 }
 
 // Every form that one of the matrices reads is made once, in the first workspace of its shape that
 // no other one has.
-void CudaExperts::multiply_coded(const LayerDesc& desc, const Layer& layer, int64_t stride,
-                                 Inputs& inputs, const cuda::InputSource& source, int64_t m,
-                                 const cuda::ExpertBatch& work, std::span<const Product> products,
-                                 cuda::Stream stream) {
+void CudaExperts::describe_coded(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+                                 std::span<const Product> products, Described& all) {
   const Input& input = layer.input(desc.matrix(products.front().matrix).input);
   std::vector<cuda::Activations*> of_form(input.forms.size());
-  std::vector<cuda::InputForm> forms;
   const auto workspace = [&](const BufferShape& shape) -> cuda::Activations& {
     for (cuda::Activations& a : inputs.quantized) {
       const bool same = a.cols == round_up(shape.cols, int64_t{cuda::kPaddedColumns}) &&
@@ -179,17 +241,16 @@ void CudaExperts::multiply_coded(const LayerDesc& desc, const Layer& layer, int6
     }
     throw Error(ErrorCode::internal, "GPU experts", "a form that was not planned");
   };
-  std::vector<cuda::Matmul> all;
   for (const Product& product : products) {
     const Linear& linear = layer.matrix(product.matrix);
     const CudaWeights& weights = cuda_weights(linear);
-    cuda::Matmul& to = all.emplace_back();
+    cuda::Matmul& to = all.coded.emplace_back();
     for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
       const auto index = static_cast<size_t>(linear.input[pass]);
       const PreparedInput& form = input.forms[index];
       if (of_form[index] == nullptr) {
         of_form[index] = &workspace({form.transform.cols, form.planes, form.group});
-        cuda::InputForm& next = forms.emplace_back();
+        cuda::InputForm& next = all.forms.emplace_back();
         next.rotation = weights.rotation[pass];
         next.padded = form.transform.cols;
         next.out = of_form[index];
@@ -201,41 +262,22 @@ void CudaExperts::multiply_coded(const LayerDesc& desc, const Layer& layer, int6
     to.y = product.y;
     to.ldy = product.ldy;
   }
-  const std::span<const cuda::InputForm> made(forms);
-  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
-    cuda::prepare(source, made.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
-                  stream);
-  cuda::multiply_experts(std::span<const cuda::Matmul>(all), stride, work, stream);
 }
 
-void CudaExperts::multiply_plain(const Layer& layer, int64_t stride, Inputs& inputs,
-                                 const cuda::InputSource& source, int64_t m,
-                                 const cuda::ExpertBatch& work, std::span<const Product> products,
-                                 cuda::Stream stream) {
-  cuda::InputForm form;
-  form.rotation.kind = RotationKind::none;
-  form.padded = source.width;
-  form.rows = inputs.floats.as();
-  form.stride = inputs.stride;
-  cuda::prepare(source, {&form, 1}, m, stream);
-  std::vector<cuda::DenseMatmul> all;
-  for (const Product& product : products) {
-    const CudaWeights& weights = cuda_weights(layer.matrix(product.matrix));
-    all.push_back({&weights.dense, inputs.floats.as<float>(), inputs.stride,
-                   weights.bias.empty() ? nullptr : weights.bias.as<float>(), product.y,
-                   product.ldy, false});
+// Plain products of one type at a time.
+void CudaExperts::multiply(const Described& products, int64_t stride,
+                           const cuda::ExpertBatch& batch, const cuda::ExpertTail* tail,
+                           cuda::Stream stream) {
+  if (!products.coded.empty())
+    cuda::multiply_experts(std::span<const cuda::Matmul>(products.coded), stride, batch, stream,
+                           tail);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<cuda::DenseMatmul> some;
+    for (const cuda::DenseMatmul& product : products.plain)
+      if (product.weights->type == type) some.push_back(product);
+    if (!some.empty())
+      cuda::multiply_experts(std::span<const cuda::DenseMatmul>(some), stride, batch, stream);
   }
-  cuda::multiply_experts(std::span<const cuda::DenseMatmul>(all), stride, work, stream);
-}
-
-void CudaExperts::sum(const LayerDesc& desc, cuda::ExpertSum call, cuda::Stream stream) const {
-  call.results = results_.as<float>();
-  call.slot = slot_.as<const int32_t>();
-  if (!desc.experts.routing.of_input) call.weights = weights_.as<float>();
-  call.shared = desc.mlp.width > 0;
-  call.width = hidden_;
-  call.chosen = static_cast<int>(desc.experts.chosen);
-  cuda::sum_experts(call, stream);
 }
 
 }  // namespace walsh

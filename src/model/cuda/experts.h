@@ -2,6 +2,7 @@
 // host knows neither which experts rows get nor how many rows an expert has.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,14 +26,22 @@ class CudaExperts {
   // Takes workspaces for batches of up to max_rows rows; none without experts.
   CudaExperts(const CudaShapes::Experts& shapes, int64_t hidden, int64_t max_rows);
 
+  // What a launch in front of the router's other products does for m rows: the choice by logits
+  // [m][count], and the inputs of the experts' first products. It names what lives until the next
+  // call.
+  CudaFront front(const LayerDesc& desc, const Layer& layer, const float* logits, const float* bias,
+                  int64_t m);
   // Chooses the experts of m rows by their logits [m][count].
   void route(const LayerDesc& desc, const Layer& layer, const float* logits, const float* bias,
              int64_t m, cuda::Stream stream);
-  // What the chosen ones make of the rows of the source.
-  void run(const LayerDesc& desc, const Layer& layer, int64_t stride,
-           const cuda::InputSource& source, int64_t m, cuda::Stream stream);
-  // The sum of it, where the call says; results, slots, weights and width are added to the call.
-  void sum(const LayerDesc& desc, cuda::ExpertSum call, cuda::Stream stream) const;
+  // gate and up of the chosen ones for the rows of the source; `prepared`: a launch in front has
+  // made their inputs.
+  void begin(const LayerDesc& desc, const Layer& layer, int64_t stride,
+             const cuda::InputSource& source, bool prepared, int64_t m, cuda::Stream stream);
+  // down of these, and the sum of it, where the call says; results, slots, weights and width are
+  // added to the call.
+  void finish(const LayerDesc& desc, const Layer& layer, int64_t stride, cuda::ExpertSum call,
+              cuda::Stream stream);
 
  private:
   // One product for every slot: the matrix of the first expert.
@@ -47,25 +56,36 @@ class CudaExperts {
     cuda::Buffer floats;
     int64_t stride = 0;  // of floats
   };
+  // Products of one input, and the forms that they read.
+  struct Described {
+    std::vector<cuda::InputForm> forms;
+    std::vector<cuda::Matmul> coded;
+    std::vector<cuda::DenseMatmul> plain;
+  };
 
   static Inputs make_inputs(const std::vector<BufferShape>& shapes, int64_t floats, int64_t rows);
-  void multiply(const LayerDesc& desc, const Layer& layer, int64_t stride, Inputs& inputs,
-                const cuda::InputSource& source, int64_t m, const cuda::ExpertBatch& batch,
-                std::span<const Product> products, cuda::Stream stream);
-  void multiply_coded(const LayerDesc& desc, const Layer& layer, int64_t stride, Inputs& inputs,
-                      const cuda::InputSource& source, int64_t m, const cuda::ExpertBatch& batch,
-                      std::span<const Product> products, cuda::Stream stream);
-  void multiply_plain(const Layer& layer, int64_t stride, Inputs& inputs,
-                      const cuda::InputSource& source, int64_t m, const cuda::ExpertBatch& batch,
-                      std::span<const Product> products, cuda::Stream stream);
+  std::array<Product, 2> first_products(const ExpertsDesc& experts) const;
+  static Described describe(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+                            std::span<const Product> products);
+  static void describe_coded(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+                             std::span<const Product> products, Described& all);
+  static void multiply(const Described& products, int64_t stride, const cuda::ExpertBatch& batch,
+                       const cuda::ExpertTail* tail, cuda::Stream stream);
+  void plan(const LayerDesc& desc, const Layer& layer, int64_t m);
+  cuda::RouteCall route_call(const ExpertsDesc& experts, const float* logits, const float* bias,
+                             int64_t m) const;
+  cuda::SlotArrays slots() const;
   cuda::ExpertBatch batch(const ExpertsDesc& experts, int64_t m) const;
 
   int64_t hidden_ = 0;
-  cuda::ExpertPlan plan_;              // of the rows that were routed last
+  cuda::ExpertPlan plan_;                     // of the rows that were routed last
+  std::vector<cuda::InputForm> front_forms_;  // what front() has named
+  cuda::FrontRoute front_route_;
   cuda::Buffer choices_, slot_, row_;  // int32 [slots]
   cuda::Buffer weights_;               // float [slots]
   cuda::Buffer items_;                 // ExpertItem
   cuda::Buffer gate_, up_, results_;   // float [slots][width], [slots][hidden]
+  cuda::Buffer arrived_;               // int32: of the choice, then of sums
   Inputs inputs_, gated_;
 };
 

@@ -23,10 +23,11 @@ constexpr int64_t kHeadSlice = 4096;  // rows of a head, whose matrix would need
 constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
 
 // The rows of later tokens of a batch: every pointer moved by `first` rows.
-InputSource from_row(const InputSource& source, int64_t first) {
-  InputSource moved = source;
-  moved.x += first * source.ldx;
-  if (moved.up != nullptr) moved.up += first * source.ldx;
+CudaSource from_row(const CudaSource& source, int64_t first) {
+  CudaSource moved = source;
+  moved.rows.x += first * source.rows.ldx;
+  if (moved.rows.up != nullptr) moved.rows.up += first * source.rows.ldx;
+  if (moved.gates.present()) moved.gates.gate += first * source.gates.ld;
   return moved;
 }
 
@@ -38,6 +39,19 @@ CudaMatmul from_row(const CudaMatmul& item, int64_t first) {
 
 const float* bias_of(const CudaWeights& weights) {
   return weights.bias.empty() ? nullptr : weights.bias.as<float>();
+}
+
+// Two forms per launch.
+void prepare(const CudaSource& source, std::span<const InputForm> forms, int64_t m,
+             cuda::Stream stream) {
+  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms) {
+    const auto some = forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i));
+    if (source.gates.present()) {
+      cuda::prepare(source.rows, source.gates, some, m, stream);
+    } else {
+      cuda::prepare(source.rows, some, m, stream);
+    }
+  }
 }
 
 // A product of rows, which are those of the model.
@@ -141,20 +155,43 @@ CudaLinear::CudaLinear(const CudaShapes& shapes, int64_t max_rows)
   gemm_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
 }
 
-void CudaLinear::multiply(const Input& input, const InputSource& source,
-                          std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
-  std::vector<CudaMatmul> coded_items, dense_items, row_items, rotating_items;
+bool CudaLinear::is_in_front(const Linear& linear, int64_t m) {
+  return linear.is_dense() && linear.format->dtype == DType::f32 && m <= kMaxVectors &&
+         linear.rows <= cuda::kMostFrontRows && linear.cols <= cuda::kMostFrontColumns;
+}
+
+// Small plain products are made in front of coded ones, with the inputs of these, and where there
+// is more to do in front; beside other plain ones they share their launches.
+void CudaLinear::multiply(const Input& input, const CudaSource& source,
+                          std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream,
+                          const CudaFront* front) {
+  std::vector<CudaMatmul> small_items, coded_items, dense_items, row_items, rotating_items;
   for (const CudaMatmul& item : items) {
     if (rotate_weights_ && is_rotated(cuda_weights(*item.linear))) {
       rotating_items.push_back(item);
       continue;
     }
     const bool is_dense = item.linear->is_dense();
+    if (!item.add && !source.gates.present() && is_in_front(*item.linear, m)) {
+      small_items.push_back(item);
+      continue;
+    }
     const bool many =
         is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
     (many && gemm_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
-  if (!coded_items.empty()) coded(input, source, coded_items, m, stream);
+  if (front == nullptr && coded_items.empty()) {
+    auto& plain = m > kDenseVectors && gemm_ ? row_items : dense_items;
+    plain.insert(plain.end(), small_items.begin(), small_items.end());
+    small_items.clear();
+  }
+  const Coded made = describe(input, coded_items);
+  if (!small_items.empty()) {
+    in_front(source, small_items, made.forms, front, m, stream);
+  } else {
+    prepare(source, made.forms, m, stream);
+  }
+  if (!coded_items.empty()) coded(made, m, stream);
   for (int64_t row = 0; !dense_items.empty() && row < m; row += kMaxVectors) {
     std::vector<CudaMatmul> slice;
     for (const CudaMatmul& item : dense_items)
@@ -163,6 +200,35 @@ void CudaLinear::multiply(const Input& input, const InputSource& source,
   }
   if (!row_items.empty()) rows(source, row_items, m, stream);
   if (!rotating_items.empty()) weight_side(source, rotating_items, m, stream);
+}
+
+void CudaLinear::in_front(const CudaSource& source, std::span<const CudaMatmul> items,
+                          std::span<const InputForm> forms, const CudaFront* front, int64_t m,
+                          cuda::Stream stream) {
+  std::vector<InputForm> all(forms.begin(), forms.end());
+  if (front != nullptr) all.insert(all.end(), front->forms.begin(), front->forms.end());
+  const std::span<const InputForm> made(all);
+  const size_t here = std::min<size_t>(all.size(), cuda::kMostFrontForms);
+  std::vector<cuda::FrontProduct> products;
+  for (const CudaMatmul& item : items) {
+    const CudaWeights& weights = cuda_weights(*item.linear);
+    products.push_back({weights.dense.data.as<const float>(), bias_of(weights), item.y, item.ldy,
+                        item.linear->rows});
+  }
+  cuda::FrontCall call;
+  call.source = source.rows;
+  call.forms = made.first(here);
+  if (front != nullptr) call.route = front->route;
+  call.m = m;
+  const std::span<const cuda::FrontProduct> each(products);
+  for (size_t i = 0; i < products.size(); i += cuda::kMostFrontProducts) {
+    call.products =
+        each.subspan(i, std::min<size_t>(cuda::kMostFrontProducts, products.size() - i));
+    cuda::front(call, stream);
+    call.forms = {};
+    call.route = nullptr;
+  }
+  prepare(source, made.subspan(here), m, stream);
 }
 
 CudaLinear::Coded CudaLinear::describe(const Input& input, std::span<const CudaMatmul> items) {
@@ -192,14 +258,7 @@ CudaLinear::Coded CudaLinear::describe(const Input& input, std::span<const CudaM
   return coded;
 }
 
-// int8 inputs, two forms per launch.
-void CudaLinear::coded(const Input& input, const InputSource& source,
-                       std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
-  const Coded coded = describe(input, items);
-  const std::span<const InputForm> forms(coded.forms);
-  for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms)
-    cuda::prepare(source, forms.subspan(i, std::min<size_t>(cuda::kMaxForms, forms.size() - i)), m,
-                  stream);
+void CudaLinear::coded(const Coded& coded, int64_t m, cuda::Stream stream) {
   if (m <= kMaxVectors) {
     cuda::gemv(std::span<const cuda::Matmul>(coded.products), m, stream);
   } else {
@@ -218,14 +277,14 @@ bool CudaLinear::add_to(cuda::PersistentProgram& program, const Input& input,
   return program.multiply(source, coded.forms, coded.products);
 }
 
-void CudaLinear::dense(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+void CudaLinear::dense(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                        cuda::Stream stream) {
   InputForm form;
   form.rotation.kind = RotationKind::none;
-  form.padded = source.width;
+  form.padded = source.rows.width;
   form.rows = float_rows_.as();
   form.stride = extent_.stride;
-  cuda::prepare(source, {&form, 1}, m, stream);
+  prepare(source, {&form, 1}, m, stream);
   std::vector<cuda::DenseMatmul> products;
   for (const CudaMatmul& item : items) {
     const CudaWeights& weights = cuda_weights(*item.linear);
@@ -236,12 +295,12 @@ void CudaLinear::dense(const InputSource& source, std::span<const CudaMatmul> it
 }
 
 // Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
-void CudaLinear::rows(const InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+void CudaLinear::rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                       cuda::Stream stream) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<CudaMatmul> chosen;
     for (const CudaMatmul& item : items) {
-      const DType coded = source.gain != nullptr ? DType::f16 : DType::bf16;
+      const DType coded = source.rows.gain != nullptr ? DType::f16 : DType::bf16;
       const DType wanted = item.linear->is_dense() ? item.linear->format->dtype : coded;
       if (wanted == type) chosen.push_back(item);
     }
@@ -249,7 +308,7 @@ void CudaLinear::rows(const InputSource& source, std::span<const CudaMatmul> ite
   }
 }
 
-void CudaLinear::rows_of_type(DType type, const InputSource& source,
+void CudaLinear::rows_of_type(DType type, const CudaSource& source,
                               std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream) {
   InputForm form;
   form.rotation.kind = RotationKind::none;
@@ -261,12 +320,12 @@ void CudaLinear::rows_of_type(DType type, const InputSource& source,
     products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }
-  cuda::prepare(source, {&form, 1}, m, stream);
+  prepare(source, {&form, 1}, m, stream);
   gemm_->multiply(products, {rows_.as(), extent_.stride, type, cuda::Basis::original}, m, stream);
 }
 
-void CudaLinear::weight_side(const InputSource& source, std::span<const CudaMatmul> items,
-                             int64_t m, cuda::Stream stream) {
+void CudaLinear::weight_side(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
+                             cuda::Stream stream) {
   const bool vectors = m <= kWeightSideVectors;
   InputForm form;
   form.rotation.kind = RotationKind::none;
@@ -278,7 +337,7 @@ void CudaLinear::weight_side(const InputSource& source, std::span<const CudaMatm
     products.push_back(row_matmul(item));
     form.padded = std::max(form.padded, products.back().cols);
   }
-  cuda::prepare(source, {&form, 1}, m, stream);
+  prepare(source, {&form, 1}, m, stream);
   cuda::multiply_weight_side(products, {form.rows, form.stride, form.row_type}, m, stream);
 }
 

@@ -6,9 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/experts/front.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/persistent/program.h"
+#include "kernels/cuda/rows/gated_heads.h"
 #include "model/cuda/weights.h"
 #include "model/model.h"
 
@@ -20,6 +22,18 @@ struct CudaMatmul {
   float* y = nullptr;
   int64_t ldy = 0;
   bool add = false;
+};
+
+// Where the rows of an input are, and the gates of their heads, which a mixer's results may have.
+struct CudaSource {
+  cuda::InputSource rows;
+  cuda::HeadGates gates;  // cuda::can_prepare(gates), or none
+};
+
+// What a launch in front of products makes beside their inputs and small products.
+struct CudaFront {
+  std::span<const cuda::InputForm> forms;
+  const cuda::FrontRoute* route = nullptr;
 };
 
 // What the workspaces of a model are sized by; known before it is loaded.
@@ -52,8 +66,11 @@ class CudaLinear {
   // Takes workspaces for up to max_rows rows of every input.
   CudaLinear(const CudaShapes& shapes, int64_t max_rows);
 
-  void multiply(const Input& input, const cuda::InputSource& source,
-                std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream);
+  // With a front the first item is one of those that are_in_front().
+  void multiply(const Input& input, const CudaSource& source, std::span<const CudaMatmul> items,
+                int64_t m, cuda::Stream stream, const CudaFront* front = nullptr);
+  // Whether products of m rows with a matrix can be made where inputs are prepared.
+  static bool is_in_front(const Linear& linear, int64_t m);
   // The same for one row, as a part of a program. False if it cannot be.
   bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
               std::span<const CudaMatmul> items);
@@ -79,16 +96,19 @@ class CudaLinear {
   };
   static Extent extent(const CudaShapes& shapes, int64_t max_rows);
 
-  void coded(const Input& input, const cuda::InputSource& source, std::span<const CudaMatmul> items,
-             int64_t m, cuda::Stream stream);
-  void dense(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+  void coded(const Coded& coded, int64_t m, cuda::Stream stream);
+  // Small products, inputs of coded ones, and what else there is.
+  void in_front(const CudaSource& source, std::span<const CudaMatmul> items,
+                std::span<const cuda::InputForm> forms, const CudaFront* front, int64_t m,
+                cuda::Stream stream);
+  void dense(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
              cuda::Stream stream);
-  void rows(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+  void rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
             cuda::Stream stream);
   // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
-  void weight_side(const cuda::InputSource& source, std::span<const CudaMatmul> items, int64_t m,
+  void weight_side(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                    cuda::Stream stream);
-  void rows_of_type(DType type, const cuda::InputSource& source, std::span<const CudaMatmul> items,
+  void rows_of_type(DType type, const CudaSource& source, std::span<const CudaMatmul> items,
                     int64_t m, cuda::Stream stream);
 
   Extent extent_;

@@ -9,110 +9,17 @@
 #include <string>
 
 #include "base/cuda/graph.h"
-#include "base/cuda/memory_pool.h"
+#include "expert_weights.h"
 #include "formats/codec.h"
-#include "gemv_data.h"
-#include "kernels/cuda/experts/expert_product.h"
-#include "kernels/cuda/weights/fill_matrix.h"
 
 namespace walsh::cuda {
 namespace {
 
-struct Shape {
-  int64_t experts, chosen, rows, cols;
-};
-
-// The matrices of one kind of all experts, on both sides, and their biases.
-struct ExpertWeights {
-  std::vector<RandomTensor> host;
-  std::vector<std::vector<float>> bias;
-  std::vector<std::vector<Matrix>> device;
-  std::vector<Buffer> device_bias;
-  int64_t stride = 0;
-
-  ExpertWeights(const Format& format, const Shape& shape, uint64_t seed) {
-    const auto count = static_cast<uint64_t>(shape.experts);
-    for (uint64_t e = 0; e < count; ++e) {
-      host.emplace_back(format, shape.rows, shape.cols, seed + e);
-      bias.push_back(random_values(shape.rows, seed + 100 + e));
-    }
-    MemoryPool measured;
-    allocate(format, shape, measured);
-    MemoryPool pool(measured.used());
-    allocate(format, shape, pool);
-    Uploader uploader;
-    Buffer staging;
-    for (size_t e = 0; e < host.size(); ++e) {
-      for (int pass = 0; pass < format.passes; ++pass)
-        fill_matrix(device[e][static_cast<size_t>(pass)], host[e].tensor, pass, uploader, staging);
-      uploader.copy(device_bias[e].as(), bias[e].data(), device_bias[e].bytes());
-    }
-    uploader.synchronize();
-    if (host.size() > 1)
-      stride = device[1][0].codes.as<std::byte>() - device[0][0].codes.as<std::byte>();
-  }
-
-  void allocate(const Format& format, const Shape& shape, MemoryPool& pool) {
-    device.clear();
-    device_bias.clear();
-    const MemoryPool::Scope scope(pool);
-    for (int64_t e = 0; e < shape.experts; ++e) {
-      auto& matrix = device.emplace_back();
-      for (int pass = 0; pass < format.passes; ++pass)
-        matrix.push_back(allocate_matrix(format, pass, shape.rows, shape.cols));
-      device_bias.emplace_back(static_cast<uint64_t>(shape.rows) * sizeof(float));
-    }
-  }
-};
-
-// Choices of m rows and what a GPU makes of them.
-struct Routed {
-  ExpertPlan plan;
-  Buffer logits, choices, weights, row, slot, items;
-  std::vector<int32_t> slot_of, expert_of_slot, row_of_slot;
-
-  Routed(const Shape& shape, int64_t m, bool tiles, uint64_t seed)
-      : plan(plan_experts(m, shape.chosen, shape.experts, tiles)),
-        logits(to_device(random_values(m * shape.experts, seed))) {
-    const auto slots = static_cast<uint64_t>(m * shape.chosen);
-    choices = Buffer(slots * sizeof(int32_t));
-    weights = Buffer(slots * sizeof(float));
-    row = Buffer(slots * sizeof(int32_t));
-    slot = Buffer(slots * sizeof(int32_t));
-    items = Buffer(static_cast<uint64_t>(most_items(m, shape.chosen, shape.experts)) *
-                   sizeof(ExpertItem));
-    RouteCall call;
-    call.rule.experts = static_cast<int>(shape.experts);
-    call.rule.chosen = static_cast<int>(shape.chosen);
-    call.logits = logits.as<float>();
-    call.m = m;
-    call.choices = choices.as<int32_t>();
-    call.weights = weights.as<float>();
-    route(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()}, nullptr);
-    slot_of = to_host<int32_t>(slot);
-    row_of_slot = to_host<int32_t>(row);
-    const auto chosen = to_host<int32_t>(choices);
-    expert_of_slot.resize(slots);
-    for (size_t i = 0; i < slots; ++i)
-      expert_of_slot[static_cast<size_t>(slot_of[i])] = chosen[i];
-  }
-
-  ExpertBatch batch(const Shape& shape, int64_t m, bool by_row) const {
-    ExpertBatch batch;
-    batch.plan = plan;
-    batch.slots = m * shape.chosen;
-    batch.experts = shape.experts;
-    batch.items = items.as<ExpertItem>();
-    batch.rows = by_row ? row.as<const int32_t>() : nullptr;
-    return batch;
-  }
-};
-
-void expect_products(const Format& format, const Shape& shape, int64_t m, bool by_row) {
+void expect_products(const Format& format, const ExpertShape& shape, int64_t m, bool by_row) {
   SCOPED_TRACE(std::string(format.name) + ", " + std::to_string(m) + " rows" +
                (by_row ? "" : ", a row per slot"));
   const ExpertWeights weights(format, shape, 1);
-  const Routed routed(shape, m, have_tiles(format), 2);
+  const RoutedRows routed(shape, m, have_tiles(format), 2);
   const int64_t slots = m * shape.chosen, inputs = by_row ? m : slots;
   const int64_t padded = divide_up(shape.cols, 32) * 32;
   std::vector<ActivationsI8> x;
@@ -181,10 +88,10 @@ TEST(GpuExperts, MultiplyAsTheCpuByTiles) {
 
 TEST(GpuExperts, MultiplyPlainMatricesAsTheCpu) {
   WALSH_NEED_GPU();
-  const Shape shape{4, 2, 37, 100};
+  const ExpertShape shape{4, 2, 37, 100};
   for (const int64_t m : {1, 4, 30}) {
     for (const bool by_row : {true, false}) {
-      const Routed routed(shape, m, false, 3);
+      const RoutedRows routed(shape, m, false, 3);
       const int64_t slots = m * shape.chosen, inputs = by_row ? m : slots;
       const auto w = random_values(shape.experts * shape.rows * shape.cols, 4);
       const auto x = random_values(inputs * shape.cols, 5);
@@ -214,9 +121,9 @@ TEST(GpuExperts, MultiplyPlainMatricesAsTheCpu) {
 
 TEST(GpuExperts, SumAndClampAsWritten) {
   WALSH_NEED_GPU();
-  const Shape shape{6, 3, 1, 1};
+  const ExpertShape shape{6, 3, 1, 1};
   constexpr int64_t kRows = 11, kWidth = 300;
-  const Routed routed(shape, kRows, false, 9);
+  const RoutedRows routed(shape, kRows, false, 9);
   const auto results = random_values(kRows * shape.chosen * kWidth, 10);
   const auto out = random_values(kRows * kWidth, 11), share = random_values(kRows, 12);
   const auto weights = to_host<float>(routed.weights);
@@ -251,7 +158,7 @@ TEST(GpuExperts, SumAndClampAsWritten) {
   }
   const std::vector<float> gate{-9, 0.5f, 3, 9}, up{-9, -1, 2, 9};
   const Buffer device_gate = to_device(gate), device_up = to_device(up);
-  clamp_gates(device_gate.as<float>(), device_up.as<float>(), 4, 2, 7, nullptr);
+  clamp_gates(device_gate.as<float>(), device_up.as<float>(), 4, {true, 2, 7}, nullptr);
   EXPECT_EQ(to_host<float>(device_gate), (std::vector<float>{-18, 1, 6, 14}));
   EXPECT_EQ(to_host<float>(device_up), (std::vector<float>{-3, 0, 1.5f, 4}));
 }
@@ -259,11 +166,11 @@ TEST(GpuExperts, SumAndClampAsWritten) {
 // Other choices than those that were recorded.
 TEST(GpuExperts, AGraphFollowsTheChoicesOfItsInputs) {
   WALSH_NEED_GPU();
-  const Shape shape{6, 2, 48, 256};
+  const ExpertShape shape{6, 2, 48, 256};
   const Format& format = get_format("tq3");
   for (const int64_t m : {2, 16, 100}) {
     const ExpertWeights weights(format, shape, 20);
-    Routed routed(shape, m, true, 21);
+    RoutedRows routed(shape, m, true, 21);
     const Activations x = upload(random_inputs(m, shape.cols, 128, 1, 22), m);
     const Buffer y(static_cast<uint64_t>(m * shape.chosen * shape.rows) * sizeof(float));
     Matmul product;

@@ -139,6 +139,8 @@ TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
   for (const int64_t width : {64, 301, 1376, 8192}) {
     for (const bool gated : {false, true}) {
       for (const bool normed : {false, true}) {
+        SCOPED_TRACE(testing::Message()
+                     << "width " << width << ", gated " << gated << ", normed " << normed);
         const auto x = random_values(kM * width, 10, 3);
         const auto up = gated ? random_values(kM * width, 11) : std::vector<float>{};
         const auto gain = normed ? random_values(width, 12) : std::vector<float>{};

@@ -12,21 +12,12 @@
 #include "base/random.h"
 #include "formats/product.h"
 #include "kernels/cuda/random_weights.h"
+#include "kernels/cuda/rope_data.h"
 #include "kernels/ops.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
-
-using test::to_device;
-using test::to_host;
-
-std::vector<float> normal_values(int64_t count, Random& random) {
-  std::vector<float> out(static_cast<size_t>(count));
-  for (float& v : out)
-    v = static_cast<float>(random.normal());
-  return out;
-}
 
 class GpuRows : public testing::Test {
  protected:
@@ -34,84 +25,6 @@ class GpuRows : public testing::Test {
     if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
   }
 };
-
-// Queries, keys and values of m rows of two sequences, whose pages are scattered. Without positions
-// if `rotated` is 0; with norms queries have factors as well.
-void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms) {
-  SCOPED_TRACE(testing::Message() << "head_dim " << dim << " rotated " << rotated << " heads "
-                                  << heads << "/" << kv_heads << (norms ? " norms" : ""));
-  Random random(static_cast<uint64_t>(dim * 100 + heads));
-  constexpr int64_t kPerSequence = 4, kPositions = kPerSequence * kPageTokens;
-  const int pairs = rotated / 2;
-  const std::vector<int32_t> table{5, 2, 7, 1, 3, 0, 6, 4};
-  std::vector<int32_t> positions, sequences;
-  for (int64_t t = 0; t < m; ++t) {
-    positions.push_back(static_cast<int32_t>((t * 37 + 11) % kPositions));
-    sequences.push_back(static_cast<int32_t>(t % 2));
-  }
-  const int64_t ldq = heads * dim + 3, ldk = kv_heads * dim + 1, ldv = kv_heads * dim + 2;
-  auto q = normal_values(m * ldq, random), k = normal_values(m * ldk, random);
-  const auto v = normal_values(m * ldv, random), cos = normal_values(kPositions * pairs, random);
-  const auto sin = normal_values(kPositions * pairs, random);
-  const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
-  const auto factors = normal_values(kPositions, random);
-
-  KvPool pool(kv_heads, dim, static_cast<int64_t>(table.size()));
-  const std::vector<uint16_t> empty(pool.keys.bytes() / 2, 0xffff);
-  pool.keys = to_device(empty);
-  pool.values = to_device(empty);
-  const Buffer pages = to_device(table), at = to_device(positions), of = to_device(sequences);
-  const Buffer dq = to_device(q), dk = to_device(k), dv = to_device(v);
-  const Buffer dcos = to_device(cos), dsin = to_device(sin);
-  const Buffer dq_norm = to_device(q_norm), dk_norm = to_device(k_norm);
-  const Buffer dfactors = to_device(factors);
-  RopeCall call;
-  call.q = dq.as<float>();
-  call.ldq = ldq;
-  call.k = dk.as<float>();
-  call.ldk = ldk;
-  call.v = dv.as<float>();
-  call.ldv = ldv;
-  call.m = m;
-  call.heads = heads;
-  call.q_norm = norms ? dq_norm.as<float>() : nullptr;
-  call.k_norm = norms ? dk_norm.as<float>() : nullptr;
-  call.q_scale = norms ? dfactors.as<float>() : nullptr;
-  call.eps = 1e-6f;
-  call.cos = rotated > 0 ? dcos.as<float>() : nullptr;
-  call.sin = rotated > 0 ? dsin.as<float>() : nullptr;
-  call.rotated = rotated == dim && m == 1 ? 0 : rotated;  // both say: the whole head
-  rope_and_store(call, pool, {pages.as<const int32_t>(), kPerSequence},
-                 {at.as<const int32_t>(), of.as<const int32_t>()}, nullptr);
-  synchronize(nullptr);
-
-  const Ops& cpu = ops(Isa::ref);
-  auto expected_keys = empty, expected_values = empty;
-  for (int64_t t = 0; t < m; ++t) {
-    const int64_t position = positions[static_cast<size_t>(t)];
-    const auto turn = [&](float* x, int count, const std::vector<float>& gain) {
-      for (int h = 0; norms && h < count; ++h)
-        cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
-      cpu.rope(x, count, dim, rotated, cos.data() + position * pairs,
-               sin.data() + position * pairs);
-    };
-    turn(q.data() + t * ldq, heads, q_norm);
-    for (int i = 0; norms && i < heads * dim; ++i)
-      q[static_cast<size_t>(t * ldq + i)] *= factors[static_cast<size_t>(position)];
-    turn(k.data() + t * ldk, kv_heads, k_norm);
-    const int64_t page = table[static_cast<size_t>(
-        sequences[static_cast<size_t>(t)] * kPerSequence + position / kPageTokens)];
-    for (int h = 0; h < kv_heads; ++h) {
-      const int64_t to =
-          ((page * kv_heads + h) * kPageTokens + position % kPageTokens) * int64_t{dim};
-      cpu.to_f16(k.data() + t * ldk + h * dim, dim, expected_keys.data() + to);
-      cpu.to_f16(v.data() + t * ldv + h * dim, dim, expected_values.data() + to);
-    }
-  }
-  EXPECT_EQ(to_host<float>(dq), q);
-  EXPECT_EQ(to_host<uint16_t>(pool.keys), expected_keys);
-  EXPECT_EQ(to_host<uint16_t>(pool.values), expected_values);
-}
 
 TEST_F(GpuRows, RopeGivesTheBitsOfTheCpu) {
   for (const int dim : {8, 24, 64, 80, 128, 256}) {
@@ -132,6 +45,13 @@ TEST_F(GpuRows, RopeOfAPartOfAHeadGivesTheBitsOfTheCpu) {
       expect_rope(dim, rotated, 4, 2, 1, norms);
       expect_rope(dim, rotated, 3, 3, 100, norms);
     }
+  }
+}
+
+TEST_F(GpuRows, RopeReadsQueriesBesideTheirGates) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int64_t m : {1, 2, 16, 17, 100})
+      expect_rope(dim, dim / 2, 6, 2, m, m % 2 == 0, true);
   }
 }
 

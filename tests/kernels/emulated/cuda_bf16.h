@@ -1,13 +1,14 @@
-// See cuda_fp16.h.
+// bf16 as kernels see it (emulated/device.h).
 #pragma once
 
-#include <bit>
-#include <cstdint>
+#include "base/half.h"
 
 struct __nv_bfloat16 {
-  uint16_t bits;
+  uint16_t bits = 0;
 };
-// To zero: no kernel that runs on the host stores any.
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {
-  return {static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16)};
+  return {walsh::f32_to_bf16(x)};
+}
+inline float __bfloat162float(__nv_bfloat16 x) {
+  return walsh::bf16_to_f32(x.bits);
 }

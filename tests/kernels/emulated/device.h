@@ -310,6 +310,13 @@ inline int __dp4a(int a, int b, int c) {
   return c;
 }
 template <typename T>
+T __ldcg(const T* p) {
+  return *p;
+}
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+template <typename T>
 T min(T a, T b) {
   return b < a ? b : a;
 }
@@ -317,7 +324,8 @@ template <typename T>
 T max(T a, T b) {
   return a < b ? b : a;
 }
-inline unsigned atomicAdd(unsigned* p, unsigned value) {
+template <typename T>
+T atomicAdd(T* p, T value) {
   return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }
 inline int __popc(unsigned x) {

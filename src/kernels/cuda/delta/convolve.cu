@@ -1,18 +1,16 @@
-// The short convolution of delta nets with what follows it: silu, lengths of queries and keys,
-// decays and strengths.
+// The short convolution of delta nets with what follows it, of several rows of a sequence: silu,
+// lengths of queries and keys, decays and strengths.
 #include <string>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/delta/delta.h"
+#include "kernels/cuda/delta/channels.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/delta_norm.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kPerLane = kMostDeltaDim / 32;
 constexpr int kKeepThreads = 256;
 
 // A row of the batch and what stands in front of it.
@@ -37,47 +35,21 @@ struct Row {
   }
 };
 
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + expf(-x));
-}
-
-// One channel; `keep`: the slot gets the last rows, of which each is written after it was read.
 __device__ __forceinline__ float convolve_channel(const ConvolveCall& call, const Row& row,
-                                                  int channel, float* keep) {
+                                                  int channel) {
   const int taps = call.dims.taps;
   const int64_t channels = call.dims.channels();
   float sum = 0;
-  for (int t = 0; t < taps; ++t) {
-    const float x = row.value(call, channel, taps - 1 - t);
-    sum += call.taps[t * channels + channel] * x;
-    if (keep != nullptr && t > 0) keep[(t - 1) * channels + channel] = x;
-  }
-  return silu(sum);
-}
-
-// x * scale / sqrt(mean(x^2) + eps) over a warp's values.
-__device__ __forceinline__ void scale_head(float (&v)[kPerLane], int size, const float* scale,
-                                           int lane) {
-  double sum = 0;
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j)
-    sum += static_cast<double>(v[j]) * static_cast<double>(v[j]);
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  const double eps = static_cast<double>(kLengthEpsilon / static_cast<float>(size));
-  const auto inverse = static_cast<float>(1.0 / sqrt(sum / size + eps));
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j)
-    if (lane + 32 * j < size) v[j] = v[j] * inverse * scale[lane + 32 * j];
+#pragma unroll 4
+  for (int t = 0; t < taps; ++t)
+    sum += call.taps[t * channels + channel] * row.value(call, channel, taps - 1 - t);
+  return silu_of(sum);
 }
 
 __device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t row, int head) {
   const int64_t at = row * call.dims.value_heads + head;
-  const float x = call.decay[at] + call.bias[head];
-  const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
-  call.decay[at] = -call.rate[head] * softplus;
-  call.strength[at] = 1.0f / (1.0f + expf(-call.strength[at]));
+  call.decay[at] = log_decay(call.decay[at], call.bias[head], call.rate[head]);
+  call.strength[at] = strength_of(call.strength[at]);
 }
 
 // Grid: x over groups of channels, y over rows.
@@ -90,30 +62,28 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (number >= channel_groups(call.dims)) return;
   const ChannelGroup group = channel_group(call.dims, number);
   const int64_t index = blockIdx.y;
+  if (is_single(call.places.sequences, index, call.m)) return;
   if (group.kind == ChannelGroup::Kind::scalars) {
     if (lane < group.size) finish_scalars(call, index, group.first + lane);
     return;
   }
   const Row row(call, index);
-  const bool single = is_single(call.places.sequences, index, call.m);
-  float* keep = single ? const_cast<float*>(row.kept) : nullptr;
-  float v[kPerLane] = {};
+  float v[kHeadLane] = {};
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j)
-    if (lane + 32 * j < group.size)
-      v[j] = convolve_channel(call, row, group.first + lane + 32 * j, keep);
+  for (int j = 0; j < kHeadLane; ++j)
+    if (lane + 32 * j < group.size) v[j] = convolve_channel(call, row, group.first + lane + 32 * j);
   if (group.kind != ChannelGroup::Kind::value) {
     const bool query = group.kind == ChannelGroup::Kind::query;
     scale_head(v, group.size, query ? call.query_scale : call.key_scale, lane);
   }
   float* out = call.out + index * call.dims.channels() + group.first;
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j)
+  for (int j = 0; j < kHeadLane; ++j)
     if (lane + 32 * j < group.size) out[lane + 32 * j] = v[j];
 }
 
-// A thread per channel. Rows are read before those in front of them are written, which matters
-// where the slot is the sequence's own.
+// A thread per channel. Places of the slot that are read are not written but with what they hold:
+// a step reads one row less than go round.
 __global__ void __launch_bounds__(kKeepThreads)
     keep_kernel(const __grid_constant__ ConvolveCall call, int64_t index, int64_t slot) {
   allow_next_kernel();
@@ -123,9 +93,9 @@ __global__ void __launch_bounds__(kKeepThreads)
   if (channel >= channels) return;
   const Row row(call, index);
   float* to = call.memory.slots + slot * call.memory.slot_floats + call.memory.rows_at;
-  const int kept = call.dims.taps - 1;
-  for (int i = 0; i < kept; ++i)
-    to[i * channels + channel] = row.value(call, channel, kept - 1 - i);
+  const int taps = call.dims.taps;
+  for (int back = 0; back < taps - 1 && back <= row.position; ++back)
+    to[kept_place(row.position - back, taps) * channels + channel] = row.value(call, channel, back);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Gated delta nets: the short convolution, the delta rule for single rows and for prompts, gates.
+// Gated delta nets: the short convolution, and the delta rule for single rows and for prompts.
 //
 // A sequence has a state in a slot of the device's memory: for every layer the last rows that the
 // convolution has read, then a matrix per value head, as they are behind its last position. Rows of
@@ -17,7 +17,7 @@ namespace walsh::cuda {
 struct DeltaMemory {
   float* slots = nullptr;
   int64_t slot_floats = 0;
-  int64_t rows_at = 0;    // [taps - 1][channels], the oldest first
+  int64_t rows_at = 0;    // [taps][channels], by kept_place()
   int64_t states_at = 0;  // [value_heads][key_dim][value_dim]
 };
 
@@ -39,13 +39,20 @@ struct ConvolveCall {
   const float* key_scale = nullptr;    // [key_dim]
   int64_t m = 0;
 };
-// Slots of sequences with a single row get what it leaves behind at once.
+// Rows that are the only ones of their sequence are left to delta_steps().
 void convolve(const ConvolveCall& call, Stream stream);
 
 // The rows of the convolution that row `row` of the batch and those in front of it leave behind, to
 // slot `slot`. Slots of the rows' sequence are still as they were in front of the batch, or it is
 // its own.
 void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream);
+
+// Rows [begin, end), each the only one of its sequence, in one launch: what convolve() does to a
+// row, which the call's `out`, `decay` and `strength` do not get, then the delta rule. The slot
+// gets the row and the state behind it. mixed[m][value_heads * value_dim]. What a slot holds and
+// the layer's constants are read before the kernel in front has ended; the first kernel of a batch
+// must have waited for those of the batches before.
+void delta_steps(const ConvolveCall& call, float* mixed, int64_t begin, int64_t end, Stream stream);
 
 struct DeltaCall {
   DeltaDims dims;
@@ -57,9 +64,6 @@ struct DeltaCall {
   float* out = nullptr;             // [m][value_heads * value_dim]
 };
 
-// Rows [begin, end), each the only one of its sequence.
-void delta_steps(const DeltaCall& call, int64_t begin, int64_t end, Stream stream);
-
 // Rows [begin, end) of the sequence in slot `slot`, the first of which is its position `position`;
 // those before `skip` are not written. Chunks of kDeltaRows rows, from `begin` on, as matrices
 // (kernels/ops.h, DeltaState).
@@ -68,22 +72,5 @@ struct DeltaRange {
   int64_t slot = 0, position = 0;
 };
 void delta_rows(const DeltaCall& call, const DeltaRange& range, Stream stream);
-
-// x[t][h][..] *= 1 / (1 + e^-gate), or with a gain
-// x[t][h][..] = norm(x[t][h]) * gain * silu(gate), for `heads` heads of `dim` values of m rows.
-struct GateMixedCall {
-  float* x = nullptr;           // [m][heads * dim]
-  const float* gate = nullptr;  // [m][heads * dim]
-  const float* gain = nullptr;  // [dim] or null
-  float eps = 0;
-  int64_t m = 0;
-  int heads = 0, dim = 0;
-};
-void gate_mixed(const GateMixedCall& call, Stream stream);
-
-// Of every head of `from`, [m][heads][2][dim], the first values go to q, the others to gate, both
-// [m][heads][dim].
-void split_gates(const float* from, int64_t m, int heads, int dim, float* q, float* gate,
-                 Stream stream);
 
 }  // namespace walsh::cuda

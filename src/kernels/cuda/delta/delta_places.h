@@ -21,7 +21,7 @@ struct DeltaDims {
   constexpr int value_width() const { return value_heads * value_dim; }
   constexpr int channels() const { return 2 * key_width() + value_width(); }
   constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
-  constexpr int64_t kept_floats() const { return int64_t{taps - 1} * channels(); }
+  constexpr int64_t kept_floats() const { return int64_t{taps} * channels(); }
   // Of a value head: where its queries, keys and values begin in a row.
   constexpr int query_of(int head) const { return head / group() * key_dim; }
   constexpr int key_of(int head) const { return key_width() + query_of(head); }
@@ -42,15 +42,21 @@ constexpr bool is_single(const int32_t* sequences, int64_t row, int64_t m) {
          (row + 1 == m || sequences[row + 1] != sequences[row]);
 }
 
+// Where a slot keeps the row of a position: the rows of the last `taps` positions go round, one
+// more than a step reads, so that what writes its row takes nothing from others that still read.
+constexpr int kept_place(int position, int taps) {
+  return position % taps;
+}
+
 // Where the convolution finds the row that is `back` rows in front of one.
 struct TapSource {
   int back = -1;  // >= 0: so many rows in front of it in the batch
-  int kept = -1;  // >= 0: in the sequence's slot; else the sequence had not begun: zeros
+  int kept = -1;  // >= 0: there in the sequence's slot; else it had not begun: zeros
 };
 constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
   if (back <= in_front) return {back, -1};
   if (back > position) return {-1, -1};
-  return {-1, taps - 1 - (back - in_front)};
+  return {-1, kept_place(position - back, taps)};
 }
 
 // Warps of the convolution have a head each, of queries, keys, then values, or 32 decays and

@@ -1,7 +1,7 @@
-// The delta rule of single rows, bound by reading and writing the states; gates of what mixers
-// give.
+// Single rows of delta nets, bound by reading and writing the states: the convolution of the
+// channels that a block needs, and the delta rule.
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/delta/delta.h"
+#include "kernels/cuda/delta/channels.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace walsh::cuda {
@@ -9,9 +9,97 @@ namespace {
 
 constexpr int kGroups = 8;  // of threads that share the rows of a state's columns
 constexpr int kThreads = kGroups * kDeltaColumns;
-constexpr int kMostRows = kMostDeltaDim / kGroups;
-constexpr int kGateWarps = 4;
-constexpr int kSplitThreads = 256;
+
+// What a block has where keys are no longer than Dim.
+template <int Dim>
+struct StepShape {
+  static constexpr int kRows = Dim / kGroups;                          // of the state, of a thread
+  static constexpr int kChannels = 2 * Dim + kDeltaColumns;            // of the convolution
+  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // of a thread
+};
+
+// What a block has: some columns of the state of one value head of one row.
+struct Place {
+  int64_t row;
+  int head, first_column, lane, group;
+  int position;
+  float* slot;
+
+  __device__ Place(const ConvolveCall& call, int64_t first)
+      : row(first + blockIdx.z),
+        head(static_cast<int>(blockIdx.y)),
+        first_column(static_cast<int>(blockIdx.x) * kDeltaColumns),
+        lane(static_cast<int>(threadIdx.x) % kDeltaColumns),
+        group(static_cast<int>(threadIdx.x) / kDeltaColumns),
+        position(call.places.positions[row]),
+        slot(call.memory.slots + call.places.sequences[row] * call.memory.slot_floats) {}
+
+  __device__ int column() const { return first_column + lane; }
+};
+
+// A channel of the convolution. A block convolves the queries and keys of its head and the values
+// of its columns; the first block that has a channel keeps its new value.
+struct Channel {
+  int channel = -1;
+  bool keeps = false;
+  float sum = 0, newest = 0;  // over what came before the row; the factor of the row's own value
+
+  // Channel number `i` of the block: queries, keys, values.
+  __device__ __forceinline__ void find(const DeltaDims& d, const Place& p, int i) {
+    const bool first = p.first_column == 0 && p.head % d.group() == 0;
+    if (i < 2 * d.key_dim) {
+      channel = i < d.key_dim ? d.query_of(p.head) + i : d.key_of(p.head) + i - d.key_dim;
+      keeps = first;
+    } else if (i < 2 * d.key_dim + kDeltaColumns) {
+      const int column = p.first_column + i - 2 * d.key_dim;
+      if (column >= d.value_dim) return;
+      channel = d.value_of(p.head) + column;
+      keeps = true;
+    }
+  }
+
+  __device__ __forceinline__ void begin(const ConvolveCall& call, const Place& p) {
+    if (channel < 0) return;
+    const int64_t channels = call.dims.channels();
+    const int taps = call.dims.taps;
+    const float* kept = p.slot + call.memory.rows_at + channel;
+    const float* factors = call.taps + channel;
+#pragma unroll 4
+    for (int t = 0; t + 1 < taps; ++t) {
+      const int back = taps - 1 - t;
+      const float x =
+          back <= p.position ? kept[kept_place(p.position - back, taps) * channels] : 0.0f;
+      sum += factors[t * channels] * x;
+    }
+    newest = factors[(taps - 1) * channels];
+  }
+
+  __device__ __forceinline__ float finish(const ConvolveCall& call, const Place& p) {
+    if (channel < 0) return 0;
+    const int64_t channels = call.dims.channels();
+    const float x = call.in[p.row * channels + channel];
+    const int place = kept_place(p.position, call.dims.taps);
+    if (keeps) p.slot[call.memory.rows_at + place * channels + channel] = x;
+    sum += newest * x;
+    return silu_of(sum);
+  }
+};
+
+// Lengths of the block's query and key, a warp each.
+__device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* channels, int warp,
+                                            int lane) {
+  if (warp > 1) return;
+  const int size = call.dims.key_dim;
+  float* head = channels + warp * size;
+  float v[kHeadLane];
+#pragma unroll
+  for (int j = 0; j < kHeadLane; ++j)
+    v[j] = lane + 32 * j < size ? head[lane + 32 * j] : 0.0f;
+  scale_head(v, size, warp == 0 ? call.query_scale : call.key_scale, lane);
+#pragma unroll
+  for (int j = 0; j < kHeadLane; ++j)
+    if (lane + 32 * j < size) head[lane + 32 * j] = v[j];
+}
 
 // The sum of a column's parts, in all threads of the column.
 __device__ __forceinline__ float sum_groups(float (&parts)[kGroups][kDeltaColumns], float x,
@@ -27,123 +115,79 @@ __device__ __forceinline__ float sum_groups(float (&parts)[kGroups][kDeltaColumn
 }
 
 // Grid: x over columns of a state, y over value heads, z over rows.
+template <int Dim>
 __global__ void __launch_bounds__(kThreads)
-    step_kernel(const __grid_constant__ DeltaCall call, int64_t first) {
-  __shared__ float q[kMostDeltaDim], k[kMostDeltaDim], parts[kGroups][kDeltaColumns];
+    step_kernel(const __grid_constant__ ConvolveCall call, float* mixed, int64_t first) {
+  using Shape = StepShape<Dim>;
+  __shared__ float channels[Shape::kChannels], parts[kGroups][kDeltaColumns];
   allow_next_kernel();
-  wait_previous_kernel();
+  // Nothing of what this batch computes is read up to the wait.
   const DeltaDims& d = call.dims;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kDeltaColumns, group = thread / kDeltaColumns;
-  const int column = static_cast<int>(blockIdx.x) * kDeltaColumns + lane;
-  const int head = static_cast<int>(blockIdx.y);
-  const int64_t row = first + blockIdx.z;
-  const float* x = call.channels + row * d.channels();
-  if (thread < d.key_dim) {
-    q[thread] = x[d.query_of(head) + thread];
-    k[thread] = x[d.key_of(head) + thread];
-  }
-  const bool inside = column < d.value_dim;
-  const bool fresh = call.places.positions[row] == 0;
-  float* state = call.memory.slots + call.places.sequences[row] * call.memory.slot_floats +
-                 call.memory.states_at + int64_t{head} * d.key_dim * d.value_dim + column;
-  const float decay = expf(call.decay[row * d.value_heads + head]);
-  const float strength = call.strength[row * d.value_heads + head];
-  __syncthreads();
-  float s[kMostRows], seen = 0, result = 0;
+  const Place p(call, first);
+  const int thread = static_cast<int>(threadIdx.x), column = p.column();
+  const bool inside = column < d.value_dim, fresh = p.position == 0;
+  float* state =
+      p.slot + call.memory.states_at + int64_t{p.head} * d.key_dim * d.value_dim + column;
+  float s[Shape::kRows];
 #pragma unroll
-  for (int i = 0; i < kMostRows; ++i) {
-    const int r = group + kGroups * i;
-    const bool present = r < d.key_dim && inside && !fresh;
-    s[i] = present ? state[int64_t{r} * d.value_dim] * decay : 0.0f;
+  for (int i = 0; i < Shape::kRows; ++i) {
+    const int r = p.group + kGroups * i;
+    s[i] = r < d.key_dim && inside && !fresh ? state[int64_t{r} * d.value_dim] : 0.0f;
+  }
+  Channel own[Shape::kEach];
+#pragma unroll
+  for (int e = 0; e < Shape::kEach; ++e) {
+    own[e].find(d, p, thread + e * kThreads);
+    own[e].begin(call, p);
+  }
+  const float bias = call.bias[p.head], rate = call.rate[p.head];
+  wait_previous_kernel();
+  const int64_t scalar = p.row * d.value_heads + p.head;
+  const float a = call.decay[scalar], b = call.strength[scalar];
+#pragma unroll
+  for (int e = 0; e < Shape::kEach; ++e) {
+    const float x = own[e].finish(call, p);
+    if (thread + e * kThreads < Shape::kChannels) channels[thread + e * kThreads] = x;
+  }
+  const float decay = expf(log_decay(a, bias, rate)), strength = strength_of(b);
+  __syncthreads();
+  scale_heads(call, channels, p.group, p.lane);
+  __syncthreads();
+  const float *q = channels, *k = channels + d.key_dim, *v = channels + 2 * d.key_dim;
+  float seen = 0, result = 0;
+#pragma unroll
+  for (int i = 0; i < Shape::kRows; ++i) {
+    const int r = p.group + kGroups * i;
+    s[i] *= decay;
     if (r < d.key_dim) seen = fmaf(k[r], s[i], seen);
   }
-  seen = sum_groups(parts, seen, lane, group);
-  const float value = inside ? x[d.value_of(head) + column] : 0.0f;
-  const float update = strength * (value - seen);
+  seen = sum_groups(parts, seen, p.lane, p.group);
+  const float update = strength * (v[p.lane] - seen);
 #pragma unroll
-  for (int i = 0; i < kMostRows; ++i) {
-    const int r = group + kGroups * i;
+  for (int i = 0; i < Shape::kRows; ++i) {
+    const int r = p.group + kGroups * i;
     if (r >= d.key_dim) continue;
     s[i] = fmaf(k[r], update, s[i]);
     result = fmaf(q[r], s[i], result);
     if (inside) state[int64_t{r} * d.value_dim] = s[i];
   }
-  result = sum_groups(parts, result, lane, group);
-  if (group == 0 && inside) call.out[row * d.value_width() + head * d.value_dim + column] = result;
-}
-
-// A warp per row and head.
-__global__ void __launch_bounds__(kGateWarps * 32)
-    gate_kernel(const __grid_constant__ GateMixedCall call) {
-  allow_next_kernel();
-  wait_previous_kernel();
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int head = static_cast<int>(blockIdx.x) * kGateWarps + static_cast<int>(threadIdx.x / 32);
-  if (head >= call.heads) return;
-  const int64_t first = (int64_t{blockIdx.y} * call.heads + head) * call.dim;
-  float* x = call.x + first;
-  const float* gate = call.gate + first;
-  if (call.gain == nullptr) {
-    for (int i = lane; i < call.dim; i += 32)
-      x[i] = x[i] / (1.0f + expf(-gate[i]));
-    return;
-  }
-  double sum = 0;
-  for (int i = lane; i < call.dim; i += 32)
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  const auto inverse =
-      static_cast<float>(1.0 / sqrt(sum / call.dim + static_cast<double>(call.eps)));
-  for (int i = lane; i < call.dim; i += 32) {
-    const float normed = x[i] * inverse * call.gain[i];
-    x[i] = gate[i] / (1.0f + expf(-gate[i])) * normed;
-  }
-}
-
-__global__ void __launch_bounds__(kSplitThreads)
-    split_kernel(const float* from, int64_t count, int dim, float* q, float* gate) {
-  allow_next_kernel();
-  wait_previous_kernel();
-  const int64_t i = int64_t{blockIdx.x} * kSplitThreads + threadIdx.x;
-  if (i >= count) return;
-  const int64_t head = i / dim, at = 2 * head * dim + (i - head * dim);
-  q[i] = from[at];
-  gate[i] = from[at + dim];
+  result = sum_groups(parts, result, p.lane, p.group);
+  if (p.group == 0 && inside)
+    mixed[p.row * d.value_width() + p.head * d.value_dim + column] = result;
 }
 
 }  // namespace
 
-void delta_steps(const DeltaCall& call, int64_t begin, int64_t end, Stream stream) {
+void delta_steps(const ConvolveCall& call, float* mixed, int64_t begin, int64_t end,
+                 Stream stream) {
   if (begin >= end) return;
   check_delta(call.dims);
   const DeltaDims& d = call.dims;
-  launch("delta rule", step_kernel,
+  launch("delta rule", d.key_dim <= 128 ? step_kernel<128> : step_kernel<kMostDeltaDim>,
          {dim3(static_cast<unsigned>((d.value_dim + kDeltaColumns - 1) / kDeltaColumns),
                static_cast<unsigned>(d.value_heads), static_cast<unsigned>(end - begin)),
           dim3(kThreads)},
-         stream, call, begin);
-}
-
-void gate_mixed(const GateMixedCall& call, Stream stream) {
-  if (call.m == 0) return;
-  launch("gated heads", gate_kernel,
-         {dim3(static_cast<unsigned>((call.heads + kGateWarps - 1) / kGateWarps),
-               static_cast<unsigned>(call.m)),
-          dim3(kGateWarps * 32)},
-         stream, call);
-}
-
-void split_gates(const float* from, int64_t m, int heads, int dim, float* q, float* gate,
-                 Stream stream) {
-  const int64_t count = m * heads * dim;
-  if (count == 0) return;
-  launch("gates of queries", split_kernel,
-         {dim3(static_cast<unsigned>((count + kSplitThreads - 1) / kSplitThreads)),
-          dim3(kSplitThreads)},
-         stream, from, count, dim, q, gate);
+         stream, call, mixed, begin);
 }
 
 }  // namespace walsh::cuda

@@ -49,8 +49,8 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 v) {
 template <typename T, int M>
 __global__ void __launch_bounds__(kWarps * 32)
     expert_dense_kernel(const __grid_constant__ DenseArgs args) {
-  allow_next_kernel();
   wait_previous_kernel();
+  allow_next_kernel();  // which may read the items at once (expert_gemv.h)
   const ExpertItem item = args.items[blockIdx.y];
   if (item.count == 0) return;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kernels/cuda/experts/expert_gemv.h"
+#include "kernels/cuda/experts/expert_inputs.cuh"
+#include "kernels/cuda/experts/expert_sum.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.cuh"
 
 namespace walsh::cuda {
@@ -28,8 +30,22 @@ class ExpertInputLoader {
         warp_(warp),
         lane_(lane) {}
 
-  // By all threads. Half a warp has a vector's 16 pieces of a k-tile.
+  // By all threads.
   __device__ __forceinline__ void load() {
+    if (args_.makes_inputs) {
+      make_slot_inputs({args_.in, args_.form, args_.clamp, args_.first_slot, args_.m},
+                       {reinterpret_cast<unsigned char*>(image_.k_tiles), k_tile_bytes_,
+                        args_.vectors, image_.scale_columns, begin_, k_tiles_},
+                       image_.warps, warp_, lane_);
+      __syncthreads();
+    } else {
+      copy();
+    }
+  }
+
+ private:
+  // Half a warp has a vector's 16 pieces of a k-tile.
+  __device__ __forceinline__ void copy() {
     const int piece = lane_ % 16;
     const uint32_t k_tiles = shared_address(image_.k_tiles);
     const int64_t columns = int64_t{args_.k_tiles} * kKTileColumns;
@@ -51,7 +67,6 @@ class ExpertInputLoader {
     __syncthreads();
   }
 
- private:
   __device__ __forceinline__ int64_t row_of(int vector) const {
     const int token = vector / args_.planes, slot = args_.first_slot + token;
     const int64_t row = args_.rows != nullptr ? args_.rows[slot] : slot;
@@ -76,6 +91,12 @@ class ExpertInputLoader {
   const int groups_, k_tile_bytes_;
   const int warp_, lane_;
 };
+
+// Past L1, which may hold what stood there in an earlier step.
+__device__ __forceinline__ ExpertItem item_at(const ExpertItem* item) {
+  const int4 words = __ldcg(reinterpret_cast<const int4*>(item));
+  return {words.x, words.y, words.z, words.w};
+}
 
 // The arguments of a block, in `args`, by all of its threads.
 __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const ExpertItem& item,
@@ -105,20 +126,26 @@ __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const 
   __syncthreads();
 }
 
-// Grid: x over the tiles, y over the items.
+// Grid: x over the tiles, y over the items. More registers than other products have: nothing is
+// prepared beside these, and the arguments are not in the constant bank.
 template <typename Decoder, int Flush, int Tiles8>
-__global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
+__global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
     expert_gemv_of(const __grid_constant__ ExpertGemvArgs launch) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ __align__(16) unsigned char own[sizeof(ExpertGemvArgs)];
+  if (!launch.chosen_before) wait_previous_kernel();
   allow_next_kernel();
-  wait_previous_kernel();
-  const ExpertItem item = launch.items[blockIdx.y];
-  if (item.count == 0) return;
+  const ExpertItem item = item_at(launch.items + blockIdx.y);
+  if (item.count == 0) return wait_previous_kernel();
   ExpertGemvArgs& args = *reinterpret_cast<ExpertGemvArgs*>(own);
   find_expert(launch, item, args);
   if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
-  GemvBlock<Decoder, Flush, Tiles8, ExpertInputLoader>(args, shared).run();
+  GemvBlock<Decoder, Flush, Tiles8, ExpertInputLoader> block(args, shared);
+  block.run();
+  if (launch.sum.arrived == nullptr) return;
+  sum_behind_last(launch.sum, args.first_slot, args.m, static_cast<int>(blockIdx.x),
+                  static_cast<int>(gridDim.x), int64_t{block.tile_begin} * kTileRows,
+                  int64_t{block.tile_begin + block.tile_count} * kTileRows);
 }
 
 template <typename Decoder, int Flush>

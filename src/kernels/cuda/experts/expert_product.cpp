@@ -22,8 +22,34 @@ ExpertGemvKernel gemv_kernel_for(const GemvKind& kind) {
                       [&]<typename Decoder>() { return expert_gemv_kernel<Decoder>(kind); });
 }
 
+// Whether a launch is the last one of its product.
+bool is_last(const PassMatmul& p) {
+  return p.pass == 1 || p.product->pass[1] == nullptr;
+}
+
+void add_tail(std::span<const PassMatmul> group, const ExpertBatch& batch, const ExpertTail& tail,
+              int64_t blocks, ExpertGemvArgs& args) {
+  const PassMatmul& first = group.front();
+  args.chosen_before = true;
+  if (tail.makes_inputs) {
+    const auto form = std::find_if(tail.forms.begin(), tail.forms.end(),
+                                   [&](const InputForm& f) { return f.out == first.input; });
+    if (form == tail.forms.end() || !can_make_inputs({form, 1}))
+      detail::refuse_matmul("inputs that its blocks cannot make");
+    args.makes_inputs = true;
+    args.in = input_view(tail.source);
+    args.form = form_view(tail.source, *form, batch.slots);
+    args.clamp = tail.clamp;
+  }
+  if (tail.sum.arrived == nullptr || !is_last(first)) return;
+  const int64_t counters = tail.sum.sum.m * blocks;
+  if (group.size() != 1 || counters > kSumCounters || batch.plan.per_item > kVectorSlots)
+    detail::refuse_matmul(fmt::format("{} parts of {} results", counters, group.size()));
+  args.sum = tail.sum;
+}
+
 void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
-                      Stream stream) {
+                      const ExpertTail* tail, Stream stream) {
   const DeviceInfo& device = current_device();
   const Matrix& matrix = *group.front().matrix;
   const Activations& x = *group.front().input;
@@ -50,6 +76,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   const int64_t blocks = blocks_of_item(args.tiles, batch, device.multiprocessors);
   args.tiles_per_block = args.tiles / static_cast<int>(blocks);
   args.blocks_with_more = args.tiles % static_cast<int>(blocks);
+  if (tail != nullptr) add_tail(group, batch, *tail, blocks, args);
   const int64_t places = batch.plan.places(batch.slots, batch.experts);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(places)),
                           dim3(static_cast<unsigned>(gemv_warps(code_vectors(kind.decoder)) * 32)),
@@ -100,15 +127,16 @@ bool have_tiles(const Format& format) {
 }
 
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
-                      Stream stream) {
+                      Stream stream, const ExpertTail* tail) {
   if (batch.slots == 0) return;
   const bool tiles = batch.plan.kind == ExpertPlan::Kind::tiles;
+  if (tiles && tail != nullptr) detail::refuse_matmul("a tail of tiles");
   for (int pass = 0; pass < 2; ++pass) {
     detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {
       if (tiles) {
         multiply_tiles(group, stride, batch, stream);
       } else {
-        multiply_vectors(group, stride, batch, stream);
+        multiply_vectors(group, stride, batch, tail, stream);
       }
       return true;
     });

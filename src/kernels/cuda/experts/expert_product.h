@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda/experts/expert_slots.h"
+#include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemv/gemv.h"
 
 namespace walsh::cuda {
@@ -17,11 +17,35 @@ struct ExpertBatch {
   const int32_t* rows = nullptr;      // [slots], which input a slot reads; null: that of its number
 };
 
+// What the products of few slots do beside multiplying, which saves launches around them.
+struct ExpertTail {
+  // Inputs are made from the rows of slots, in the forms whose `out` products name as inputs, which
+  // themselves are not written; else they are there. can_make_inputs(forms).
+  bool makes_inputs = false;
+  InputSource source;
+  std::span<const InputForm> forms;
+  GateClamp clamp;
+  // The last product's results, of kMaxVectors rows at most, are added up.
+  SumByBlocks sum;
+};
+// Whether blocks of products can: segments of rotations are no longer than a k-tile.
+inline bool can_make_inputs(std::span<const InputForm> forms) {
+  for (const InputForm& form : forms) {
+    const bool rotated = form.rotation.kind != RotationKind::none;
+    if (form.out == nullptr || (rotated && form.rotation.block > kKTileColumns)) return false;
+  }
+  return true;
+}
+// Counters of SumByBlocks::arrived.
+inline constexpr int64_t kMostItemBlocks = 256;
+inline constexpr int64_t kSumCounters = kMaxVectors * kMostItemBlocks;
+
 // y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert: products
 // are those of expert 0, and each of its arrays, bias included, stands `stride` bytes in front of
-// that of the next expert. Tiles are for codes that have_tiles() says yes to.
+// that of the next expert. Tiles are for codes that have_tiles() says yes to. With a tail the plan
+// has no tiles, and between the choice and this call was another product of experts.
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
-                      Stream stream);
+                      Stream stream, const ExpertTail* tail = nullptr);
 void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
                       const ExpertBatch& batch, Stream stream);
 
@@ -33,8 +57,9 @@ bool have_tiles(const Format& format);
 constexpr int64_t blocks_of_item(int64_t tiles, const ExpertBatch& batch, int64_t processors) {
   const int64_t distinct = batch.slots < batch.experts ? batch.slots : batch.experts;
   const int64_t active = batch.plan.grouped() ? distinct : batch.slots;
-  const int64_t blocks = processors / (active > 0 ? active : 1);
-  return blocks < 1 ? 1 : blocks < tiles ? blocks : tiles;
+  const int64_t wave = processors / (active > 0 ? active : 1);
+  const int64_t most = tiles < kMostItemBlocks ? tiles : kMostItemBlocks;
+  return wave < 1 ? 1 : wave < most ? wave : most;
 }
 
 }  // namespace walsh::cuda

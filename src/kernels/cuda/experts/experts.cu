@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/dynamic_shared.cuh"
+#include "kernels/cuda/experts/expert_sum.cuh"
 #include "kernels/cuda/experts/warp_lanes.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -59,18 +60,14 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
   allow_next_kernel();
   wait_previous_kernel();
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   const int64_t row = int64_t{blockIdx.x} * kRouteWarps + warp;
   if (row >= call.m) return;
-  const RouteRule& rule = call.rule;
   const RouteScratch scratch =
-      RouteScratch::at(memory + warp * RouteScratch::bytes(rule.experts), rule.experts);
-  int32_t* choices = call.choices + row * rule.chosen;
-  route_row(WarpLanes(), rule, call.logits + row * rule.experts, call.bias, scratch, choices,
-            call.weights + row * rule.chosen);
-  if (slots.row == nullptr) return;
-  for (int k = lane; k < rule.chosen; k += 32)
-    keep_order(static_cast<int>(row) * rule.chosen + k, rule.chosen, choices[k], slots);
+      RouteScratch::at(memory + warp * RouteScratch::bytes(call.rule), call.rule);
+  const float* logits = call.logits + row * call.rule.experts;
+  route_by_warp(call, row, scratch, [&](int expert) { return logits[expert]; });
+  if (slots.row != nullptr) keep_order_by_warp(call, row, scratch, slots);
 }
 
 // A block per expert.
@@ -83,15 +80,11 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
-__global__ void clamp_kernel(float* gate, float* up, int64_t count, float slope, float limit) {
+__global__ void clamp_kernel(float* gate, float* up, int64_t count, const GateClamp clamp) {
   allow_next_kernel();
   wait_previous_kernel();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  // What is no number stays so, as on the CPU.
-  const float g = gate[i], u = up[i];
-  gate[i] = slope * (limit < g ? limit : g);
-  up[i] = (1.0f + (u < -limit ? -limit : limit < u ? limit : u)) / slope;
+  if (i < count) clamp.apply(gate[i], up[i]);
 }
 
 // A block per choice and part of its row.
@@ -111,42 +104,31 @@ __global__ void __launch_bounds__(kSumThreads)
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
   wait_previous_kernel();
-  const int64_t row = blockIdx.y;
   const int64_t column = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
-  if (column >= call.width) return;
-  const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
-  const int32_t* slot = call.slot + row * call.chosen;
-  const int64_t at = row * call.width + column;
-  float* out = call.out + at;
-  float sum = 0;
-  if (call.shared) {
-    sum = *out;
-    if (call.share != nullptr) sum *= 1.0f / (1.0f + expf(-call.share[row]));
-  }
-#pragma unroll 4
-  for (int k = 0; k < call.chosen; ++k)
-    sum += (weights == nullptr ? 1.0f : weights[k]) * call.results[slot[k] * call.width + column];
-  if (call.stream == nullptr) {
-    *out = sum;
-  } else {
-    call.stream[at] = call.stream[at] + call.scale * sum;
-  }
+  if (column < call.width) sum_column(call, blockIdx.y, column);
 }
 
 }  // namespace
 
+void check_routing(const RouteCall& call) {
+  const RouteRule& rule = call.rule;
+  if (rule.experts > 0 && rule.experts <= kMostRoutedExperts && rule.chosen > 0 &&
+      rule.chosen <= rule.experts && rule.groups > 0 && rule.experts % rule.groups == 0 &&
+      rule.groups_chosen <= rule.groups && rule.groups <= 32 * kMostLaneGroups &&
+      kRouteWarps * RouteScratch::bytes(rule) <= kSharedBytes &&
+      call.m * rule.chosen <= std::numeric_limits<int>::max()) {
+    return;
+  }
+  throw Error(ErrorCode::internal, "GPU experts",
+              std::to_string(rule.chosen) + " of " + std::to_string(rule.experts) + " experts in " +
+                  std::to_string(rule.groups) + " groups for " + std::to_string(call.m) + " rows");
+}
+
 void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream) {
   if (call.m == 0) return;
+  check_routing(call);
   const RouteRule& rule = call.rule;
-  const int shared = kRouteWarps * RouteScratch::bytes(rule.experts);
-  if (rule.experts <= 0 || rule.chosen <= 0 || rule.chosen > rule.experts || rule.groups <= 0 ||
-      rule.experts % rule.groups != 0 || rule.groups_chosen > rule.groups ||
-      shared > kSharedBytes || call.m * rule.chosen > std::numeric_limits<int>::max()) {
-    throw Error(ErrorCode::internal, "GPU experts",
-                std::to_string(rule.chosen) + " of " + std::to_string(rule.experts) +
-                    " experts in " + std::to_string(rule.groups) + " groups for " +
-                    std::to_string(call.m) + " rows");
-  }
+  const int shared = kRouteWarps * RouteScratch::bytes(rule);
   const auto blocks = static_cast<unsigned>((call.m + kRouteWarps - 1) / kRouteWarps);
   launch("routing", route_kernel,
          {dim3(blocks), dim3(kRouteWarps * 32), static_cast<size_t>(shared)}, stream, call,
@@ -157,11 +139,11 @@ void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slot
          slots);
 }
 
-void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit, Stream stream) {
+void clamp_gates(float* gate, float* up, int64_t count, const GateClamp& clamp, Stream stream) {
   if (count == 0) return;
   launch("clamped gates", clamp_kernel,
          {dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)), dim3(kSumThreads)},
-         stream, gate, up, count, slope, limit);
+         stream, gate, up, count, clamp);
 }
 
 void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,

@@ -6,6 +6,7 @@
 
 #include "base/cuda/device.h"
 #include "kernels/cuda/experts/expert_slots.h"
+#include "kernels/cuda/experts/gate_clamp.h"
 #include "kernels/cuda/experts/route_row.h"
 
 namespace walsh::cuda {
@@ -19,13 +20,17 @@ struct RouteCall {
   float* weights = nullptr;    // of them
 };
 
-// One or two launches: the choices, then slots and items as the plan says. Throws internal for more
-// experts than a block has shared memory for.
+inline constexpr int kMostRoutedExperts = 32 * kMostLaneExperts;
+
+// Throws internal for what kernels cannot choose: more experts than that, choices or groups that
+// there are not.
+void check_routing(const RouteCall& call);
+
+// One or two launches: the choices, then slots and items as the plan says.
 void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream);
 
-// gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope for `count` values,
-// so that silu(gate) * up is GateFunction::clamped_silu.
-void clamp_gates(float* gate, float* up, int64_t count, float slope, float limit, Stream stream);
+// The clamp of `count` values of both.
+void clamp_gates(float* gate, float* up, int64_t count, const GateClamp& clamp, Stream stream);
 
 // Rows `slot[i]` of gate and up, `width` values each, times weights[i], for `choices` i: experts
 // whose weights are those of their input.
@@ -48,5 +53,14 @@ struct ExpertSum {
   int chosen = 0;
 };
 void sum_experts(const ExpertSum& call, Stream stream);
+
+// The same by the blocks of the last product, of up to kVectorSlots slots to an item: each part of
+// a row by the block that comes last.
+struct SumByBlocks {
+  ExpertSum sum;
+  const int32_t* row_of_slot = nullptr;
+  // [m][blocks of an item], zero; and zero again in the end. Null: nothing is added up.
+  int32_t* arrived = nullptr;
+};
 
 }  // namespace walsh::cuda

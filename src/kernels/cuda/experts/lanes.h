@@ -14,8 +14,10 @@
 
 #ifdef __CUDACC__
 #define WALSH_EXPERT_LANE __device__ __forceinline__
+#define WALSH_EXPERT_UNROLL _Pragma("unroll")
 #else
 #define WALSH_EXPERT_LANE inline
+#define WALSH_EXPERT_UNROLL
 #endif
 
 namespace walsh::cuda {

@@ -32,23 +32,25 @@ inline RouteRule route_rule(const ExpertsDesc& e) {
   return rule;
 }
 
-// Scratch of one row, which all lanes see.
+// Experts whose scores a lane can have; lanes together have all of them.
+inline constexpr int kMostLaneExperts = 32, kMostLaneGroups = 4;
+
+// What all lanes see of a row.
 struct RouteScratch {
   float* scores;           // [experts]
-  float* ranks;            // [experts]
+  int32_t* chosen;         // [chosen], best first
   float* totals;           // [groups]
-  unsigned char* taken;    // [experts]
   unsigned char* is_best;  // [groups]
 
-  static constexpr int bytes(int experts) { return (14 * experts + 15) / 16 * 16; }
-  // There are no more groups than experts.
-  static WALSH_EXPERT_LANE RouteScratch at(void* memory, int experts) {
+  static constexpr int bytes(const RouteRule& rule) {
+    return (4 * rule.experts + 4 * rule.chosen + 5 * rule.groups + 15) / 16 * 16;
+  }
+  static WALSH_EXPERT_LANE RouteScratch at(void* memory, const RouteRule& rule) {
     RouteScratch s;
     s.scores = static_cast<float*>(memory);
-    s.ranks = s.scores + experts;
-    s.totals = s.ranks + experts;
-    s.taken = reinterpret_cast<unsigned char*>(s.totals + experts);
-    s.is_best = s.taken + experts;
+    s.chosen = reinterpret_cast<int32_t*>(s.scores + rule.experts);
+    s.totals = reinterpret_cast<float*>(s.chosen + rule.chosen);
+    s.is_best = reinterpret_cast<unsigned char*>(s.totals + rule.groups);
     return s;
   }
 };
@@ -57,145 +59,155 @@ WALSH_EXPERT_LANE bool is_number(float x) {
   return x == x;
 }
 
-// The first of the largest of values[count] that are not taken; it is marked. What is no number is
-// never better than another one, but the first one of those that are left stays if it is none.
-template <typename Lanes>
-WALSH_EXPERT_LANE int take_best(const Lanes& lanes, const float* values, unsigned char* taken,
-                                int count) {
-  Candidate best;
-  int first = count;
-  for (int i = lanes.index(); i < count; i += lanes.count()) {
-    if (taken[i] != 0) continue;
-    if (i < first) first = i;
-    const Candidate next{values[i], i};
-    if (is_number(next.value) && better(next, best)) best = next;
-  }
-  best = lanes.best(best);
-  first = lanes.least(first);
-  const int chosen = best.index < 0 || !is_number(values[first]) ? first : best.index;
-  lanes.sync();  // all have read the marks
-  if (lanes.index() == 0) taken[chosen] = 1;
-  lanes.sync();
-  return chosen;
-}
+// Values 0 .. count - 1, of which a lane has those of its index, index + lanes.count(), ...
+// Whatever is asked of them, all lanes are asked together.
+template <int Each, typename Lanes>
+class LaneValues {
+ public:
+  WALSH_EXPERT_LANE LaneValues(const Lanes& lanes, int count) : lanes_(lanes), count_(count) {}
 
-// take_best again and again, of values that are all numbers: those of a lane stay in registers, and
-// no lane waits for another one's marks. PerLane * lanes.count() are at least as many.
-template <int PerLane, typename Lanes, typename Take>
-WALSH_EXPERT_LANE void take_all_best(const Lanes& lanes, const float* values, int count, int most,
-                                     const Take& take) {
-  float own[PerLane];
-  for (int j = 0; j < PerLane; ++j) {
-    const int i = lanes.index() + j * lanes.count();
-    own[j] = i < count ? values[i] : 0.0f;
-  }
-  unsigned taken = 0;
-  for (int k = 0; k < most; ++k) {
-    Candidate best;
-    for (int j = 0; j < PerLane; ++j) {
-      const Candidate next{own[j], lanes.index() + j * lanes.count()};
-      if (next.index < count && (taken >> j & 1u) == 0 && better(next, best)) best = next;
+  // Sets each value to function(index, what it was).
+  template <typename Function>
+  WALSH_EXPERT_LANE void set(const Function& function) {
+    bool numbers = true;
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j) {
+      const int i = lanes_.index() + j * lanes_.count();
+      if (i >= count_) break;
+      value_[j] = function(i, value_[j]);
+      numbers = numbers && is_number(value_[j]);
     }
-    best = lanes.best(best);
-    for (int j = 0; j < PerLane; ++j)
-      if (lanes.index() + j * lanes.count() == best.index) taken |= 1u << j;
-    take(k, best.index);
+    numbers_ = lanes_.least(numbers ? 1 : 0) == 1;
   }
-}
 
-template <typename Lanes>
-WALSH_EXPERT_LANE bool are_numbers(const Lanes& lanes, const float* values, int count) {
-  int least = 1;
-  for (int i = lanes.index(); i < count; i += lanes.count())
-    if (!is_number(values[i])) least = 0;
-  return lanes.least(least) != 0;
-}
-
-// The sum of the `most` largest of values[count], from the largest on.
-WALSH_EXPERT_LANE float sum_of_best(const float* values, int count, int most) {
-  float sum = 0;
-  Candidate last{std::numeric_limits<float>::infinity(), -1};
-  bool any = false;
-  for (int k = 0; k < most && k < count; ++k) {
+  // The largest of those of [begin, end) that are numbers and not taken; the first of equals.
+  WALSH_EXPERT_LANE Candidate best(int begin, int end) const {
     Candidate best;
-    for (int i = 0; i < count; ++i) {
-      const Candidate next{values[i], i};
-      const bool left = is_number(next.value) && (!any || better(last, next));
-      if (left && better(next, best)) best = next;
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j) {
+      const int i = lanes_.index() + j * lanes_.count();
+      if (i < begin || i >= end || (taken_ >> j & 1u) != 0) continue;
+      const Candidate next{value_[j], i};
+      if (is_number(next.value) && better(next, best)) best = next;
     }
-    if (best.index < 0) return std::numeric_limits<float>::quiet_NaN();
-    sum += best.value;
-    last = best;
-    any = true;
+    return lanes_.best(best);
   }
-  return sum;
-}
 
-// Experts outside the best groups get minus infinity.
-template <typename Lanes>
+  WALSH_EXPERT_LANE void take(int i) {
+    if (i % lanes_.count() == lanes_.index()) taken_ |= 1u << (i / lanes_.count());
+  }
+  WALSH_EXPERT_LANE void take_none() { taken_ = 0; }
+
+  // Takes the first of the largest that are not taken. What is no number is never better than
+  // another one, but the first one of those that are left stays if it is none.
+  WALSH_EXPERT_LANE int take_best() {
+    int chosen = best(0, count_).index;
+    if (!numbers_) {
+      int first = 2 * count_;  // twice its index, plus one if it is no number
+      WALSH_EXPERT_UNROLL
+      for (int j = 0; j < Each; ++j) {
+        const int i = lanes_.index() + j * lanes_.count();
+        if (i >= count_ || (taken_ >> j & 1u) != 0) continue;
+        const int here = 2 * i + (is_number(value_[j]) ? 0 : 1);
+        first = here < first ? here : first;
+      }
+      first = lanes_.least(first);
+      if (chosen < 0 || first % 2 != 0) chosen = first / 2;
+    }
+    take(chosen);
+    return chosen;
+  }
+
+  // In a lane, over its values.
+  template <typename Function>
+  WALSH_EXPERT_LANE void each(const Function& function) const {
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j) {
+      const int i = lanes_.index() + j * lanes_.count();
+      if (i < count_) function(i, value_[j]);
+    }
+  }
+
+ private:
+  const Lanes& lanes_;
+  int count_;
+  float value_[Each] = {};
+  uint32_t taken_ = 0;  // bit j: value j of this lane
+  bool numbers_ = true;
+};
+
+// Experts outside the best groups get minus infinity. A group's total is that of its largest ranks,
+// from the largest on.
+template <int Each, typename Lanes>
 WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
-                                    const RouteScratch& s) {
+                                    const RouteScratch& s, LaneValues<Each, Lanes>& ranks) {
   const int size = rule.experts / rule.groups;
-  for (int g = lanes.index(); g < rule.groups; g += lanes.count()) {
-    s.totals[g] = sum_of_best(s.ranks + g * size, size, rule.group_best);
+  const int most = rule.group_best < size ? rule.group_best : size;
+  for (int g = 0; g < rule.groups; ++g) {
+    float total = 0;
+    for (int k = 0; k < most; ++k) {
+      const Candidate next = ranks.best(g * size, (g + 1) * size);
+      if (next.index >= 0) ranks.take(next.index);
+      total += next.index >= 0 ? next.value : std::numeric_limits<float>::quiet_NaN();
+    }
+    if (lanes.index() != 0) continue;
+    s.totals[g] = total;
     s.is_best[g] = 0;
   }
+  ranks.take_none();
   lanes.sync();
-  for (int k = 0; k < rule.groups_chosen; ++k)
-    take_best(lanes, s.totals, s.is_best, rule.groups);
-  for (int i = lanes.index(); i < rule.experts; i += lanes.count())
-    if (s.is_best[i / size] == 0) s.ranks[i] = -std::numeric_limits<float>::infinity();
+  LaneValues<kMostLaneGroups, Lanes> totals(lanes, rule.groups);
+  totals.set([&](int g, float) { return s.totals[g]; });
+  for (int k = 0; k < rule.groups_chosen; ++k) {
+    const int best = totals.take_best();
+    if (lanes.index() == 0) s.is_best[best] = 1;
+  }
   lanes.sync();
+  ranks.set([&](int i, float rank) {
+    return s.is_best[i / size] != 0 ? rank : -std::numeric_limits<float>::infinity();
+  });
 }
 
-template <typename Lanes>
-WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, const float* logits,
-                                 const float* bias, const RouteScratch& s) {
+// `load(i)` is the logit of expert i.
+template <int Each, typename Lanes, typename Load>
+WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
+                                 LaneValues<Each, Lanes>& scores) {
+  scores.set([&](int i, float) { return load(i); });
+  if (rule.sigmoid) {
+    scores.set([](int, float x) { return 1.0f / (1.0f + expf(-x)); });
+    return;
+  }
   float largest = -std::numeric_limits<float>::infinity(), sum = 0;
-  if (!rule.sigmoid) {
-    for (int i = lanes.index(); i < rule.experts; i += lanes.count())
-      largest = logits[i] > largest ? logits[i] : largest;
-    largest = lanes.largest(largest);
-  }
-  for (int i = lanes.index(); i < rule.experts; i += lanes.count()) {
-    const float score = rule.sigmoid ? 1.0f / (1.0f + expf(-logits[i])) : expf(logits[i] - largest);
-    s.scores[i] = score;
-    sum += score;
-  }
-  if (!rule.sigmoid) sum = lanes.sum(sum);
-  for (int i = lanes.index(); i < rule.experts; i += lanes.count()) {
-    if (!rule.sigmoid) s.scores[i] /= sum;
-    s.ranks[i] = s.scores[i] + (bias != nullptr ? bias[i] : 0.0f);
-    s.taken[i] = 0;
-  }
-  lanes.sync();
+  scores.each([&](int, float x) { largest = x > largest ? x : largest; });
+  largest = lanes.largest(largest);
+  scores.set([&](int, float x) { return expf(x - largest); });
+  scores.each([&](int, float x) { sum += x; });
+  sum = lanes.sum(sum);
+  scores.set([&](int, float x) { return x / sum; });
 }
 
-// The experts of a token, best first, and their weights.
-template <typename Lanes>
-WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, const float* logits,
+// The experts of a token, best first, and their weights, to `experts` and `weights`; the experts
+// also to the scratch. `bias` of the choice may be null. There are at most Each experts to a lane.
+template <int Each, typename Lanes, typename Load>
+WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  const float* bias, const RouteScratch& s, int32_t* experts,
                                  float* weights) {
-  score_row(lanes, rule, logits, bias, s);
-  if (rule.groups > 1) leave_groups(lanes, rule, s);
+  LaneValues<Each, Lanes> ranks(lanes, rule.experts);
+  score_row(lanes, rule, load, ranks);
+  ranks.each([&](int i, float score) { s.scores[i] = score; });
+  lanes.sync();
+  if (bias != nullptr) ranks.set([&](int i, float score) { return score + bias[i]; });
+  if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
   float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
-  const auto take = [&](int k, int best) {
+  for (int k = 0; k < rule.chosen; ++k) {
+    const int best = ranks.take_best();
     sum += s.scores[best];
-    if (lanes.index() == 0) experts[k] = best;
-  };
-  constexpr int kFew = 4, kSome = 8;  // of a lane
-  const bool numbers = are_numbers(lanes, s.ranks, rule.experts);
-  if (numbers && rule.experts <= kFew * lanes.count()) {
-    take_all_best<kFew>(lanes, s.ranks, rule.experts, rule.chosen, take);
-  } else if (numbers && rule.experts <= kSome * lanes.count()) {
-    take_all_best<kSome>(lanes, s.ranks, rule.experts, rule.chosen, take);
-  } else {
-    for (int k = 0; k < rule.chosen; ++k)
-      take(k, take_best(lanes, s.ranks, s.taken, rule.experts));
+    if (lanes.index() == 0) s.chosen[k] = best;
   }
   lanes.sync();
   for (int k = lanes.index(); k < rule.chosen; k += lanes.count()) {
-    const float score = s.scores[experts[k]];
+    const float score = s.scores[s.chosen[k]];
+    experts[k] = s.chosen[k];
     weights[k] = (rule.normalized ? score / sum : score) * rule.scale;
   }
 }

@@ -1,13 +1,14 @@
-// The lanes of a warp, as choices know them (experts/lanes.h).
+// The choice of experts by a warp, in kernels that begin layers with experts.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cuda/experts/lanes.h"
+#include "kernels/cuda/experts/experts.h"
 
 namespace walsh::cuda {
 
+// The lanes of a warp (lanes.h).
 struct WarpLanes {
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ __forceinline__ int count() { return 32; }
@@ -38,6 +39,44 @@ struct WarpLanes {
     const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
     return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
   }
+};
+
+// The choice of a row, whose logits load(expert) gives, by one warp. There are at most 32 * Most
+// experts; each lane has the fewest scores in registers that are enough.
+template <int Most = kMostLaneExperts, int Each = 4, typename Load>
+__device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load& load,
+                                              const float* bias, const RouteScratch& scratch,
+                                              int32_t* choices, float* weights) {
+  if constexpr (Each < Most) {
+    if (rule.experts > 32 * Each)
+      return route_by_warp<Most, 2 * Each>(rule, load, bias, scratch, choices, weights);
+  }
+  route_row<Each>(WarpLanes(), rule, load, bias, scratch, choices, weights);
+}
+
+// The same of row `row` of a call.
+template <typename Load>
+__device__ __forceinline__ void route_by_warp(const RouteCall& call, int64_t row,
+                                              const RouteScratch& scratch, const Load& load) {
+  const int64_t at = row * call.rule.chosen;
+  route_by_warp(call.rule, load, call.bias, scratch, call.choices + at, call.weights + at);
+}
+
+// Slots of a row that keep the order of its choices, which are in the scratch.
+__device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_t row,
+                                                   const RouteScratch& scratch,
+                                                   const SlotArrays& slots) {
+  const int chosen = call.rule.chosen;
+  for (int k = WarpLanes::index(); k < chosen; k += 32)
+    keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.chosen[k], slots);
+}
+
+// One thread that does what lanes do.
+struct SingleLane {
+  static __device__ __forceinline__ int index() { return 0; }
+  static __device__ __forceinline__ int count() { return 1; }
+  static __device__ __forceinline__ int total(int x) { return x; }
+  static __device__ __forceinline__ Rank rank(bool flag) { return {0, flag ? 1 : 0}; }
 };
 
 }  // namespace walsh::cuda

@@ -42,6 +42,10 @@ struct alignas(16) ExpertPhase {
 };
 
 inline constexpr int kMostSlots = 64;  // chosen experts and the shared one
+// Scores that a lane of the choosing warp has in registers, which kernels of steps have fewer of.
+inline constexpr int kMostStepLaneExperts = 16;
+// Scores that a lane of the choosing warp has in registers, which kernels of steps have fewer of.
+inline constexpr int kMostStepLaneExperts = 16;
 
 // What a block knows of its choice, the shared expert being the last one.
 struct alignas(16) Choice {
@@ -49,9 +53,9 @@ struct alignas(16) Choice {
   int32_t experts[kMostSlots];
 
   // With room for logits and the scratch memory of the choice behind it.
-  static constexpr int bytes(int experts) {
-    const int logits = (experts + 1 + 3) / 4 * 16;
-    return static_cast<int>(sizeof(Choice)) + logits + RouteScratch::bytes(experts);
+  static constexpr int bytes(const RouteRule& rule) {
+    const int logits = (rule.experts + 1 + 3) / 4 * 16;
+    return static_cast<int>(sizeof(Choice)) + logits + RouteScratch::bytes(rule);
   }
 };
 

@@ -138,9 +138,9 @@ __device__ __forceinline__ void choose_experts(const ExpertPhase& e, uint32_t bi
     logits[i] = __uint_as_float(word & ~1u) * times;
   }
   __syncwarp();
-  const RouteScratch scratch =
-      RouteScratch::at(logits + (e.rule.experts + 4) / 4 * 4, e.rule.experts);
-  route_row(WarpLanes(), e.rule, logits, e.bias, scratch, choice.experts, choice.weights);
+  const RouteScratch scratch = RouteScratch::at(logits + (e.rule.experts + 4) / 4 * 4, e.rule);
+  route_by_warp<kMostStepLaneExperts>(
+      e.rule, [&](int i) { return logits[i]; }, e.bias, scratch, choice.experts, choice.weights);
   if (lane == 0) {
     choice.experts[e.chosen] = 0;
     choice.weights[e.chosen] =

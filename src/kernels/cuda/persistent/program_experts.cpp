@@ -9,7 +9,7 @@ namespace {
 
 using detail::PassMatmul;
 
-constexpr int kMostExperts = 1024;  // for whose choice there is shared memory
+constexpr int kMostExperts = 32 * kMostStepLaneExperts;
 
 bool is_plain(const Matmul& product) {
   return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
@@ -64,7 +64,7 @@ int tiles_of(const Matrix* m) {
 bool PersistentProgram::experts(const ExpertStep& step) {
   codes_.experts = true;
   if (!can_choose(step)) return false;
-  choice_bytes_ = std::max<int64_t>(choice_bytes_, Choice::bytes(step.rule.experts));
+  choice_bytes_ = std::max<int64_t>(choice_bytes_, Choice::bytes(step.rule));
   const Gated& gated = gated_of(step.rule.chosen * step.expert.width + step.shared.width);
   ExchangeArray* logits = add_router(step);
   return logits != nullptr && add_gates(step, gated, *logits) && add_downs(step, gated);

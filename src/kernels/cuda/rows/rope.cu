@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows/query_source.h"
 #include "kernels/cuda/rows/rope.cuh"
 #include "kernels/cuda/rows/rows.h"
 #include "walsh/error.h"
@@ -16,6 +17,8 @@ constexpr int kWarps = 4;
 
 struct RopeArgs {
   RopeCall call;
+  const float* q = nullptr;  // queries as they come: of head h of row t at q + t * ld + h * head_ld
+  int64_t q_ld = 0, q_head_ld = 0;
   __half* keys = nullptr;
   __half* values = nullptr;
   int kv_heads = 0, head_dim = 0;
@@ -48,7 +51,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const float* sin = call.sin + position * turned;
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * dim;
-    Pairs v = load_pairs(q, pairs, lane);
+    Pairs v = load_pairs(args.q + row * args.q_ld + head * args.q_head_ld, pairs, lane);
     if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
     rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
     if (call.q_scale) multiply(v, call.q_scale[position]);
@@ -84,12 +87,20 @@ int turned_pairs(const RopeCall& call, int head_dim) {
 
 void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
                     const RowPlaces& rows, Stream stream) {
+  rope_and_store(call, {call.q, call.ldq, cache.head_dim}, cache, table, rows, stream);
+}
+
+void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPool& cache,
+                    const PageTable& table, const RowPlaces& rows, Stream stream) {
   if (call.m == 0) return;
   if (call.m > 65535) {
     throw Error(ErrorCode::internal, "GPU rope", std::to_string(call.m) + " rows in one launch");
   }
   RopeArgs args;
   args.call = call;
+  args.q = queries.q;
+  args.q_ld = queries.ld;
+  args.q_head_ld = queries.head_ld;
   args.keys = cache.keys.as<__half>();
   args.values = cache.values.as<__half>();
   args.kv_heads = cache.kv_heads;

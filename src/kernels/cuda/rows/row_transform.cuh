@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/rows/float_ptx.cuh"
 #include "kernels/cuda/rows/form_view.h"
-#include "kernels/cuda/rows/row_ptx.cuh"
 
 namespace walsh::cuda {
 
@@ -194,8 +194,8 @@ __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile,
 // largest. A reduction of the whole warp takes less time than one shuffle and what waits for it.
 __device__ __forceinline__ float group_max(float value, int group, int lane) {
   if (group == 32) {
-    value = larger(value, __shfl_xor_sync(~0u, value, 1));
-    return larger(value, __shfl_xor_sync(~0u, value, 2));
+    value = larger_magnitude(value, __shfl_xor_sync(~0u, value, 1));
+    return larger_magnitude(value, __shfl_xor_sync(~0u, value, 2));
   }
   const uint32_t bits = __float_as_uint(fabsf(value));
   const uint32_t lower = __reduce_max_sync(~0u, lane < 16 ? bits : 0);
@@ -228,9 +228,11 @@ struct GroupScale {
 
 __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns], int group,
                                                   int lane) {
-  const float largest = group_max(larger(larger(larger(v[0], v[1]), larger(v[2], v[3])),
-                                         larger(larger(v[4], v[5]), larger(v[6], v[7]))),
-                                  group, lane);
+  const float largest =
+      group_max(larger_magnitude(
+                    larger_magnitude(larger_magnitude(v[0], v[1]), larger_magnitude(v[2], v[3])),
+                    larger_magnitude(larger_magnitude(v[4], v[5]), larger_magnitude(v[6], v[7]))),
+                group, lane);
   const bool finite = largest < __uint_as_float(0x7f800000u);
   GroupScale s;
   s.used = finite && largest >= 0x1p-100f;

@@ -10,6 +10,7 @@
 #include <deque>
 #include <vector>
 
+#include "base/half.h"
 #include "kernels/emulated/cluster.h"
 #include "kernels/emulated/device.h"
 

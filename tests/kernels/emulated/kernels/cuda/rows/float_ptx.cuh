@@ -1,17 +1,18 @@
-// See emulated/device.h.
+// Instructions on floats, on the host.
 #pragma once
 
 #include <cmath>
+
+#include "kernels/emulated/device.h"
 
 namespace walsh::cuda {
 
 inline float near_reciprocal(float x) {
   return 1 / x;
 }
-
-inline float larger(float a, float b) {
+inline float larger_magnitude(float a, float b) {
   const float x = std::fabs(a), y = std::fabs(b);
-  return x > y || x != x ? x : y;
+  return x != x || x > y ? x : y;
 }
 
 }  // namespace walsh::cuda

@@ -1,10 +1,9 @@
-// Instructions that preparing inputs uses, by names that tests replace where kernels run on the
-// host.
+// Instructions on floats that have no name in CUDA: thin names for PTX.
 #pragma once
 
 namespace walsh::cuda {
 
-// Within a unit of the last place.
+// 1 / x within one unit of the last place.
 __device__ __forceinline__ float near_reciprocal(float x) {
   float inverse;
   asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));
@@ -12,7 +11,7 @@ __device__ __forceinline__ float near_reciprocal(float x) {
 }
 
 // The larger magnitude, NaN if one is.
-__device__ __forceinline__ float larger(float a, float b) {
+__device__ __forceinline__ float larger_magnitude(float a, float b) {
   float out;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(fabsf(a)), "f"(fabsf(b)));
   return out;

@@ -1,0 +1,44 @@
+// What delta nets do to the channels of a row behind the convolution.
+#pragma once
+
+#include "kernels/cuda/delta/delta.h"
+#include "kernels/delta_norm.h"
+
+namespace walsh::cuda {
+
+inline constexpr int kHeadLane = kMostDeltaDim / 32;  // values of a head that a lane has, at most
+
+__device__ __forceinline__ float silu_of(float x) {
+  return x / (1.0f + expf(-x));
+}
+
+// x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head, of which lane l of a warp has
+// l, l + 32, ...; v is 0 beyond them.
+__device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, const float* scale,
+                                           int lane) {
+  double sum = 0;
+#pragma unroll
+  for (int j = 0; j < kHeadLane; ++j)
+    sum += static_cast<double>(v[j]) * static_cast<double>(v[j]);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  const double eps = static_cast<double>(kLengthEpsilon / static_cast<float>(size));
+  const auto inverse = static_cast<float>(1.0 / sqrt(sum / size + eps));
+#pragma unroll
+  for (int j = 0; j < kHeadLane; ++j)
+    if (lane + 32 * j < size) v[j] = v[j] * inverse * scale[lane + 32 * j];
+}
+
+// The logarithm of a head's decay.
+__device__ __forceinline__ float log_decay(float a, float bias, float rate) {
+  const float x = a + bias;
+  const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));
+  return -rate * softplus;
+}
+
+__device__ __forceinline__ float strength_of(float b) {
+  return 1.0f / (1.0f + expf(-b));
+}
+
+}  // namespace walsh::cuda

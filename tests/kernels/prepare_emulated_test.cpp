@@ -1,0 +1,12 @@
+// The tests of prepared inputs on a GPU, of kernels that run on the host (emulated/device.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+//
+#include "kernels/emulated/device.h"
+//
+#define GpuPrepare EmulatedPrepare
+#include "kernels/cuda/prepare_test.cpp"
