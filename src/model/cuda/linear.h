@@ -66,7 +66,7 @@ class CudaLinear {
   // Takes workspaces for up to max_rows rows of every input.
   CudaLinear(const CudaShapes& shapes, int64_t max_rows);
 
-  // With a front the first item is one of those that are_in_front().
+  // With a front the first item is a product for which is_in_front() holds.
   void multiply(const Input& input, const CudaSource& source, std::span<const CudaMatmul> items,
                 int64_t m, cuda::Stream stream, const CudaFront* front = nullptr);
   // Whether products of m rows with a matrix can be made where inputs are prepared.
