@@ -44,8 +44,6 @@ struct alignas(16) ExpertPhase {
 inline constexpr int kMostSlots = 64;  // chosen experts and the shared one
 // Scores that a lane of the choosing warp has in registers, which kernels of steps have fewer of.
 inline constexpr int kMostStepLaneExperts = 16;
-// Scores that a lane of the choosing warp has in registers, which kernels of steps have fewer of.
-inline constexpr int kMostStepLaneExperts = 16;
 
 // What a block knows of its choice, the shared expert being the last one.
 struct alignas(16) Choice {
