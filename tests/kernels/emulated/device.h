@@ -33,6 +33,15 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
+struct uint2 {
+  unsigned x, y;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) {
+  return {x, y};
+}
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
@@ -230,6 +239,12 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   return emulated::block().over_warp(value, 0u,
                                      [](unsigned a, unsigned b, int) { return a < b ? b : a; });
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((uint64_t{high} << 32 | low) >> (shift & 31));
+}
+inline float __int_as_float(int x) {
+  return std::bit_cast<float>(x);
 }
 inline unsigned __float_as_uint(float x) {
   return std::bit_cast<unsigned>(x);

@@ -14,7 +14,8 @@ struct GemvBlock {
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
-  using KTile = KTileDot<Decoder, Flush, Tiles8>;
+  static constexpr bool kDoubled = doubles_inputs(Decoder::kKind, Tiles8);
+  using KTile = KTileDot<Decoder, Flush, Tiles8, KTilePlaces<Decoder::kVectors, Flush, kDoubled>>;
 
   const GemvArgs& args;
   const int lane, warp;
@@ -146,7 +147,7 @@ struct GemvBlock {
   }
 
   __device__ __forceinline__ void run() {
-    const InputImage image{inputs, args.vectors, KTile::kScaleColumns, kWarps};
+    const InputImage image{inputs, args.vectors, KTile::kScaleColumns, kWarps, kDoubled};
     const typename KTile::Places p = KTile::places(lane, args.vectors);
     const auto k_tile_step = static_cast<uint32_t>(image.k_tile_bytes(args.x_group));
     const uint32_t input = shared_address(inputs);
