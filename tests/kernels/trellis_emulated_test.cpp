@@ -2,7 +2,9 @@
 // words, levels, and the sums of a k-tile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <vector>
 
 #include "base/random.h"
@@ -62,10 +64,9 @@ struct KTile {
 
 template <typename Bits>
 class TrellisCodes : public testing::Test {};
-using AllBits =
-    testing::Types<std::integral_constant<int, 4>, std::integral_constant<int, 5>,
-                   std::integral_constant<int, 6>, std::integral_constant<int, 7>,
-                   std::integral_constant<int, 8>>;
+using AllBits = testing::Types<std::integral_constant<int, 4>, std::integral_constant<int, 5>,
+                               std::integral_constant<int, 6>, std::integral_constant<int, 7>,
+                               std::integral_constant<int, 8>>;
 TYPED_TEST_SUITE(TrellisCodes, AllBits);
 
 template <int Bits, int Quad>
@@ -142,8 +143,7 @@ void store_inputs(const std::vector<std::vector<int8_t>>& x, bool as_doubled, st
 
 std::vector<std::vector<int8_t>> random_inputs(int vectors) {
   Random random(7);
-  std::vector<std::vector<int8_t>> x(static_cast<size_t>(vectors),
-                                     std::vector<int8_t>(kColumns));
+  std::vector<std::vector<int8_t>> x(static_cast<size_t>(vectors), std::vector<int8_t>(kColumns));
   for (auto& v : x)
     for (int8_t& value : v)
       value = static_cast<int8_t>(static_cast<int>(random.next() % 255) - 127);
@@ -167,17 +167,11 @@ void expect_sums(int vectors) {
     InputPlaces<Dot::kNTiles> p;
     for (int n = 0; n < Dot::kNTiles; ++n) {
       const int vector = Tiles8 == 0 ? 0 : std::min(8 * n + lane / 4, vectors - 1);
-      p.b[n] = static_cast<uint32_t>(vector * 128 + lane % 4 * 32 + (vector & 1) * 16);
+      p.b[n] = static_cast<uint32_t>(Doubled ? lane % 4 * 16
+                                             : vector * 128 + lane % 4 * 32 + (vector & 1) * 16);
     }
     p.chunk = static_cast<uint32_t>(vectors * 128);
     typename Dot::Sums sums;
-    for (int n = 0; n < Dot::kNTiles; ++n) {
-      for (int i = 0; i < 4; ++i) {
-        const auto vector = static_cast<size_t>(
-            Tiles8 == 0 ? 0 : std::min(8 * n + 2 * (lane % 4) + i % 2, vectors - 1));
-        sums.start(n, i, std::accumulate(x[vector].begin(), x[vector].end(), 0));
-      }
-    }
     for (int q = 0; q < kTrellisGroups; ++q) {
       const auto stream = k_tile.stream(lane, q);
       Dot::add_group(stream, multiplier, 0, p, q, sums);
@@ -185,10 +179,15 @@ void expect_sums(int vectors) {
       Dot::add_blocks(stream, multiplier, 0, p, q, apart);
       for (int i = 0; i < Dot::kNTiles * 4 * 2; ++i)
         blocks[static_cast<size_t>((lane * 8 + 2 * q + i % 2) * Dot::kNTiles * 4 + i / 2)] =
-            apart[i % 2].of(i / 8, i / 2 % 4);
+            apart[i % 2].of(i / 8, i / 2 % 4, 0);
     }
-    for (int i = 0; i < Dot::kNTiles * 4; ++i)
-      all[static_cast<size_t>(lane * Dot::kNTiles * 4 + i)] = sums.of(i / 4, i % 4);
+    for (int i = 0; i < Dot::kNTiles * 4; ++i) {
+      const auto vector = static_cast<size_t>(
+          Tiles8 == 0 ? 0 : std::min(8 * (i / 4) + 2 * (lane % 4) + i % 2, vectors - 1));
+      const int inputs = std::accumulate(x[vector].begin(), x[vector].end(), 0);
+      all[static_cast<size_t>(lane * Dot::kNTiles * 4 + i)] =
+          sums.of(i / 4, i % 4, -Dot::kTimes * kTrellisZero * inputs);
+    }
   });
   block = &warp;
   warp.run();

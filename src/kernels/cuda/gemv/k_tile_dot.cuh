@@ -40,11 +40,11 @@ struct TileRound {
 };
 
 // Where the parts of a k-tile stand in shared memory; a ring of k-tiles of several codes has the
-// places of the largest. `Doubled`: the inputs of one vector are for trellis codes only, and
-// doubled (gemv/trellis_dot.cuh).
-template <int CodeVectors, int Flush, bool Doubled = false>
+// places of the largest. `Own`: inputs in shared memory are for this code alone, so that those of
+// trellis codes stand as these need them (gemv/trellis_dot.cuh).
+template <int CodeVectors, int Flush, bool Own = false>
 struct KTilePlaces {
-  static constexpr bool kDoubled = Doubled;
+  static constexpr bool kOwn = Own;
   static constexpr int kScales = CodeVectors * 512;
   static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
   static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
@@ -65,7 +65,10 @@ struct KTileDot {
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
   // Scales of a lane and k-tile. Those of trellis codes hold for all of it, or for 32 columns.
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
-  static constexpr bool kDoubled = kIsTrellis<Decoder> && Tiles8 == 0 && Stage::kDoubled;
+  static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
+  static constexpr bool kDoubled = kOwn && Tiles8 == 0;
+  // What TrellisDot makes sums larger by, if scales have zeros with them.
+  static constexpr int kZeroTimes = kOwn ? trellis_times(Tiles8) : 0;
   static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // of a vector
   // Levels as two products, which tensor cores have time for with few vectors.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
@@ -177,6 +180,7 @@ struct KTileDot {
     for (int n = 0; n < kNTiles; ++n) {
       const int vector = Tiles8 == 0 ? 0 : min(n * 8 + g, vectors - 1);
       p.b[n] = static_cast<uint32_t>(vector * 128 + t * 32 + (vector & 1) * 16);
+      if constexpr (kDoubled) p.b[n] = static_cast<uint32_t>(t * 16);
     }
     p.chunk = static_cast<uint32_t>(vectors * 128);
     p.scales = static_cast<uint32_t>(vectors * kInputBytes + (Tiles8 == 0 ? 0 : t * 16));
@@ -289,58 +293,70 @@ struct KTileDot {
                                                           const uint32_t (&scales)[kScaleWords],
                                                           uint32_t multiplier, uint32_t x,
                                                           const Places& p, float (&y)[kNTiles][4]) {
-    typename Trellis::Sums sums[2];
 #pragma unroll
-    for (int q = 0; q < kTrellisGroups; ++q) {
-      const auto stream = Decoder::stream(words, before, q);
-      if constexpr (Flush == 32) {
-        sums[0] = sums[1] = {};
-        Trellis::add_blocks(stream, multiplier, x, p, q, sums);
-        flush_trellis(args, scales[2 * q], x + p.scales, 2 * q, sums[0], y);
-        flush_trellis(args, scales[2 * q + 1], x + p.scales, 2 * q + 1, sums[1], y);
-      } else {
-        if (q % 2 == 0) start_trellis(x + p.scales, q / 2, sums[0]);
-        Trellis::add_group(stream, multiplier, x, p, q, sums[0]);
-        if (q % 2 != 0) flush_trellis(args, scales[0], x + p.scales, q / 2 * 4, sums[0], y);
-      }
-    }
-  }
-
-  // Begins the sums of a chunk.
-  static __device__ __forceinline__ void start_trellis(uint32_t x_scales, int chunk,
-                                                       typename Trellis::Sums& sums) {
-    const uint32_t place = x_scales + chunk * kScaleColumns * 8;
-    sums = {};
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      typename Trellis::Sums sums[2];
 #pragma unroll
-    for (int n = 0; n < kNTiles; ++n) {
-      if constexpr (kDoubled) {  // doubled_zero
-        sums.part[0][n][0] = sums.part[0][n][2] = static_cast<int>(shared_word(place + 4));
-      } else if constexpr (Tiles8 == 0) {
-        const float2 v = shared_float2(place);
-        const int sum = input_sum(v.x, v.y);
-        sums.start(n, 0, sum), sums.start(n, 2, sum);
-      } else {
-        const float4 v = shared_float4(place + n * 64);
-        const int even = input_sum(v.x, v.y), odd = input_sum(v.z, v.w);
-        sums.start(n, 0, even), sums.start(n, 1, odd);
-        sums.start(n, 2, even), sums.start(n, 3, odd);
+      for (int q = 2 * chunk; q < 2 * chunk + 2; ++q) {
+        const auto stream = Decoder::stream(words, before, q);
+        if constexpr (Flush == 32) {
+          sums[0] = sums[1] = {};
+          Trellis::add_blocks(stream, multiplier, x, p, q, sums);
+          flush_block(args, scales[2 * q], x + p.scales, 2 * q, sums[0], y);
+          flush_block(args, scales[2 * q + 1], x + p.scales, 2 * q + 1, sums[1], y);
+        } else {
+          Trellis::add_group(stream, multiplier, x, p, q, sums[0]);
+        }
       }
+      if constexpr (Flush == 128)
+        flush_chunk(halves(scales[0]), x + p.scales + chunk * kScaleColumns * 8, sums[0], y);
     }
   }
 
   template <typename Args>
-  static __device__ __forceinline__ void flush_trellis(const Args& args, uint32_t scale_word,
-                                                       uint32_t x_scales, int block,
-                                                       const typename Trellis::Sums& sums,
-                                                       float (&y)[kNTiles][4]) {
+  static __device__ __forceinline__ void flush_block(const Args& args, uint32_t scale_word,
+                                                     uint32_t x_scales, int block,
+                                                     const typename Trellis::Sums& sums,
+                                                     float (&y)[kNTiles][4]) {
     int sum[kNTiles][4];
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        sum[n][i] = sums.of(n, i);
+        sum[n][i] = sums.of(n, i, 0);
     }
     flush(args, scale_word, 0, x_scales, block, sum, y);
+  }
+
+  // What sums over a group of inputs are too small by, from the two members of its scale.
+  static __device__ __forceinline__ int zero_of(float scale, float second) {
+    return kOwn ? __float_as_int(second)
+                : -Trellis::kTimes * kTrellisZero * input_sum(scale, second);
+  }
+
+  // As flush: trellis codes have no offsets, and their unit is multiplied in the end.
+  static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place,
+                                                     const typename Trellis::Sums& sums,
+                                                     float (&y)[kNTiles][4]) {
+    const auto add = [&](int n, int i, float s, int zero) {
+      y[n][i] = fmaf(static_cast<float>(sums.of(n, i, zero)), s, y[n][i]);
+    };
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      if constexpr (Tiles8 == 0) {
+        const float2 v = shared_float2(place);
+        const int zero = zero_of(v.x, v.y);
+        add(n, 0, scale.x * v.x, zero);
+        add(n, 2, scale.y * v.x, zero);
+      } else {
+        const float4 v = shared_float4(place + n * 64);
+        const int even = zero_of(v.x, v.y), odd = zero_of(v.z, v.w);
+        add(n, 0, scale.x * v.x, even);
+        add(n, 1, scale.x * v.z, odd);
+        add(n, 2, scale.y * v.x, even);
+        add(n, 3, scale.y * v.z, odd);
+      }
+    }
   }
 
  public:

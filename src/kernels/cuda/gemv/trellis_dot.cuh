@@ -32,20 +32,32 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// The second member of a scale in shared memory: what sums of bytes over this group are too large
-// by, twice, as the sums themselves are.
-__device__ __forceinline__ float doubled_zero(int sum) {
-  return __int_as_float(-2 * kTrellisZero * sum);
+// Whether the upper bits of bytes are masked, or summed once up and once down. With more vectors
+// than tensor cores have time for twice, masks cost less.
+constexpr bool trellis_masks(int tiles8) {
+#ifdef WALSH_TRELLIS_MASKS
+  return tiles8 != 1;
+#else
+  return tiles8 > 1;
+#endif
+}
+// What sums of bytes are larger by.
+constexpr int trellis_times(int tiles8) {
+  return trellis_masks(tiles8) ? 1 : 2;
+}
+
+// What sums of bytes over a group of inputs with this sum are too small by, as the second member of
+// the group's scale in shared memory.
+__device__ __forceinline__ float zero_member(int times, int sum) {
+  return __int_as_float(-times * kTrellisZero * sum);
 }
 
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // With more vectors than tensor cores have time for twice, the upper bits are masked.
-  static constexpr bool kMasked = kNTiles > 1;
-  // Sums that do not wait for each other.
-  static constexpr int kChains = kMasked ? 1 : Tiles8 == 0 ? 4 : 2;
-  static constexpr int kTimes = kMasked ? 1 : 2;  // what sums are larger by
+  static constexpr bool kMasked = trellis_masks(Tiles8);
+  static constexpr int kChains = kMasked && Tiles8 > 0 ? 1 : 2;  // that do not wait for each other
+  static constexpr int kTimes = trellis_times(Tiles8);
 
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;
@@ -53,28 +65,26 @@ struct TrellisDot {
   struct Sums {
     int part[kChains][kNTiles][4] = {};
 
-    // Takes kTrellisZero from every level, the inputs of whose columns have this sum.
-    __device__ __forceinline__ void start(int n, int i, int input_sum) {
-      part[0][n][i] = -kTimes * kTrellisZero * input_sum;
-    }
     __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
-      mma_bytes(part[2 * quad % kChains][n], a, b0, b1);
-      if constexpr (!kMasked) {
-        int(&sum)[4] = part[(2 * quad + 1) % kChains][n];
-        mma_int8(sum, a, b0, b1, sum);
+      if constexpr (kMasked) {
+        mma_bytes(part[quad % kChains][n], a, b0, b1);
+      } else {
+        mma_bytes(part[0][n], a, b0, b1);
+        mma_int8(part[1][n], a, b0, b1, part[1][n]);
       }
     }
-    // The same of columns whose inputs' sum is not known.
+    // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
     __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
       const uint32_t zeros = (kMasked ? 0x00000101u : 0x01010101u) * (256 - kTrellisZero);
       const uint32_t a[4] = {zeros, zeros, zeros, zeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    __device__ __forceinline__ int of(int n, int i) const {
-      int sum = part[0][n][i];
+    // The sum of levels, `zero` being -kTimes kTrellisZero times the inputs' sum, or taken already.
+    __device__ __forceinline__ int of(int n, int i, int zero) const {
+      int sum = zero;
 #pragma unroll
-      for (int c = 1; c < kChains; ++c)
+      for (int c = 0; c < kChains; ++c)
         sum += part[c][n][i];
       return kMasked ? sum : sum >> 1;
     }
@@ -83,10 +93,14 @@ struct TrellisDot {
   // Adds group `q` of the k-tile with inputs at x.
   static __device__ __forceinline__ void add_group(const Stream& s, uint32_t multiplier, uint32_t x,
                                                    const Places& p, int q, Sums& sums) {
-    add_half<0>(s, multiplier, x, p, q, [&](int quad, int n, const auto& a, uint32_t b0,
-                                            uint32_t b1) { sums.add(quad, n, a, b0, b1); });
-    add_half<1>(s, multiplier, x, p, q, [&](int quad, int n, const auto& a, uint32_t b0,
-                                            uint32_t b1) { sums.add(quad, n, a, b0, b1); });
+    add_half<0>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
+    add_half<1>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
   }
 
   // The same of the two blocks of 32 columns apart: two tiles, two lanes of four.
@@ -117,9 +131,11 @@ struct TrellisDot {
       load_inputs(x, p, n, q, Half, b[n]);
     uint32_t first[4], second[4];
     Decoder::template products<2 * Half>(s, multiplier, first);
-    add_quad(2 * Half, first, [&](int n) { return make_uint2(b[n][0], b[n][1]); }, add);
+    add_quad(
+        2 * Half, first, [&](int n) { return make_uint2(b[n][0], b[n][1]); }, add);
     Decoder::template products<2 * Half + 1>(s, multiplier, second);
-    add_quad(2 * Half + 1, second, [&](int n) { return make_uint2(b[n][2], b[n][3]); }, add);
+    add_quad(
+        2 * Half + 1, second, [&](int n) { return make_uint2(b[n][2], b[n][3]); }, add);
   }
 
   template <typename Inputs, typename Add>
@@ -138,7 +154,7 @@ struct TrellisDot {
   static __device__ __forceinline__ void load_inputs(uint32_t x, const Places& p, int n, int q,
                                                      int half, uint32_t (&b)[4]) {
     if constexpr (Doubled) {
-      const uint4 w = shared_words(x + p.b[0] / 2 + (q * 128 + half * 64));
+      const uint4 w = shared_words(x + p.b[0] + (q * 128 + half * 64));
       b[0] = w.x, b[1] = w.y, b[2] = w.z, b[3] = w.w;
       return;
     }

@@ -165,7 +165,7 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
     own.store(to, doubled(part.low));
     own.store(to + 8, doubled(part.high));
     k_tile += kKTileColumns;
-    second = doubled_zero(part.sum);
+    second = zero_member(trellis_times(0), part.sum);
   } else {
     own.store(k_tile + lane_byte(lane), make_uint2(part.low, part.high));
   }

@@ -84,7 +84,8 @@ struct TrellisDecoder {
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
                                                       uint32_t multiplier, uint32_t& low,
                                                       uint32_t& high) {
-    // The eight steps of these quads, and of them those from the newest of the row's second quad on.
+    // The eight steps of these quads, and of them those from the newest of the row's second quad
+    // on.
     Stream own = s;
     if (!upper) own = older<8 * Bits>(own);
     if (!half) own = older<2 * Bits>(own);

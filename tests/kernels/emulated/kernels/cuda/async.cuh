@@ -1,5 +1,5 @@
-// Launches on the host follow each other; shared memory is that of the running block, and lanes give
-// each other the operands of products.
+// Launches on the host follow each other; shared memory is that of the running block, and lanes
+// give each other the operands of products.
 #pragma once
 
 #include "kernels/emulated/device.h"
