@@ -150,11 +150,16 @@ std::vector<std::vector<int8_t>> random_inputs(int vectors) {
   return x;
 }
 
+template <int Bits>
+struct MaskedDecoder : TrellisDecoder<Bits> {
+  static constexpr bool kMasks = true;
+};
+
 // Sums of a k-tile by one warp against those of the levels: of all columns with their inputs' sums
 // known, and of each 32 columns.
-template <int Bits, int Tiles8, bool Doubled>
+template <typename Decoder, int Bits, int Tiles8, bool Doubled>
 void expect_sums(int vectors) {
-  using Dot = TrellisDot<TrellisDecoder<Bits>, Tiles8, Doubled>;
+  using Dot = TrellisDot<Decoder, Tiles8, Doubled>;
   const KTile<Bits> k_tile(11);
   const auto x = random_inputs(vectors);
   const uint32_t multiplier = code_of<Bits>().multiplier;
@@ -210,11 +215,11 @@ void expect_sums(int vectors) {
 
 TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   constexpr int kBits = TypeParam::value;
-  expect_sums<kBits, 0, false>(1);
-  expect_sums<kBits, 0, true>(1);
-  expect_sums<kBits, 1, false>(2);
-  expect_sums<kBits, 1, false>(8);
-  expect_sums<kBits, 2, false>(13);
+  expect_sums<TrellisDecoder<kBits>, kBits, 0, false>(1);
+  expect_sums<TrellisDecoder<kBits>, kBits, 0, true>(1);
+  expect_sums<MaskedDecoder<kBits>, kBits, 0, true>(1);
+  expect_sums<TrellisDecoder<kBits>, kBits, 1, false>(2);
+  expect_sums<TrellisDecoder<kBits>, kBits, 2, false>(13);
 }
 
 }  // namespace

@@ -141,11 +141,12 @@ struct GemvBlock {
         for (; now > 0; --now, x += k_tile_step) {
           copy_wait<kStages - 1>();
           __syncwarp();
-          KTile::multiply(args, table, second_scale, slot, slot + KTile::scales_from_codes(lane), x, p, y, [&] {
-            __syncwarp();
-            if (more) copy_next(slot);
-            copy_commit();
-          });
+          KTile::multiply(args, table, second_scale, slot, slot + KTile::scales_from_codes(lane), x,
+                          p, y, [&] {
+                            __syncwarp();
+                            if (more) copy_next(slot);
+                            copy_commit();
+                          });
           slot += kMemory.stage_bytes;
           if (slot == end) slot = ring;
         }

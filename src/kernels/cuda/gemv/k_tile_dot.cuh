@@ -68,7 +68,10 @@ struct KTileDot {
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
   static constexpr bool kDoubled = kOwn && Tiles8 == 0;
   // What TrellisDot makes sums larger by, if scales have zeros with them.
-  static constexpr int kZeroTimes = kOwn ? trellis_times(Tiles8) : 0;
+  static constexpr int kZeroTimes = [] {
+    if constexpr (kOwn) return TrellisDot<Decoder, Tiles8, kDoubled>::kTimes;
+    return 0;
+  }();
   static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // of a vector
   // Levels as two products, which tensor cores have time for with few vectors.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;

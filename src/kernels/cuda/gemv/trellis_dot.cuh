@@ -32,20 +32,6 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// Whether the upper bits of bytes are masked, or summed once up and once down. With more vectors
-// than tensor cores have time for twice, masks cost less.
-constexpr bool trellis_masks(int tiles8) {
-#ifdef WALSH_TRELLIS_MASKS
-  return tiles8 != 1;
-#else
-  return tiles8 > 1;
-#endif
-}
-// What sums of bytes are larger by.
-constexpr int trellis_times(int tiles8) {
-  return trellis_masks(tiles8) ? 1 : 2;
-}
-
 // What sums of bytes over a group of inputs with this sum are too small by, as the second member of
 // the group's scale in shared memory.
 __device__ __forceinline__ float zero_member(int times, int sum) {
@@ -55,9 +41,11 @@ __device__ __forceinline__ float zero_member(int times, int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  static constexpr bool kMasked = trellis_masks(Tiles8);
+  // Whether the upper bits of bytes are masked, or summed once up and once down. With more vectors
+  // than tensor cores have time for twice, masks cost less.
+  static constexpr bool kMasked = kNTiles > 1 || (Tiles8 == 0 && Decoder::kMasks);
   static constexpr int kChains = kMasked && Tiles8 > 0 ? 1 : 2;  // that do not wait for each other
-  static constexpr int kTimes = trellis_times(Tiles8);
+  static constexpr int kTimes = kMasked ? 1 : 2;                 // what sums are larger by
 
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;

@@ -155,17 +155,18 @@ class InputKTile {
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// The int8 values and scale of a lane to their k-tile's place in shared memory.
+// The int8 values and scale of a lane to their k-tile's place in shared memory. `zero_times`: not 0
+// where inputs stand doubled (gemv/trellis_dot.cuh).
 __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_tile, int lane,
                                            const Quantized& part, bool has_scale, int group,
-                                           bool as_doubled) {
+                                           int zero_times) {
   float second = static_cast<float>(part.sum) * part.scale;
-  if (as_doubled) {
+  if (zero_times != 0) {
     std::byte* const to = k_tile + doubled_place(lane_byte(lane) / kLaneColumns);
     own.store(to, doubled(part.low));
     own.store(to + 8, doubled(part.high));
     k_tile += kKTileColumns;
-    second = zero_member(trellis_times(0), part.sum);
+    second = zero_member(zero_times, part.sum);
   } else {
     own.store(k_tile + lane_byte(lane), make_uint2(part.low, part.high));
   }
@@ -176,7 +177,7 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
 
 // All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits.
 template <typename Meanwhile>
-__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool as_doubled,
+__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, int zero_times,
                                                 uint32_t epoch, const PairInputs& own, int warp,
                                                 int lane, const Meanwhile& meanwhile) {
   const GemvArgs& args = phase.gemv;
@@ -188,7 +189,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool 
     InputKTile k_tile(phase, epoch, i, lane);
     k_tile.load(meanwhile);
     std::byte* const to = own.place() + i * k_tile_bytes;
-    store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), as_doubled);
+    store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), zero_times);
     if (args.in.gain) {
       const uint64_t sum = __double_as_longlong(k_tile.squares());
       if (lane == 0) {

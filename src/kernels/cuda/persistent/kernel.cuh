@@ -172,7 +172,7 @@ class PersistentBlock {
     };
     known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, Codes::kDoubles && phase.doubled, launch_epoch, own_inputs(phase),
+      make_own_inputs(phase, phase.doubled ? Codes::kZeroTimes : 0, launch_epoch, own_inputs(phase),
                       warp_, lane_, meanwhile);
     } else {
       meanwhile();
