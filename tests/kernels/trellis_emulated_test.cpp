@@ -150,9 +150,9 @@ std::vector<std::vector<int8_t>> random_inputs(int vectors) {
   return x;
 }
 
-template <int Bits>
+template <int Bits, int Quads>
 struct MaskedDecoder : TrellisDecoder<Bits> {
-  static constexpr bool kMasks = true;
+  static constexpr int kMaskedQuads = Quads;
 };
 
 // Sums of a k-tile by one warp against those of the levels: of all columns with their inputs' sums
@@ -217,7 +217,8 @@ TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   constexpr int kBits = TypeParam::value;
   expect_sums<TrellisDecoder<kBits>, kBits, 0, false>(1);
   expect_sums<TrellisDecoder<kBits>, kBits, 0, true>(1);
-  expect_sums<MaskedDecoder<kBits>, kBits, 0, true>(1);
+  expect_sums<MaskedDecoder<kBits, 2>, kBits, 0, true>(1);
+  expect_sums<MaskedDecoder<kBits, 4>, kBits, 0, true>(1);
   expect_sums<TrellisDecoder<kBits>, kBits, 1, false>(2);
   expect_sums<TrellisDecoder<kBits>, kBits, 2, false>(13);
 }

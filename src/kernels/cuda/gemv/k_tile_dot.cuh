@@ -221,7 +221,8 @@ struct KTileDot {
       const uint4 w = shared_words(codes + (first ? 28u * 16 : 0u - 4 * 16));
       refill();
       const uint32_t before[4] = {w.x, w.y, w.z, w.w};
-      multiply_trellis(args, words, before, scales, table.words[0], x, p, y);
+      multiply_trellis<TrellisDot<Decoder, Tiles8, kDoubled>>(args, words, before, scales,
+                                                              table.words[0], x, p, y);
     } else {
       uint32_t offset = 0;
       if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
@@ -281,15 +282,13 @@ struct KTileDot {
     }
   }
 
-  using Trellis = TrellisDot<Decoder, Tiles8, kDoubled>;
-
   // The sum of a group of inputs from its product with their scale.
   static __device__ __forceinline__ int input_sum(float scale, float product) {
     return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
   }
 
   // The same k-tile of trellis codes.
-  template <typename Args>
+  template <typename Trellis, typename Args>
   static __device__ __forceinline__ void multiply_trellis(const Args& args,
                                                           const uint32_t (&words)[kVectors * 4],
                                                           const uint32_t (&before)[4],
@@ -316,10 +315,9 @@ struct KTileDot {
     }
   }
 
-  template <typename Args>
+  template <typename Args, typename Sums>
   static __device__ __forceinline__ void flush_block(const Args& args, uint32_t scale_word,
-                                                     uint32_t x_scales, int block,
-                                                     const typename Trellis::Sums& sums,
+                                                     uint32_t x_scales, int block, const Sums& sums,
                                                      float (&y)[kNTiles][4]) {
     int sum[kNTiles][4];
 #pragma unroll
@@ -332,14 +330,13 @@ struct KTileDot {
   }
 
   // What sums over a group of inputs are too small by, from the two members of its scale.
-  static __device__ __forceinline__ int zero_of(float scale, float second) {
-    return kOwn ? __float_as_int(second)
-                : -Trellis::kTimes * kTrellisZero * input_sum(scale, second);
+  static __device__ __forceinline__ int zero_of(int times, float scale, float second) {
+    return kOwn ? __float_as_int(second) : -times * kTrellisZero * input_sum(scale, second);
   }
 
   // As flush: trellis codes have no offsets, and their unit is multiplied in the end.
-  static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place,
-                                                     const typename Trellis::Sums& sums,
+  template <typename Sums>
+  static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place, const Sums& sums,
                                                      float (&y)[kNTiles][4]) {
     const auto add = [&](int n, int i, float s, int zero) {
       y[n][i] = fmaf(static_cast<float>(sums.of(n, i, zero)), s, y[n][i]);
@@ -348,12 +345,12 @@ struct KTileDot {
     for (int n = 0; n < kNTiles; ++n) {
       if constexpr (Tiles8 == 0) {
         const float2 v = shared_float2(place);
-        const int zero = zero_of(v.x, v.y);
+        const int zero = zero_of(Sums::kTimes, v.x, v.y);
         add(n, 0, scale.x * v.x, zero);
         add(n, 2, scale.y * v.x, zero);
       } else {
         const float4 v = shared_float4(place + n * 64);
-        const int even = zero_of(v.x, v.y), odd = zero_of(v.z, v.w);
+        const int even = zero_of(Sums::kTimes, v.x, v.y), odd = zero_of(Sums::kTimes, v.z, v.w);
         add(n, 0, scale.x * v.x, even);
         add(n, 1, scale.x * v.z, odd);
         add(n, 2, scale.y * v.x, even);

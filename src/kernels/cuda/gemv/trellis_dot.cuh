@@ -41,22 +41,30 @@ __device__ __forceinline__ float zero_member(int times, int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Whether the upper bits of bytes are masked, or summed once up and once down. With more vectors
-  // than tensor cores have time for twice, masks cost less.
-  static constexpr bool kMasked = kNTiles > 1 || (Tiles8 == 0 && Decoder::kMasks);
-  static constexpr int kChains = kMasked && Tiles8 > 0 ? 1 : 2;  // that do not wait for each other
-  static constexpr int kTimes = kMasked ? 1 : 2;                 // what sums are larger by
+  // Of how many of four quads the upper bits of bytes are masked; those of others are summed once
+  // up and once down. With more vectors than tensor cores have time for twice, masks cost less.
+  static constexpr int kMaskedQuads = kNTiles > 1 ? 4 : Tiles8 == 0 ? Decoder::kMaskedQuads : 0;
+  static_assert(kMaskedQuads % 2 == 0 && kMaskedQuads <= 4);
+  static constexpr bool kMasks = kMaskedQuads == 4;
+  static constexpr int kTimes = kMasks ? 1 : 2;  // what sums are larger by
+  // Sums that do not wait for each other; of two masked quads the last.
+  static constexpr int kChains = kMaskedQuads == 2 ? 3 : kMasks && Tiles8 > 0 ? 1 : 2;
+
+  static constexpr __device__ bool masked(int quad) {
+    return kMasks || (kMaskedQuads == 2 && quad % 2 != 0);
+  }
 
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;
 
   struct Sums {
+    static constexpr int kTimes = TrellisDot::kTimes;
     int part[kChains][kNTiles][4] = {};
 
     __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
-      if constexpr (kMasked) {
-        mma_bytes(part[quad % kChains][n], a, b0, b1);
+      if (masked(quad)) {
+        mma_bytes(part[kMasks ? quad % kChains : 2][n], a, b0, b1);
       } else {
         mma_bytes(part[0][n], a, b0, b1);
         mma_int8(part[1][n], a, b0, b1, part[1][n]);
@@ -64,7 +72,7 @@ struct TrellisDot {
     }
     // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
     __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
-      const uint32_t zeros = (kMasked ? 0x00000101u : 0x01010101u) * (256 - kTrellisZero);
+      const uint32_t zeros = (kMasks ? 0x00000101u : 0x01010101u) * (256 - kTrellisZero);
       const uint32_t a[4] = {zeros, zeros, zeros, zeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
@@ -73,8 +81,8 @@ struct TrellisDot {
       int sum = zero;
 #pragma unroll
       for (int c = 0; c < kChains; ++c)
-        sum += part[c][n][i];
-      return kMasked ? sum : sum >> 1;
+        sum += part[c][n][i] * (kMaskedQuads == 2 && c == 2 ? 2 : 1);
+      return kMasks ? sum : sum >> 1;
     }
   };
 
@@ -129,8 +137,8 @@ struct TrellisDot {
   template <typename Inputs, typename Add>
   static __device__ __forceinline__ void add_quad(int quad, const uint32_t (&s)[4],
                                                   const Inputs& inputs, const Add& add) {
-    constexpr uint32_t kBits = kMasked ? 0x7f7f7f7fu : ~0u;
-    const uint32_t a[4] = {s[0] & kBits, s[2] & kBits, s[1] & kBits, s[3] & kBits};
+    const uint32_t bits = masked(quad) ? 0x7f7f7f7fu : ~0u;
+    const uint32_t a[4] = {s[0] & bits, s[2] & bits, s[1] & bits, s[3] & bits};
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
       const uint2 b = inputs(n);

@@ -191,7 +191,6 @@ class PersistentBlock {
 
   __device__ __forceinline__ void multiply_run(const ProgramPhase& phase, const PhaseRun& work,
                                                uint32_t inputs) {
-    const int k_tiles = phase.gemv.k_tiles;
     if constexpr (Codes::kSeveral) {
       multiply_several(phase, work, inputs);
     } else if constexpr (Codes::kDoubles) {
