@@ -61,7 +61,7 @@ def gguf_seeds() -> list[bytes]:
     pairs.append(text("general.architecture") + struct.pack("<I", 8) + text("llama"))
     pairs.append(text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text(""))
     pairs.append(text("sums") + struct.pack("<IIQ2Q", 9, 10, 2, 1, 2))
-    formats = ["tc3", "tc2:L8:blocks", "tc4:L16", "tc2.5", "tc3:v2:L10:blocks", "tc3:h"]
+    formats = ["tc3:L12", "tc2:L8:blocks", "tc4:L16", "tc2.5:L14", "tc3:v2:L10:blocks", "tc3:h"]
     table = [
         text("walsh.tensor.format")
         + struct.pack("<IIQ", 9, 8, len(formats))
@@ -89,11 +89,11 @@ CODED = {
     "itq3_s8": [("codes", 12, 32), ("scales", 2, 32), ("offsets", 2, 32), ("sub_scales", 2, 32)],
     "tq4+2": [("codes", 16, 32), ("scales", 2, 32), ("codes2", 8, 32), ("scales2", 2, 32)],
     "tc2:L8": [("codes", 128, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
-    "tc3": [("codes", 192, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc3:L12": [("codes", 192, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc4:L10:blocks": [("codes", 256, 2), ("scales", 2, 32)],
     "tc5": [("codes", 320, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc6:L10:blocks": [("codes", 384, 2), ("scales", 2, 32)],
-    "tc2.5": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
+    "tc2.5:L14": [("codes", 160, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc3.5:L16": [("codes", 224, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
     "tc2.5:h:blocks": [("codes", 160, 2), ("scales", 2, 32)],
     "tc4:hq:L14": [("codes", 256, 2), ("scales", 2, 32), ("col_scales", 2, 1)],
@@ -223,11 +223,11 @@ def journal_seeds() -> list[bytes]:
 
 def recipe_seeds() -> list[bytes]:
     rules = [
-        {"tensor": "re:v_proj|o_proj$", "type": "tc4"},
+        {"tensor": "re:v_proj|o_proj$", "type": "tc4:L12"},
         {"tensor": "model.layers.0.mlp.down_proj.weight", "type": "source"},
     ]
     full = {
-        "walsh_recipe": 1, "about": {"text": "x"}, "type": "tc3", "embed_type": "q8_0",
+        "walsh_recipe": 1, "about": {"text": "x"}, "type": "tc3:L12", "embed_type": "q8_0",
         "head_type": "source", "rules": rules, "rotation": "hadamard", "rotate": "both",
         "block": 256, "signs": True, "balance": False, "seed": 7, "effort": "fast",
         "scale": "shape-gain",

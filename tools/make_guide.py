@@ -15,14 +15,17 @@ TYPES = {
     "tq4+4": "nothing may be lost, and there is room",
     "tc5": "next to nothing may be lost",
     "tq4": "**start here**: fast everywhere, little is lost",
-    "tc4": "better than `tq4` at its size, slower, and longer to make",
+    "tc4": "better than `tq4` at its size, longer to make",
     "tc3.5": "`tc4` does not fit",
-    "tq3": "the model does not fit otherwise, and speed counts",
-    "tc3": "the model does not fit otherwise, and quality counts",
+    "tq3": "a GPU, and speed counts more than quality",
+    "tc3": "the model does not fit otherwise",
     "tc2.5": "the largest model that fits",
     "tq2": "only as a draft or to try things out",
 }
+ALONE = ("tc2", "tc2.5", "tc3", "tc3.5", "tc4")  # short for the profile :h
 WEIGHTS = 8e9
+# What results.json does not have: docs/gpu.md, "Trellis codes"; the head of tc4 is in tc4.
+GPU = {"tc3:h": 579, "tc4:h": 593}
 
 
 def rows():
@@ -34,9 +37,11 @@ def rows():
     gpu = {r["type"]: r["tokens_per_s"] for r in results["gpu"]
            if r["shape"] == "8b" and r["test"] == "tg64"}
     plain = next(r for r in results["speed"] if r["type"] == "bf16")
-    for kind, use in TYPES.items():
+    gpu.update(GPU)
+    for name, use in TYPES.items():
+        kind = name + ":h" if name in ALONE else name
         own = quality.get(kind, {"bpw": plain["bpw"], "kld": 0.0, "top1": 1.0})
-        yield {"type": kind, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
+        yield {"type": name, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
                "gib": WEIGHTS * own["bpw"] / 8 / 2**30, "cpu": cpu.get(kind),
                "gpu": gpu.get(kind), "use": use}
 

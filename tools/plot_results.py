@@ -10,13 +10,16 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = "walsh-ref-27m"
-# Leaves out the profiles that only re-measure a paper's claim.
-HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper"}
+# Leaves out the profiles that only re-measure a paper's claim, and those that lie where another
+# one does: of trellis codes the one with the short name is shown.
+HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2",
+          "tc3.5:L14", "tc4:L12", "tc2:hq", "tc2.5:hq", "tc3:hq", "tc3.5:hq", "tc4:hq", "pq3:layer"}
 # Only files whose tensors all have the named type.
 LLAMA_CPP = {"Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S"}
 # Where labels go that would collide, in points.
 OFFSETS = {"tq3": (-5, -9), "tq3:full": (-5, -2), "itq3_s": (-5, 7), "itq3_s8": (-5, -9),
-           "tq4": (-5, -9), "q4_0": (-5, 5), "pad_Q3_K_M": (5, -7), "tq2": (8, -10)}
+           "tq4": (24, -8), "tc4:h": (-5, -9), "pq3": (22, 3), "q4_0": (-5, 5),
+           "pad_Q3_K_M": (5, -7), "tq2": (8, -10)}
 
 
 def main():
@@ -35,7 +38,7 @@ def main():
         axes.scatter([p["bpw"] for p in points], [p["kld"] for p in points], marker=marker,
                      color=color, label=label, zorder=3)
         for p in points:
-            name = p["type"].removeprefix("pad_").removesuffix("_M")
+            name = p["type"].removeprefix("pad_").removesuffix("_M").removesuffix(":h")
             offset = OFFSETS.get(p["type"], (-5 if side == "right" else 5, 2))
             axes.annotate(name, (p["bpw"], p["kld"]), textcoords="offset points", xytext=offset,
                           fontsize=7, color=color, ha=side)

@@ -33,9 +33,10 @@ MatrixView view_of(const MatrixTuple& matrix) {
   return {reinterpret_cast<const void*>(address), dtype_of(type), rows, cols, stride};
 }
 
+// Of arrays that exist, so `type` is a name as files have it.
 LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
                   const std::vector<RotationTuple>& rotations) {
-  LayerForm form = {&get_format(type), rows, cols, {}};
+  LayerForm form = {&stored_format(type), rows, cols, {}};
   if (rotations.size() != static_cast<size_t>(form.format->passes)) {
     throw Error(ErrorCode::bad_input, "rotation",
                 "one for each of the " + std::to_string(form.format->passes) + " passes expected");
@@ -53,7 +54,7 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
 void check_gpu(const std::string& type, int64_t rows, int64_t cols,
                const std::vector<RotationTuple>& rotations, int device) {
   refuse_unsupported(form_of(type, rows, cols, rotations), device);
-  if (!cuda::compiled()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
+  if (cuda::devices().empty()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
 }
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row

@@ -112,13 +112,13 @@ def test_turboquant_gives_the_logits_and_text_of_walsh(tiny_model, tmp_path):
 
 def test_rules_choose_types_within_a_merged_layer(tiny_model):
     rules = overrides("walsh", type="tq4", fast=True, ignore=[r"re:layers\.0\."],
-                      overrides=[r"re:layers\.1\..*v_proj=tc3"])
+                      overrides=[r"re:layers\.1\..*v_proj=tc3:L12"])
     llm = load(tiny_model, quantization="walsh", hf_overrides=rules)
     try:
         layers = module(llm).model.layers
         assert not hasattr(layers[0].self_attn.qkv_proj, "walsh_layers")
         types = [one.format.split(":")[0] for one in layers[1].self_attn.qkv_proj.walsh_packed]
-        assert types == ["tq4", "tc3"]
+        assert types == ["tq4", "tc3:L12"]
         assert len(greedy(llm)) == GREEDY.max_tokens
     finally:
         close(llm)

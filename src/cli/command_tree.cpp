@@ -23,6 +23,8 @@ std::vector<std::string> format_names() {
   std::vector<std::string> names;
   for (const Format& format : all_formats())
     names.emplace_back(format.name);
+  for (const ShortName& name : short_names())
+    names.emplace_back(name.name);
   return names;
 }
 

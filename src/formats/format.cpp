@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "base/checked.h"
 #include "formats/codebooks.h"
@@ -169,8 +170,8 @@ constexpr Format quantile_trellis(FormatId id, std::string_view name, int bits, 
 }
 
 constexpr Format tc6() {
-  Format format =
-      trellis(FormatId::tc6, "tc6", weyl(6, 0xf85e8787u, 1.37f), 0.00037, "trellis, 6 bits");
+  Format format = trellis(FormatId::tc6, "tc6", weyl(6, 0xf85e8787u, 1.37f), 0.00037,
+                          "trellis from a table, 6 bits");
   format.activation_planes = 2;
   return format;
 }
@@ -248,31 +249,16 @@ constexpr Format kFormats[] = {
     residual(FormatId::tq3_2, "tq3+2", 3, 2, 3.7e-3, 1, "3 bits and a 2-bit residual"),
     product("pq3", false, "a codebook for four weights and a sign for each"),
     product("pq3:layer", true, "the same with a codebook of 1 KiB trained for each tensor"),
-    trellis(FormatId::tc2, "tc2", weyl(2, 0xc4ce39dfu, 1.03f), 0.0700,
-            "trellis, 2 bits; tc2:L8 to tc2:L16 set the bits of the state"),
-    trellis(FormatId::tc3, "tc3", weyl(3, 0x9f9d064du, 1.08f), 0.0179, "trellis, 3 bits"),
-    trellis(FormatId::tc4, "tc4", weyl(4, 0x7722a07fu, 1.10f), 0.0048, "trellis, 4 bits"),
-    trellis(FormatId::tc5, "tc5", weyl(5, 0x59f08977u, 1.25f), 0.00128, "trellis, 5 bits"),
-    tc6(),
-    trellis(FormatId::tc2_5, "tc2.5",
-            pairs(5, 0x361d78abu, kPairs<detail::kPairs5Bit>, detail::kPairs5BitUnit), 0.0362,
-            "trellis of pairs of weights, 5 bits per pair"),
-    trellis(FormatId::tc3_v2, "tc3:v2",
-            pairs(6, 0xabecfc35u, kPairs<detail::kPairs6Bit>, detail::kPairs6BitUnit), 0.0186,
-            "trellis of pairs of weights, 6 bits per pair"),
-    trellis(FormatId::tc3_5, "tc3.5",
-            pairs(7, 0xaa13446du, kPairs<detail::kPairs7Bit>, detail::kPairs7BitUnit), 0.00985,
-            "trellis of pairs of weights, 7 bits per pair"),
     bytes_trellis(FormatId::tc2_h, "tc2:h", 4, 0x61f7u, 0.02094743f, 0.0727,
-                  "trellis of bytes of a product, 4 bits per pair: the fastest to decode"),
+                  "trellis of bytes of a product, 4 bits per pair: the fastest, tc2 for short"),
     bytes_trellis(FormatId::tc2_5_h, "tc2.5:h", 5, 0x569fu, 0.02147361f, 0.0376,
-                  "trellis of bytes of a product, 5 bits per pair"),
+                  "trellis of bytes of a product, 5 bits per pair; tc2.5 for short"),
     bytes_trellis(FormatId::tc3_h, "tc3:h", 6, 0x5ab1u, 0.02211055f, 0.0195,
-                  "trellis of bytes of a product, 6 bits per pair"),
+                  "trellis of bytes of a product, 6 bits per pair; tc3 for short"),
     bytes_trellis(FormatId::tc3_5_h, "tc3.5:h", 7, 0x5ab1u, 0.02329505f, 0.0104,
-                  "trellis of bytes of a product, 7 bits per pair"),
+                  "trellis of bytes of a product, 7 bits per pair; tc3.5 for short"),
     bytes_trellis(FormatId::tc4_h, "tc4:h", 8, 0x6797u, 0.02465602f, 0.0056,
-                  "trellis of bytes of a product, 8 bits per pair"),
+                  "trellis of bytes of a product, 8 bits per pair; tc4 for short"),
     quantile_trellis(FormatId::tc2_hq, "tc2:hq", 4, 0x10987a47u, 0.02230551f, 0.0685,
                      "the same with quantiles in place of sums: the least error"),
     quantile_trellis(FormatId::tc2_5_hq, "tc2.5:hq", 5, 0x3558d10du, 0.02293676f, 0.0350,
@@ -283,8 +269,27 @@ constexpr Format kFormats[] = {
                      "quantiles, 7 bits per pair"),
     quantile_trellis(FormatId::tc4_hq, "tc4:hq", 8, 0xdb3d8fc5u, 0.02630276f, 0.0048,
                      "quantiles, 8 bits per pair"),
+    trellis(FormatId::tc2, "tc2:L12", weyl(2, 0xc4ce39dfu, 1.03f), 0.0700,
+            "trellis from a table, 2 bits; tc2:L8 to tc2:L16 have other bits of state"),
+    trellis(FormatId::tc3, "tc3:L12", weyl(3, 0x9f9d064du, 1.08f), 0.0179,
+            "trellis from a table, 3 bits"),
+    trellis(FormatId::tc4, "tc4:L12", weyl(4, 0x7722a07fu, 1.10f), 0.0048,
+            "trellis from a table, 4 bits"),
+    trellis(FormatId::tc5, "tc5", weyl(5, 0x59f08977u, 1.25f), 0.00128,
+            "trellis from a table, 5 bits"),
+    tc6(),
+    trellis(FormatId::tc2_5, "tc2.5:L14",
+            pairs(5, 0x361d78abu, kPairs<detail::kPairs5Bit>, detail::kPairs5BitUnit), 0.0362,
+            "trellis of pairs of weights, 5 bits per pair"),
+    trellis(FormatId::tc3_v2, "tc3:v2",
+            pairs(6, 0xabecfc35u, kPairs<detail::kPairs6Bit>, detail::kPairs6BitUnit), 0.0186,
+            "trellis of pairs of weights, 6 bits per pair"),
+    trellis(FormatId::tc3_5, "tc3.5:L14",
+            pairs(7, 0xaa13446du, kPairs<detail::kPairs7Bit>, detail::kPairs7BitUnit), 0.00985,
+            "trellis of pairs of weights, 7 bits per pair"),
 };
 
+constexpr std::string_view kBlocks = ":blocks";
 constexpr int kStateBits[] = {8, 10, 12, 14, 16};
 constexpr int kLeastClassBits = 4;  // the search works on vectors of 16 classes
 
@@ -319,10 +324,11 @@ class TrellisProfiles {
 
  private:
   void add(const Format& format, int state_bits, bool blocks) {
-    if (state_bits == format.trellis.state_bits && !blocks) return;
+    const bool own = state_bits == format.trellis.state_bits;
+    if (own && !blocks) return;
     std::string& name = names_.emplace_back(format.name);
-    if (state_bits != format.trellis.state_bits) name += ":L" + std::to_string(state_bits);
-    if (blocks) name += ":blocks";
+    if (!own) name = name.substr(0, name.find(":L")) + ":L" + std::to_string(state_bits);
+    if (blocks) name += kBlocks;
     Format& profile = formats_.emplace_back(format);
     profile.name = name;
     profile.trellis.state_bits = state_bits;
@@ -339,13 +345,26 @@ const TrellisProfiles& trellis_profiles() {
   return profiles;
 }
 
-}  // namespace
+// Files of the time when every rate had one code name it as the rate.
+struct Rate {
+  ShortName now;
+  std::string_view in_old_files;
+};
+constexpr Rate kRates[] = {
+    {{"tc2", "tc2:h"}, "tc2:L12"}, {{"tc2.5", "tc2.5:h"}, "tc2.5:L14"},
+    {{"tc3", "tc3:h"}, "tc3:L12"}, {{"tc3.5", "tc3.5:h"}, "tc3.5:L14"},
+    {{"tc4", "tc4:h"}, "tc4:L12"},
+};
 
-std::span<const Format> all_formats() {
-  return kFormats;
+// The rate that `name` is, alone or with scales per row and column block.
+const Rate* rate_of(std::string_view name) {
+  if (name.ends_with(kBlocks)) name.remove_suffix(kBlocks.size());
+  const auto found = std::find_if(std::begin(kRates), std::end(kRates),
+                                  [&](const Rate& rate) { return rate.now.name == name; });
+  return found == std::end(kRates) ? nullptr : found;
 }
 
-const Format& get_format(std::string_view name) {
+const Format& format_named(std::string_view name) {
   std::string known;
   for (const Format& format : kFormats) {
     if (format.name == name) return format;
@@ -354,6 +373,31 @@ const Format& get_format(std::string_view name) {
   if (const Format* profile = trellis_profiles().find(name)) return *profile;
   throw Error(ErrorCode::usage, "format",
               "unknown format '" + std::string(name) + "', expected one of " + known);
+}
+
+}  // namespace
+
+std::span<const Format> all_formats() {
+  return kFormats;
+}
+
+std::vector<ShortName> short_names() {
+  std::vector<ShortName> names;
+  for (const Rate& rate : kRates)
+    names.push_back(rate.now);
+  return names;
+}
+
+const Format& get_format(std::string_view name) {
+  const Rate* rate = rate_of(name);
+  if (rate == nullptr) return format_named(name);
+  return format_named(std::string(rate->now.format).append(name, rate->now.name.size()));
+}
+
+const Format& stored_format(std::string_view name) {
+  const Rate* rate = rate_of(name);
+  if (rate == nullptr) return format_named(name);
+  return format_named(std::string(rate->in_old_files).append(name, rate->now.name.size()));
 }
 
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales) {

@@ -132,8 +132,16 @@ struct Format {
 // All formats, in the order of listings. Trellis formats have further profiles, which only
 // get_format and trellis_profile give.
 std::span<const Format> all_formats();
-// By name with profile; throws usage naming the known ones.
+// A name that stands for the profile that users should take: "tc3" for "tc3:h".
+struct ShortName {
+  std::string_view name, format;
+};
+std::vector<ShortName> short_names();
+// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:h:blocks"); throws
+// usage naming the known ones.
 const Format& get_format(std::string_view name);
+// As files have it: "tc3" without a profile is "tc3:L12", "tc3.5" is "tc3.5:L14". Throws usage.
+const Format& stored_format(std::string_view name);
 const Format& dense_format(DType dtype);
 // The profile of a trellis format with other state bits (8, 10, 12, 14, 16, those that leave at
 // least 16 classes of states) and scales: "tc3:L10:blocks". Throws usage for other state bits.

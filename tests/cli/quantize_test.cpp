@@ -129,13 +129,13 @@ TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
   const std::set<std::string> whole = {"a.gguf"};
   for (const char* signal : {"INT", "TERM", "HUP"}) {
     const CommandResult r =
-        walsh({"quantize", model(), file("a.gguf"), "--type", "tc4"},
+        walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12"},
               std::string("timeout --preserve-status --signal=") + signal + " 1");
     EXPECT_TRUE(files() == whole || (files().empty() && r.status != 0)) << signal << r.err;
     std::filesystem::remove(file("a.gguf"));
   }
   // Nobody reads what it says any more.
-  walsh({"quantize", model(), file("a.gguf"), "--type", "tc4", "--effort", "fast"}, "",
+  walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast"}, "",
         "2>&1 < /dev/null | head -n 3");
   EXPECT_TRUE(files() == whole || files().empty());
 }

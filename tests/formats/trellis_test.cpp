@@ -39,7 +39,7 @@ TrellisCode pair_code(int step_bits, int state_bits, const int8_t* table) {
 std::vector<TrellisCode> some_codes() {
   static const std::vector<int8_t> table(2 << 10, int8_t{3});
   std::vector<TrellisCode> codes = {pair_code(5, 10, table.data()), pair_code(7, 10, table.data())};
-  for (const char* name : {"tc2", "tc3", "tc4"}) {
+  for (const char* name : {"tc2:L12", "tc3:L12", "tc4:L12"}) {
     for (int bits : {8, 10, 12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
@@ -47,7 +47,7 @@ std::vector<TrellisCode> some_codes() {
     for (int bits : {10, 12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
-  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name : {"tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
     for (int bits : {12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
@@ -57,7 +57,7 @@ std::vector<TrellisCode> some_codes() {
 }
 
 TEST(TrellisProfiles, areFoundByNameAndByParameters) {
-  for (const char* base : {"tc2", "tc3", "tc4"}) {
+  for (const char* base : {"tc2:L12", "tc3:L12", "tc4:L12"}) {
     const Format& format = get_format(base);
     EXPECT_EQ(format.trellis.state_bits, 12);
     EXPECT_EQ(&trellis_profile(format, 12, false), &format);
@@ -75,10 +75,28 @@ TEST(TrellisProfiles, areFoundByNameAndByParameters) {
     }
     EXPECT_EQ(names.size(), 10u);
   }
-  EXPECT_EQ(get_format("tc3:L10:blocks").trellis.multiplier, get_format("tc3").trellis.multiplier);
-  for (const char* name : {"tc3:L11", "tc3:L12", "tc3:L10:", "tc7", "tc3:blocks:L10"})
+  EXPECT_EQ(get_format("tc3:L10:blocks").trellis.multiplier,
+            get_format("tc3:L12").trellis.multiplier);
+  for (const char* name :
+       {"tc3:L11", "tc5:L12", "tc3:L10:", "tc7", "tc3:blocks:L10", "tc3:blocks:blocks"})
     EXPECT_THROW(get_format(name), Error) << name;
-  EXPECT_THROW(trellis_profile(get_format("tc3"), 9, false), Error);
+  EXPECT_THROW(trellis_profile(get_format("tc3:L12"), 9, false), Error);
+}
+
+TEST(TrellisProfiles, aRateAloneIsOneProductPerStepAndInOldFilesATable) {
+  const std::pair<const char*, const char*> rates[] = {
+      {"tc2", ":L12"}, {"tc2.5", ":L14"}, {"tc3", ":L12"}, {"tc3.5", ":L14"}, {"tc4", ":L12"}};
+  for (const auto& [rate, table] : rates) {
+    for (const std::string scales : {"", ":blocks"}) {
+      EXPECT_EQ(get_format(rate + scales).name, rate + (":h" + scales));
+      EXPECT_EQ(stored_format(rate + scales).name, rate + (table + scales));
+    }
+  }
+  for (const char* name : {"tc5", "tc6:blocks", "tc3:v2", "tc3:h:L14", "tc3:L12", "tq3"}) {
+    EXPECT_EQ(get_format(name).name, name);
+    EXPECT_EQ(&stored_format(name), &get_format(name));
+  }
+  EXPECT_THROW(stored_format("tc3:L11"), Error);
 }
 
 TEST(TrellisProfiles, leaveSixteenClassesOfStates) {
@@ -94,17 +112,18 @@ TEST(TrellisProfiles, leaveSixteenClassesOfStates) {
     return list;
   };
   EXPECT_EQ(names("tc5"), "tc5:L10:blocks tc5:blocks tc5:L14:blocks tc5:L16:blocks ");
-  EXPECT_EQ(names("tc2.5"), "tc2.5:L10:blocks tc2.5:L12:blocks tc2.5:blocks tc2.5:L16:blocks ");
+  EXPECT_EQ(names("tc2.5:L14"),
+            "tc2.5:L10:blocks tc2.5:L12:blocks tc2.5:L14:blocks tc2.5:L16:blocks ");
   EXPECT_EQ(names("tc3:v2"),
             "tc3:v2:L10:blocks tc3:v2:L12:blocks tc3:v2:blocks tc3:v2:L16:blocks ");
-  EXPECT_EQ(names("tc3.5"), "tc3.5:L12:blocks tc3.5:blocks tc3.5:L16:blocks ");
+  EXPECT_EQ(names("tc3.5:L14"), "tc3.5:L12:blocks tc3.5:L14:blocks tc3.5:L16:blocks ");
 }
 
 TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
-  for (const auto& [name, fast] : {std::pair{"tc3", "tc3:L10"},
-                                   {"tc3:blocks", "tc3:L10:blocks"},
+  for (const auto& [name, fast] : {std::pair{"tc3:L12", "tc3:L10"},
+                                   {"tc3:L12:blocks", "tc3:L10:blocks"},
                                    {"tc3:L14", "tc3:L14"},
-                                   {"tc3.5", "tc3.5:L12"},
+                                   {"tc3.5:L14", "tc3.5:L12"},
                                    {"tc3:h", "tc3:h:L14"},
                                    {"tc3:v2:L12", "tc3:v2:L12"}}) {
     EXPECT_EQ(fast_trellis_profile(get_format(name)).name, fast);
@@ -112,7 +131,7 @@ TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
 }
 
 TEST(TrellisLevels, ofPairsHaveTheirSignsInTheIndex) {
-  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name : {"tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
     const TrellisCode& code = get_format(name).trellis;
     std::set<uint32_t> seen;
     double sum = 0;
@@ -133,9 +152,9 @@ TEST(TrellisLevels, ofPairsHaveTheirSignsInTheIndex) {
 }
 
 TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
-  for (const auto& [name, multiplier] : {std::pair{"tc2", 0xC4CE39DFu},
-                                         {"tc3", 0x9F9D064Du},
-                                         {"tc4", 0x7722A07Fu},
+  for (const auto& [name, multiplier] : {std::pair{"tc2:L12", 0xC4CE39DFu},
+                                         {"tc3:L12", 0x9F9D064Du},
+                                         {"tc4:L12", 0x7722A07Fu},
                                          {"tc5", 0x59F08977u},
                                          {"tc6", 0xF85E8787u}}) {
     const TrellisCode& code = get_format(name).trellis;
@@ -232,7 +251,7 @@ TEST(TrellisTile, statesShiftInTheBitsOfTheirStep) {
 }
 
 TEST(TrellisTile, theFirstStepHasTheLastBits) {
-  const TrellisCode& code = get_format("tc3").trellis;
+  const TrellisCode& code = get_format("tc3:L12").trellis;
   std::vector<std::byte> tile(96);
   tile[95] = std::byte{0xa0};  // bits 765..767 = 101: the symbol of step 0
   EXPECT_EQ(trellis_state(code, tile.data(), 0), 5u);
@@ -265,27 +284,27 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
     }
     return text;
   };
-  EXPECT_EQ(describe("tc3", 32, 256), "codes 2x1536;scales 32x2;col_scales 1x2;");
+  EXPECT_EQ(describe("tc3:L12", 32, 256), "codes 2x1536;scales 32x2;col_scales 1x2;");
   EXPECT_EQ(describe("tc3:L8", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
-  EXPECT_EQ(describe("tc2:blocks", 17, 1376), "codes 2x5504;scales 17x14;");
-  EXPECT_EQ(describe("tc4", 1, 33), "codes 1x512;scales 1x2;col_scales 1x2;");
+  EXPECT_EQ(describe("tc2:L12:blocks", 17, 1376), "codes 2x5504;scales 17x14;");
+  EXPECT_EQ(describe("tc4:L12", 1, 33), "codes 1x512;scales 1x2;col_scales 1x2;");
   EXPECT_EQ(describe("tc5", 17, 1376), "codes 2x13760;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc6:blocks", 17, 1376), "codes 2x16512;scales 17x14;");
   EXPECT_EQ(describe("tc3:h", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc2.5:hq:blocks", 17, 1376), "codes 2x6880;scales 17x14;");
-  EXPECT_EQ(describe("tc3.5", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
-  EXPECT_NEAR(nominal_bits(get_format("tc3")), 3.0, 0.001);
+  EXPECT_EQ(describe("tc3.5:L14", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
+  EXPECT_NEAR(nominal_bits(get_format("tc3:L12")), 3.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc5")), 5.0, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc6")), 6.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc2.5")), 2.5, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc2.5:L14")), 2.5, 0.001);
   EXPECT_NEAR(nominal_bits(get_format("tc3:v2")), 3.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc3:blocks")), 3.0625, 0.001);
+  EXPECT_NEAR(nominal_bits(get_format("tc3:L12:blocks")), 3.0625, 0.001);
 }
 
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
   for (const char* name :
-       {"tc2", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10", "tc6:L16", "tc2.5",
-        "tc3:v2:blocks", "tc3.5", "tc3:h", "tc3.5:hq:L14:blocks"}) {
+       {"tc2:L12", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10", "tc6:L16", "tc2.5:L14",
+        "tc3:v2:blocks", "tc3.5:L14", "tc3:h", "tc3.5:hq:L14:blocks"}) {
     Tensor tensor;
     tensor.format = &get_format(name);
     tensor.rows = 21;
@@ -326,7 +345,7 @@ TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
 
 TEST(TrellisTensor, arraysOfAnotherSizeAreRefused) {
   Tensor tensor;
-  tensor.format = &get_format("tc3");
+  tensor.format = &get_format("tc3:L12");
   tensor.rows = 16;
   tensor.cols = 32;
   const std::vector<std::byte> codes(192), scales(32), cols(2), longer(4);

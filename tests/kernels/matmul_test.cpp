@@ -163,9 +163,9 @@ void for_coded_formats(const Body& body) {
       body(format, pass);
   }
   for (const char* name :
-       {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:blocks",
+       {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:L12:blocks",
         "tc4:L10:blocks", "tc5:L10",   "tc5:L16:blocks",   "tc6:L10",    "tc6:L14",
-        "tc6:L16",        "tc2.5:L10", "tc2.5:blocks",     "tc3:v2:L16", "tc3.5:L12:blocks",
+        "tc6:L16",        "tc2.5:L10", "tc2.5:L14:blocks", "tc3:v2:L16", "tc3.5:L12:blocks",
         "tc3.5:L16",      "tc3:h:L12", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
     body(get_format(name), 0);
 }
@@ -279,8 +279,8 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name :
-       {"itq3_s", "tq2", "tq4", "tc3", "tc2:blocks", "tc5", "tc6", "tc3.5", "tc3:h", "tc4:hq"}) {
+  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3:L12", "tc2:L12:blocks", "tc5", "tc6",
+                           "tc3.5:L14", "tc3:h", "tc4:hq"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -350,7 +350,7 @@ TEST(MatmulI8, HandMadeExample) {
 }
 
 TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
-  for (const char* name : {"tc3", "tc2:blocks", "tc5", "tc2.5"}) {
+  for (const char* name : {"tc3:L12", "tc2:L12:blocks", "tc5", "tc2.5:L14"}) {
     RandomTensor t(get_format(name), 17, 320, 8);
     PassArrays& pass = t.tensor.pass[0];
     for (auto* array : {&pass.codes, &pass.scales, &pass.col_scales}) {
@@ -365,14 +365,14 @@ TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
 }
 
 TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
-  Format format = get_format("tc3");
+  Format format = get_format("tc3:L12");
   const auto expect_refused = [&] {
     const RandomTensor t(format, 16, 32, 8);
     EXPECT_THROW(pack_panels(t.tensor, 0), Error);
   };
   format.trellis.table_bits = 9;
   expect_refused();
-  format = get_format("tc3");
+  format = get_format("tc3:L12");
   format.trellis.step_bits = 7;
   expect_refused();
   format = get_format("tc3:h");
@@ -382,7 +382,7 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   expect_refused();
   format.trellis.multiplier = 0x7fff7fff;
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
-  format = get_format("tc3.5");
+  format = get_format("tc3.5:L14");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
   format.trellis.table = table.data();
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));

@@ -47,10 +47,10 @@ TEST(OpCount, ScalarCodesMultiplyEveryWeightAndScale) {
 }
 
 TEST(OpCount, TrellisCodesAlsoMultiplyTheState) {
-  const OpCount tc3 = count_product(get_format("tc3"), 16, 512, 1);
+  const OpCount tc3 = count_product(get_format("tc3:L12"), 16, 512, 1);
   EXPECT_EQ(tc3.lookups, 16u * 512);
   EXPECT_EQ(tc3.multiplications, 2 * 16u * 512 + 16 * 2 + 16);
-  EXPECT_EQ(count_product(get_format("tc3"), 3, 512, 1), tc3) << "rows are padded to tiles";
+  EXPECT_EQ(count_product(get_format("tc3:L12"), 3, 512, 1), tc3) << "rows are padded to tiles";
 }
 
 TEST(OpCount, AHadamardTransformCostsItsButterflies) {

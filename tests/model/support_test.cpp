@@ -207,11 +207,11 @@ TEST(Support, OptionsAndRotationsAreRefusedBeforeAModelIsRead) {
 
 // What the other device refuses as well is no way out: the first reason counts.
 TEST(Support, TheCpuIsNoWayOutWhereItRefusesToo) {
-  const Format& coded = get_format("tc3");
+  const Format& coded = get_format("tc3:L12");
   Unread source("tiny", {&coded, &coded, &coded});
   LoadOptions options = options_of(kGpu, ActivationMode::f16);
   options.may_use_cpu = true;
-  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3"));
+  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3:L12"));
 }
 
 // Prepared inputs are what their matrices ask for.

@@ -357,7 +357,7 @@ TEST(FeedbackStrip, TargetsOfABlockMakeItsErrorVanish) {
   const int64_t cols = 64;
   const std::vector<float> activations = correlated_activations(200, cols, 10);
   const ErrorFeedback feedback(moments_of(activations, cols, pool), {},
-                               rotation_of(get_format("tc3"), 0), cols, pool);
+                               rotation_of(get_format("tc3:L12"), 0), cols, pool);
   const Matrix m = normal_matrix(1, cols, 13);
   detail::FeedbackStrip strip(feedback);
   std::copy(m.row(0), m.row(0) + cols, strip.row(0));

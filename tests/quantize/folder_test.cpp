@@ -120,6 +120,22 @@ TEST_F(Folder, HasAnyFormat) {
   }
 }
 
+// Trellis codes of one weight per step had the name of their rate once.
+TEST_F(Folder, HasTheNamesThatFormatsHadBefore) {
+  const std::string model = WALSH_TEST_DATA "/models/qwen3-tiny";
+  const std::string stored = write(model, recipe_of("tc3:L12"), {});
+  const std::string folder = write(model, recipe_of("tc3:L12"), kFolder);
+  std::string config = slurp(folder + "/config.json");
+  const auto renamed = [](std::string text) {
+    for (size_t at; (at = text.find("tc3:L12")) != std::string::npos;)
+      text.replace(at, 7, "tc3");
+    return text;
+  };
+  ASSERT_NE(renamed(config), config);
+  spill(folder + "/config.json", renamed(config));
+  expect_same(stored, folder);
+}
+
 TEST_F(Folder, IsCutIntoShardsThatAnIndexLists) {
   const Recipe recipe = recipe_of("tq3");
   const auto predicted = predict(*open_compressor(tiny(), recipe, pool_), kFolder).file_bytes;
@@ -163,7 +179,7 @@ TEST_F(Folder, RefusesWhatItHasNoPlaceFor) {
   EXPECT_THAT(failure(tiny(), folded), HasSubstr("--rotate"));
   EXPECT_THAT(failure(tiny(), embedded), HasSubstr("--embed-type"));
   const std::string fused = WALSH_TEST_DATA "/models/phi3-tiny";
-  EXPECT_THAT(failure(fused, recipe_of("tc3")), HasSubstr("fused"));
+  EXPECT_THAT(failure(fused, recipe_of("tc3:L12")), HasSubstr("fused"));
   Recipe mixed = recipe_of("tq3");
   mixed.rules.push_back(parse_override("re:layers\\.0\\.self_attn\\.k_proj=tq4"));
   EXPECT_THAT(failure(fused, mixed), HasSubstr("a rule must take all parts"));

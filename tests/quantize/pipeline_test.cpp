@@ -63,6 +63,21 @@ TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
   }
 }
 
+// Trellis codes of one weight per step had the name of their rate once.
+TEST_F(PipelineTest, FilesMayHaveTheNamesThatFormatsHadBefore) {
+  Format before = get_format("tc3:L12");
+  before.name = "tc3";
+  Recipe recipe = recipe_of("tq3");
+  recipe.type = &before;
+  recipe.encode.effort = Effort::full;  // which has the type itself, not one of fewer states
+  auto source = compressor(recipe);
+  quantize_to_file(*source, tiny_.file("out.gguf"), {});
+  auto file = WalshFile::open(tiny_.file("out.gguf"));
+  EXPECT_EQ(source->format_of("q").name, "tc3");
+  EXPECT_EQ(file->format_of("q").name, "tc3:L12");
+  EXPECT_EQ(decode(*file, "q"), decode(*source, "q"));
+}
+
 void expect_forms(WeightSource& source) {
   for (const std::string& name : source.names()) {
     const StoredForm form = source.form_of(name);
@@ -337,12 +352,12 @@ TEST_F(PipelineTest, ProgressTellsTheTimeAhead) {
 }
 
 TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
-  Recipe recipe = recipe_of("tc3");
+  Recipe recipe = recipe_of("tc3:L12");
   recipe.encode.effort = Effort::fast;
   EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L10");
   for (const auto& [name, fast] : {std::pair{"tc3:L14", "tc3:L14"},
                                    {"tc5", "tc5:L10"},
-                                   {"tc2.5", "tc2.5:L12"},
+                                   {"tc2.5:L14", "tc2.5:L12"},
                                    {"tc3:v2:L16", "tc3:v2:L16"}}) {
     recipe.type = &get_format(name);
     EXPECT_EQ(compressor(recipe)->format_of("q").name, fast);

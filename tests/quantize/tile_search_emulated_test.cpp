@@ -106,10 +106,10 @@ TEST_F(EmulatedTiles, GiveTheDevicesMemoryBackBehindEveryTensor) {
 TEST_F(EmulatedTiles, KnowTheCodesThatFitIntoSharedMemory) {
   cuda::DeviceInfo info = small_device();
   EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:L12").trellis));
   info.shared_bytes = 99 << 10;
   EXPECT_FALSE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:L12").trellis));
 }
 
 }  // namespace

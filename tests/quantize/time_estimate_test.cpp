@@ -70,14 +70,23 @@ void expect_good_estimates(const Machine& machine, int layers) {
 // Costs as measured with AVX-512, AVX2 and scalar code, and beside other work.
 TEST(TimeEstimate, IsGoodWithinAFactorOfTwoAfterTheFirstTenth) {
   const Machine machines[] = {
-      {"bf16", "tc3", "bf16", 1, 520, 1},         {"tq4", "tc3", "tq4", 48, 520, 48},
-      {"tq4", "tc3", "bf16", 50, 760, 1},         {"tq4", "tc3", "tq4", 120, 23600, 120},
-      {"q8_0", "tc2.5", "q8_0", 11, 1900, 11},    {"tc4", "tc2.5", "tc6", 430, 1260, 510},
-      {"tq4", "pq3", "tq4", 48, 667, 48},         {"bf16", "tq3", "q8_0", 2, 33, 11},
-      {"tq4", "tq2", "tq4+4", 48, 23, 95},        {"itq3_s8", "itq3_s", "tq2", 82, 66, 36},
-      {"bf16", "tc3", "bf16", 1, 1500, 1},        {"tq3", "tq3", "tq3", 60, 60, 60},
-      {"bf16", "tc3", "bf16", 1, 520, 1, 9, 3},   {"tq4", "tq3", "tq4", 48, 60, 48, 8, 6},
-      {"tc3", "tc3", "tc3", 520, 800, 520, 5, 8},
+      {"bf16", "tc3:L12", "bf16", 1, 520, 1},
+      {"tq4", "tc3:L12", "tq4", 48, 520, 48},
+      {"tq4", "tc3:L12", "bf16", 50, 760, 1},
+      {"tq4", "tc3:L12", "tq4", 120, 23600, 120},
+      {"q8_0", "tc2.5:L14", "q8_0", 11, 1900, 11},
+      {"tc4:L12", "tc2.5:L14", "tc6", 430, 1260, 510},
+      {"tq4", "pq3", "tq4", 48, 667, 48},
+      {"bf16", "tq3", "q8_0", 2, 33, 11},
+      {"tq4", "tq2", "tq4+4", 48, 23, 95},
+      {"itq3_s8", "itq3_s", "tq2", 82, 66, 36},
+      {"bf16", "tc3:L12", "bf16", 1, 1500, 1},
+      {"tq3", "tq3", "tq3", 60, 60, 60},
+      {"bf16", "tc3:L12", "bf16", 1, 520, 1, 9, 3},
+      {"tq4", "tq3", "tq4", 48, 60, 48, 8, 6},
+      {"tc3:L12", "tc3:L12", "tc3:L12", 520, 800, 520, 5, 8},
+      {"tq4", "tc3", "tq4", 48, 1700, 48},
+      {"bf16", "tc4:h:L14", "tc3", 1, 500, 1700},
   };
   for (const Machine& machine : machines) {
     for (const int layers : {12, 32, 80})

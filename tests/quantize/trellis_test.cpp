@@ -148,7 +148,8 @@ TEST_F(TrellisOnEachIsa, tilesTogetherHaveTheStatesOfEachAlone) {
 
 TEST(TrellisForward, givesTheSameBitsOnEveryIsa) {
   std::vector<TrellisCode> codes = small_codes();
-  for (const char* name : {"tc2", "tc3", "tc4", "tc5", "tc6", "tc2.5", "tc3:v2", "tc3.5"})
+  for (const char* name :
+       {"tc2:L12", "tc3:L12", "tc4:L12", "tc5", "tc6", "tc2.5:L14", "tc3:v2", "tc3.5:L14"})
     codes.push_back(get_format(name).trellis);
   for (const TrellisCode& code : codes) {
     const TrellisTable table(code);
@@ -314,7 +315,7 @@ TEST(TileSearch, pathIsACycleOfLeastCostThroughItsSeam) {
 // Lloyd's condition with the encoder as the rule: the means of the weights that chose a pair of
 // magnitudes, mirrored into its quadrant.
 TEST(TrellisPairs, areTheMeansOfWhatTheyStandFor) {
-  for (const char* name : {"tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name : {"tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
     const TrellisCode& code = get_format(name).trellis;
     const TrellisTable table(code);
     TileSearch search(table, detail::seam_weights(Effort::fast));
@@ -383,7 +384,8 @@ TEST(RankOneScales, gaussianRowsAreExplainedAndCrossedOnesAreNot) {
 
 TEST_F(TrellisOnEachIsa, reachesEveryBound) {
   const Matrix large = normal_matrix(128, 1024), small = normal_matrix(16, 256);
-  for (const char* name : {"tc2", "tc3", "tc4", "tc5", "tc6", "tc2.5", "tc3:v2", "tc3.5"}) {
+  for (const char* name :
+       {"tc2:L12", "tc3:L12", "tc4:L12", "tc5", "tc6", "tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
     const Format& format = get_format(name);
     EXPECT_LE(encode(format, large).nmse(), format.bound) << name;
     for (Isa isa : supported_isas()) {
@@ -399,8 +401,10 @@ TEST_F(TrellisOnEachIsa, reachesEveryBound) {
 TEST(TrellisEncoder, errorFallsWithTheStateBits) {
   const Matrix m = normal_matrix(32, 512, 8);
   double last = 1;
-  for (const auto& [name, want] :
-       {std::pair{"tc3:L8", 0.0219}, {"tc3:L10", 0.0187}, {"tc3", 0.0176}, {"tc3:L14", 0.0172}}) {
+  for (const auto& [name, want] : {std::pair{"tc3:L8", 0.0219},
+                                   {"tc3:L10", 0.0187},
+                                   {"tc3:L12", 0.0176},
+                                   {"tc3:L14", 0.0172}}) {
     const double nmse = encode(get_format(name), m).nmse();
     EXPECT_NEAR(nmse / want, 1.005, 0.02) << name;
     EXPECT_LT(nmse, last) << name;

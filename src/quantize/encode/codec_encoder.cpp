@@ -32,7 +32,8 @@ double scalar_cost(const Format& format, const EncodeOptions& options) {
 
 double trellis_cost(const Format& format, const EncodeOptions& options) {
   const TrellisCode& code = format.trellis;
-  const double search = 40 + 0.14 * std::ldexp(1.0, code.state_bits) / code.values;
+  const double state = code.rule == TrellisRule::table ? 0.14 : 0.057;
+  const double search = 40 + state * std::ldexp(1.0, code.state_bits) / code.values;
   return options.effort == Effort::full ? search : 0.7 * search;
 }
 

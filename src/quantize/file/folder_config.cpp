@@ -48,7 +48,7 @@ Rotation read_rotation(const Json& value, const std::string& where) {
 const Format& coded_format(const std::string& name, const std::string& where) {
   const Format* format = nullptr;
   try {
-    format = &get_format(name);
+    format = &stored_format(name);
   } catch (const Error& e) {
     refuse(where, e.reason());
   }

@@ -40,7 +40,7 @@ Rotation read_rotation(std::span<const uint64_t> v, const std::string& where) {
 
 const Format& known_format(const std::string& name, const std::string& where) {
   try {
-    return get_format(name);
+    return stored_format(name);
   } catch (const Error& e) {
     refuse(where, e.reason());
   }
