@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
+#include "base/half.h"
 #include "base/random.h"
 #include "formats/trellis.h"
 //
 #include "kernels/emulated/device.h"
 //
-#include "kernels/cuda/gemv/trellis_dot.cuh"
+#include "kernels/cuda/gemv/gemv_kernel.cuh"
 
 namespace walsh::cuda {
 namespace {
@@ -221,6 +223,118 @@ TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   expect_sums<MaskedDecoder<kBits, 4>, kBits, 0, true>(1);
   expect_sums<TrellisDecoder<kBits>, kBits, 1, false>(2);
   expect_sums<TrellisDecoder<kBits>, kBits, 2, false>(13);
+}
+
+// A launch of the kernel of products: `rows` rows, k-tiles enough for every warp to pass from tile
+// to tile, and scales that differ.
+template <typename Decoder, int Bits, int Flush, int Tiles8>
+void expect_products_of_launch(int rows, int k_tiles, int vectors) {
+  const int tiles = (rows + kTileRows - 1) / kTileRows, cols = k_tiles * kColumns;
+  const int group = Flush == 32 ? 32 : 256, x_group = 128;
+  std::vector<KTile<Bits>> weights;
+  for (int i = 0; i < tiles * k_tiles; ++i)
+    weights.emplace_back(100 + static_cast<uint64_t>(i));
+  constexpr int kWords = 2 * Bits;
+  std::vector<uint4> codes(weights.size() * kWords * 8);
+  auto* words = reinterpret_cast<uint32_t*>(codes.data());
+  for (size_t i = 0; i < weights.size(); ++i, words += kWords * 32) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int w = 0; w < kWords; ++w)
+        words[w / 4 * 128 + lane * (kWords - w / 4 * 4 < 4 ? 2 : 4) + w % 4] =
+            weights[i].words[lane][w];
+  }
+  Random random(5);
+  const int groups = cols / group;
+  std::vector<uint16_t> scales(static_cast<size_t>(tiles * groups * kTileRows));
+  for (uint16_t& s : scales)
+    s = f32_to_f16(static_cast<float>(0.01 + random.uniform()));
+  std::vector<std::vector<int8_t>> x;
+  std::vector<int8_t> q;
+  std::vector<float> x_scales;
+  std::vector<int32_t> x_sums;
+  for (int n = 0; n < vectors; ++n) {
+    std::vector<int8_t> order(static_cast<size_t>(cols));
+    x.emplace_back(order.size());
+    for (int c = 0; c < cols; ++c) {
+      x.back()[static_cast<size_t>(c)] =
+          static_cast<int8_t>(static_cast<int>(random.next() % 255) - 127);
+      order[static_cast<size_t>(c / kColumns * kColumns + input_byte(c % kColumns))] =
+          x.back()[static_cast<size_t>(c)];
+    }
+    q.insert(q.end(), order.begin(), order.end());
+    for (int c = 0; c < cols; c += x_group) {
+      x_sums.push_back(std::accumulate(x.back().begin() + c, x.back().begin() + c + x_group, 0));
+      x_scales.push_back(static_cast<float>(0.5 + random.uniform()));
+    }
+  }
+  std::vector<float> y(static_cast<size_t>(vectors * rows), -1);
+  GemvArgs args;
+  for (TileSet& set : args.set)
+    set.first_tile = INT32_MAX;
+  args.set[0].first_tile = 0;
+  args.set[0].codes = codes.data();
+  args.set[0].scales = reinterpret_cast<const std::byte*>(scales.data());
+  args.set[0].y = y.data();
+  args.set[0].ldy = args.set[0].rows = rows;
+  args.tiles = tiles;
+  args.k_tiles = args.slice_k_tiles = k_tiles;
+  args.m = args.vectors = vectors;
+  args.table.words[0] = code_of<Bits>().multiplier;
+  args.scale_vectors = 2 * kColumns / group;
+  args.scale_step = args.scale_vectors * 16;
+  args.scale_tile = groups * kTileRows * 2;
+  args.scale_shift = group == 32 ? 0 : 3;
+  args.q = q.data();
+  args.x_scales = x_scales.data();
+  args.x_sums = x_sums.data();
+  const int blocks = std::min(tiles, 2);
+  args.tiles_per_block = tiles / blocks;
+  args.blocks_with_more = tiles % blocks;
+  using Block = GemvBlock<Decoder, Flush, Tiles8>;
+  const int bytes = Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
+                    k_tiles * input_bytes(vectors, Tiles8, x_group, Tiles8 == 0);
+  gridDim = dim3(static_cast<unsigned>(blocks));
+  blockDim = dim3(Block::kWarps * 32);
+  for (blockIdx = dim3(0, 0, 0); blockIdx.x < gridDim.x; ++blockIdx.x) {
+    emulated::Block* running = nullptr;
+    emulated::Block block(Block::kWarps * 32, static_cast<size_t>(bytes),
+                          [&] { Block(args, static_cast<std::byte*>(running->shared())).run(); });
+    running = &block;
+    block.run();
+  }
+  blockIdx = dim3(0, 0, 0);
+  for (int n = 0; n < vectors; ++n) {
+    for (int row = 0; row < rows; ++row) {
+      double sum = 0, size = 0;
+      for (int c = 0; c < cols; ++c) {
+        const int tile = row / kTileRows, r = row % kTileRows;
+        const auto at =
+            static_cast<size_t>((tile * groups + c / group) * kTileRows + r % 8 * 2 + r / 8);
+        const int level =
+            weights[static_cast<size_t>(tile * k_tiles + c / kColumns)].level(r, c % kColumns);
+        const double term =
+            static_cast<double>(f16_to_f32(scales[at])) * level *
+            x[static_cast<size_t>(n)][static_cast<size_t>(c)] *
+            static_cast<double>(x_scales[static_cast<size_t>(n * cols / x_group + c / x_group)]);
+        sum += term;
+        size += std::abs(term);
+      }
+      EXPECT_NEAR(y[static_cast<size_t>(n * rows + row)], sum, 1e-6 * size)
+          << "vector " << n << " row " << row;
+    }
+  }
+}
+
+TYPED_TEST(TrellisCodes, LaunchesMultiplyWithLevels) {
+  constexpr int kBits = TypeParam::value;
+  using Decoder = TrellisDecoder<kBits>;
+  expect_products_of_launch<Decoder, kBits, 128, 0>(75, 9, 1);
+  expect_products_of_launch<Decoder, kBits, 32, 0>(16, 3, 1);
+  if constexpr (kBits == 6) {
+    expect_products_of_launch<Decoder, kBits, 128, 1>(40, 4, 5);
+    expect_products_of_launch<Decoder, kBits, 32, 1>(16, 2, 2);
+    expect_products_of_launch<Decoder, kBits, 128, 2>(32, 3, 11);
+  }
 }
 
 }  // namespace

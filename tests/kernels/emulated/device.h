@@ -20,8 +20,9 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __shared__ static  // blocks run one after the other
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -39,6 +40,9 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
 inline uint2 make_uint2(unsigned x, unsigned y) {
   return {x, y};
 }
@@ -246,11 +250,26 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
 inline float __int_as_float(int x) {
   return std::bit_cast<float>(x);
 }
+inline int __float_as_int(float x) {
+  return std::bit_cast<int>(x);
+}
+inline int __float2int_rn(float x) {
+  return static_cast<int>(std::nearbyint(x));
+}
+inline int __float2int_rz(float x) {
+  return static_cast<int>(x);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
 inline unsigned __float_as_uint(float x) {
   return std::bit_cast<unsigned>(x);
 }
 inline float __uint_as_float(unsigned x) {
   return std::bit_cast<float>(x);
+}
+inline int min(int a, int b) {
+  return b < a ? b : a;
 }
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);

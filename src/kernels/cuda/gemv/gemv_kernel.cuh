@@ -1,6 +1,7 @@
 // The GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/gemv/gemv_inputs.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 
@@ -197,7 +198,7 @@ struct GemvBlock {
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     gemv_kernel_of(const __grid_constant__ GemvArgs args) {
-  extern __shared__ __align__(16) std::byte shared[];
+  WALSH_DYNAMIC_SHARED(std::byte, shared);
   allow_next_kernel();
   if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
   GemvBlock<Decoder, Flush, Tiles8>(args, shared).run();

@@ -2,6 +2,8 @@
 // give each other the operands of products.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include "kernels/emulated/device.h"
 
 namespace walsh::cuda {
@@ -16,6 +18,26 @@ T shared_value(uint32_t address) {
               sizeof value);
   return value;
 }
+inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(static_cast<const std::byte*>(p) -
+                               static_cast<const std::byte*>(emulated::block().shared()));
+}
+inline uint32_t shared_word(uint32_t address) {
+  return shared_value<uint32_t>(address);
+}
+inline float4 shared_float4(uint32_t address) {
+  return shared_value<float4>(address);
+}
+inline float2 halves(uint32_t word) {
+  return __half22float2(std::bit_cast<__half2>(word));
+}
+// Copies are there at once, which waits allow.
+inline void copy_async(uint32_t address, const void* global) {
+  std::memcpy(static_cast<std::byte*>(emulated::block().shared()) + address, global, 16);
+}
+inline void copy_commit() {}
+template <int Pending>
+void copy_wait() {}
 inline uint4 shared_words(uint32_t address) {
   return shared_value<uint4>(address);
 }
@@ -27,24 +49,27 @@ inline float2 shared_float2(uint32_t address) {
 // of b's column g, and gets columns 2 t and 2 t + 1.
 inline void add_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                       bool as_signed) {
-  const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-  const auto byte = [](uint64_t word, int i) { return static_cast<int>(word >> (8 * i) & 255); };
+  struct Operands {
+    uint32_t a[4], b[2];
+  };
+  static Operands all[1024];  // of the threads of a block
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  all[threadIdx.x] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  __syncwarp();
+  const Operands* warp = all + threadIdx.x / 32 * 32;
+  const auto byte = [](uint32_t word, unsigned k) {
+    return static_cast<int>(word >> (8 * k) & 255);
+  };
   const auto number = [](int value) { return value < 128 ? value : value - 256; };
-  for (int from = 0; from < 4; ++from) {
-    uint64_t row[2], column[2];
-    for (int h = 0; h < 2; ++h) {
-      row[h] = emulated::block().from_lane(uint64_t{a[2 + h]} << 32 | a[h],
-                                           [&](int) { return 4 * g + from; });
-      column[h] = emulated::block().from_lane(uint64_t{b1} << 32 | b0,
-                                              [&](int) { return 4 * (2 * t + h) + from; });
-    }
-    for (int i = 0; i < 4; ++i) {
-      for (int k = 0; k < 8; ++k) {
-        const int weight = byte(row[i / 2], k);
-        d[i] += (as_signed ? number(weight) : weight) * number(byte(column[i % 2], k));
-      }
+  for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned k = 0; k < 32; ++k) {
+      const unsigned from = k % 16 / 4, half = k / 16;
+      const int weight = byte(warp[4 * g + from].a[i / 2 + 2 * half], k % 4);
+      const int value = byte(warp[4 * (2 * t + i % 2) + from].b[half], k % 4);
+      d[i] += (as_signed ? number(weight) : weight) * number(value);
     }
   }
+  __syncwarp();
 }
 inline void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                      const int (&c)[4]) {

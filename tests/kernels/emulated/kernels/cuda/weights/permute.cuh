@@ -13,4 +13,8 @@ uint32_t shift_by_product(uint32_t word) {
   return word << Bits;
 }
 
+inline uint32_t upper_half(uint32_t word) {
+  return word >> 16;
+}
+
 }  // namespace walsh::cuda

@@ -1,0 +1,4 @@
+// Vectors are those of emulated/device.h.
+#pragma once
+
+#include "kernels/emulated/device.h"
