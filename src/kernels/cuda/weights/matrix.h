@@ -18,9 +18,9 @@
 //   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
 //            3, less the residual and plus 128
 //   trellis codes: words of sixteen steps of every 64 columns (weights/trellis_layout.h), whose
-//            columns are not those above: 64 i + 16 t + r (i < 4, r < 16) of a k-tile. With k = 5 and
-//            7 the last vector is half as long. Scales are those of the column blocks, and rows have
-//            factors of their own.
+//            columns are not those above: 64 i + 16 t + r (i < 4, r < 16) of a k-tile. With k = 5
+//            and 7 the last vector is half as long. Scales are those of the column blocks, and
+//            rows have factors of their own.
 //   scales, offsets: fp16 [tile][group][g][2], rows g and g + 8 side by side; sub-scales are
 //            multiplied into the scales (rounded to fp16), the group then being the sub-group
 // Rows are padded to 16 with scale and offset 0, columns to a whole piece with code 0: inputs are 0
