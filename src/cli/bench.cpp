@@ -419,7 +419,7 @@ Action add_bench(CLI::App& command) {
       ->check(CLI::IsMember({"md", "csv", "json"}));
   command
       .add_option("--synthetic", options->synthetic,
-                  "A random model of this shape: 1b, 2b, 8b, 70b, 30b-a3b, tiny, tiny-moe")
+                  "A random model of this shape: " + synthetic_shapes())
       ->type_name("SHAPE");
   command
       .add_option(

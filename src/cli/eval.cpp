@@ -129,12 +129,12 @@ Action add_eval(CLI::App& command) {
       ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
   command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   CLI::Option* stride =
       command
           .add_option("--stride", options->stride,
                       "Overlapping windows every so many tokens, each token scored once")
-          ->check(CLI::PositiveNumber);
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command.add_flag("--full", options->full, "Score tokens 1.. instead of the second half")
       ->excludes(stride);
   command.add_flag("--json", options->json, "Result as one JSON object");

@@ -2,7 +2,6 @@
 // status.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "cli/build_info.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/process.h"
@@ -37,7 +37,7 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"run", {"Generate text", add_run}},
       {"serve", {"Answer requests over HTTP, as OpenAI's interface has them", add_serve}},
       {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
-      {"inspect", {"What is in a walsh file", add_inspect}},
+      {"inspect", {"What is in a model: tensors, types, errors", add_inspect}},
       {"formats", {"The storage formats and their measured errors", add_formats}},
       {"devices", {"What a model can run on", add_devices}},
       {"man", {"The manual, in the macros of man(7)", add_man}},
@@ -48,41 +48,29 @@ std::vector<Command> add_commands(CLI::App& app) {
   for (const auto& [name, entry] : table) {
     CLI::App* command = app.add_subcommand(name, entry.first);
     commands.push_back({command, entry.second(*command)});
+    limit_to_one_value(*command);
   }
   return commands;
 }
 
-// In the order that CLI11 takes, the last one first. llama.cpp has long options with one dash,
-// which CLI11 does not have.
-std::vector<std::string> arguments(int argc, char** argv) {
-  std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
-  for (std::string& argument : all) {
-    const std::string name = argument.substr(0, argument.find('='));
-    constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv",   "-no-cnv", "-sys",
-                                     "-st",  "-ngl", "-ncmoe", "-np"};
-    if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong))
-      argument.insert(0, "-");
-  }
-  std::reverse(all.begin(), all.end());
-  return all;
-}
-
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
-  app.footer(type_list());
   bool version = false, verbose = false;
   CLI::Option* asked =
       app.add_flag("--version", version, "Version, and instruction sets of this machine");
   app.add_flag("--verbose", verbose, "With --version: commit, compiler, CUDA")->needs(asked);
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
+  app.footer(type_list());  // not before: commands would have it as well
   try {
-    app.parse(arguments(argc, argv));
+    app.parse(parser_arguments(app, argc, argv));
   } catch (const CLI::Success& e) {  // --help
     std::ostringstream text;
     app.exit(e, text, text);
     write_result(text.str());
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    return fail(ErrorCode::usage, "command line", unexpected_text(app));
   } catch (const CLI::ParseError& e) {
     return fail(ErrorCode::usage, "command line", e.what());
   }

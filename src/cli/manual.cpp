@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/command_tree.h"
+#include "cli/recipe_options.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
@@ -118,7 +119,11 @@ std::string manual_page(const std::vector<CommandDescription>& commands, const s
         text += fmt::format(".TP\n\\fBwalsh {}\\fR\n{}\n", escaped(c.name), escaped(c.help));
   }
   text += ".SH OPTIONS\n" + options(command);
-  if (!command.footer.empty()) text += ".SH TYPES\n.nf\n" + escaped(command.footer) + "\n.fi\n";
+  if (command.footer == type_list()) {
+    text += ".SH TYPES\n.nf\n" + escaped(command.footer) + "\n.fi\n";
+  } else if (!command.footer.empty()) {
+    text += ".SH NOTES\n" + escaped(command.footer) + "\n";
+  }
   text += kExitStatus;
   text += ".SH SEE ALSO\n";
   std::string others;

@@ -245,7 +245,7 @@ Action add_quantize(CLI::App& command) {
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
                   "Tokens of it, in windows of 512 (default: 98304, or what it has)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");
   command

@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
+#include "cli/escapes.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
@@ -41,7 +42,7 @@ struct Options {
   bool conversation = false, single_turn = false;
   const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
-  bool color = false, show_tokens = false;
+  bool color = false, show_tokens = false, escapes = false;
   std::string grammar_file, schema_file;
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
@@ -205,6 +206,10 @@ int run(Options options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
+  if (options.escapes) {
+    prompt = unescaped(prompt);
+    options.system = unescaped(options.system);
+  }
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options.grammar_file, options.generation.grammar);
   read_rules(options.schema_file, options.generation.json_schema);
@@ -228,14 +233,15 @@ void add_text_options(CLI::App& command, Options& options) {
   options.file_option =
       command.add_option("-f,--file", options.prompt_file, "File with the text to continue")
           ->type_name("FILE");
-  command
-      .add_option("-c,--ctx,--ctx-size", options.ctx,
-                  "Context (default: the model's, at most 4096)")
-      ->check(CLI::PositiveNumber);
+  command.add_option("-c,--ctx,--ctx-size", options.ctx, "Context; 0: the model's, at most 4096")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command.add_flag("--stream,!--no-stream", options.stream, "Show text as it comes (default)");
   command.add_flag("--ignore-eos", options.generation.ignore_eos,
                    "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options.hide_prompt, "Only the new text");
+  command.add_flag("-e,--escape,!--no-escape", options.escapes,
+                   "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");
   command.add_flag("--verbose-prompt", options.show_tokens,
                    "Tokens of the prompt, on standard error");
   command.add_flag("--color", options.color,

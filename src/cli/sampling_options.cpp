@@ -25,18 +25,27 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
   throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
 }
 
+// The parser would take a negative number for another one, and the largest seed for a larger one.
+std::string seed_problem(const std::string& text) {
+  if (text.starts_with('-')) return "a seed is not negative";
+  uint64_t seed = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), seed);
+  return read.ec == std::errc::result_out_of_range ? "a seed has 64 bits at most" : "";
+}
+
 }  // namespace
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command
-      .add_option("-n,--predict", options.max_tokens,
+      .add_option("-n,--predict,--n-predict", options.max_tokens,
                   "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return command.add_option(name, value, text)->group(kGroup);
   };
-  add("--temp", options.temperature, "Temperature; 0: always the best token [else 0.8]");
+  add("--temp,--temperature", options.temperature,
+      "Temperature; 0: always the best token [else 0.8]");
   add("--top-k", options.top_k, "Only the k best tokens; 0: all [else 40]");
   add("--top-p", options.top_p, "Only the best tokens with this probability; 1: all [else 0.95]");
   add("--min-p", options.min_p,
@@ -56,9 +65,9 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
           "Added to the logit of a token, by its number, as 15043+1 or 15043-inf; several times")
       ->type_name("TOKEN+BIAS")
       ->group(kGroup);
-  add("--typical", options.typical_p,
+  add("--typical,--typical-p", options.typical_p,
       "Only the tokens with this probability whose surprise is usual; 1: all [else 1]");
-  add("--top-nsigma", options.top_n_sigma,
+  add("--top-nsigma,--top-n-sigma", options.top_n_sigma,
       "Only tokens within so many standard deviations of the best logit; -1: all");
   add("--xtc-probability", options.xtc_probability,
       "How often all tokens above the threshold but the last of them are dropped");
@@ -76,9 +85,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       "Steps and their order [penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]");
   add("--repeat-last-n", options.repeat_last_n,
       "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
-  add("-s,--seed", options.seed, "Seed [drawn]")->check([](const std::string& text) {
-    return text.starts_with('-') ? "a seed is not negative" : "";
-  });
+  add("-s,--seed", options.seed, "Seed [drawn]")->check(seed_problem);
 }
 
 void set_generation_option(GenerationOptions& options, const std::string& name,

@@ -78,9 +78,7 @@ constexpr auto kShapes = std::to_array<Shape>({
 });
 
 std::string config_of(std::string_view name) {
-  std::string known;
   for (const Shape& s : kShapes) {
-    known += (known.empty() ? "" : ", ") + std::string(s.name);
     if (s.name != name) continue;
     return fmt::format(
         R"({{"model_type": "{}", "architectures": ["{}"], "hidden_act": "silu",
@@ -91,7 +89,8 @@ std::string config_of(std::string_view name) {
         s.model_type, s.architecture, s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads,
         s.vocab, s.rope, s.others);
   }
-  throw Error(ErrorCode::usage, std::string(name), "unknown shape, expected one of " + known);
+  throw Error(ErrorCode::usage, std::string(name),
+              "unknown shape, expected one of " + synthetic_shapes());
 }
 
 constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two looks for a stop
@@ -176,6 +175,13 @@ void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, dou
 }
 
 }  // namespace
+
+std::string synthetic_shapes() {
+  std::string known;
+  for (const Shape& shape : kShapes)
+    known += (known.empty() ? "" : ", ") + std::string(shape.name);
+  return known;
+}
 
 SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed)
     : shape_(shape), config_json_(config_of(shape)), seed_(seed) {

@@ -18,6 +18,9 @@ struct SyntheticTypes {
   std::vector<const Format*> others = {};  // the layers' matrices take `type` and these in turn
 };
 
+// The names of all shapes, in the order of the list, with commas between them.
+std::string synthetic_shapes();
+
 // Random codes with scales that keep activations of order one. Tensors are made when they are
 // loaded; the same shape, types and seed give the same bytes.
 class SyntheticSource : public WeightSource {

@@ -91,11 +91,13 @@ class Completion::Choice : public RequestSink {
     owner_->send(*this, delta, &token, false);
     const bool enough =
         reader_ && static_cast<int64_t>(reader_->calls()) >= owner_->request_.most_calls;
-    return !stopped_.stopped() && !enough;
+    satisfied_ = stopped_.stopped() || enough;
+    return !satisfied_;
   }
 
   void ended(const RequestEnd& what) override {
     end = what;
+    if (what.reason == StopReason::callback && !satisfied_) return cancelled();
     const AnswerDelta rest = read(stopped_.finish(), true);
     reason = reason_text(what.reason);
     if (!calls.empty() && std::string_view(reason) == "stop") reason = "tool_calls";
@@ -158,6 +160,12 @@ class Completion::Choice : public RequestSink {
     return delta;
   }
 
+  // Its client may have closed only its own side and wait: a part of a text is no answer.
+  void cancelled() {
+    owner_->metrics_.ended(end);
+    failed(Error(ErrorCode::interrupted, "request", "it was cancelled before its text had ended"));
+  }
+
   // The owner lives as long as somebody may call.
   void leave() {
     const std::shared_ptr<Completion> owner = std::move(owner_);
@@ -172,6 +180,7 @@ class Completion::Choice : public RequestSink {
   std::chrono::steady_clock::time_point last_time_, first_time_;
   RequestEnd so_far_;
   bool first_ = true;
+  bool satisfied_ = false;  // nothing more is wanted of it
 };
 
 Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer,

@@ -161,6 +161,12 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
   }
 }
 
+// Under llama.cpp's name as well, and -1 for until the end, which its clients send.
+std::optional<int64_t> most_tokens(const Fields& fields) {
+  return either(fields.integer("max_tokens", -1, INT32_MAX),
+                fields.integer("n_predict", -1, INT32_MAX));
+}
+
 // What is kept until the answer is whole must not grow without bounds: of one text everything may
 // be asked for.
 void check_scores(const CompletionRequest& request, int64_t positions) {
@@ -233,7 +239,7 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
   refuse_other_texts(fields, request.n);
   request.prompts = prompts_of(fields, model, limits);
   // Sixteen tokens are OpenAI's default.
-  request.text.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(16);
+  request.text.max_tokens = most_tokens(fields).value_or(16);
   request.echo = fields.flag("echo").value_or(false);
   if (const auto logprobs = fields.integer("logprobs", 0, kMostLogprobs)) {
     request.text.logprobs = static_cast<int>(*logprobs);
@@ -254,9 +260,9 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
   request.chat = true;
   check_bytes(prompt, limits, "messages");
   request.prompts = {model.tokenizer.encode(prompt, false)};
-  request.text.max_tokens = either(fields.integer("max_completion_tokens", 0, INT32_MAX),
-                                   fields.integer("max_tokens", 0, INT32_MAX))
-                                .value_or(-1);
+  request.text.max_tokens =
+      either(fields.integer("max_completion_tokens", 0, INT32_MAX), most_tokens(fields))
+          .value_or(-1);
   const auto best = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (fields.flag("logprobs").value_or(false))
     request.text.logprobs = static_cast<int>(best.value_or(0));

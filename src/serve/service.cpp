@@ -152,8 +152,10 @@ const Service::Route& Service::route_of(const HttpRequest& request) const {
   throw ApiError(404, "there is no " + request.path);
 }
 
-// A page of another site whose name was made to lead here must not reach us (DNS rebinding).
+// A page of another site whose name was made to lead here must not reach us (DNS rebinding). What
+// asks with HTTP/1.0 and without a name, as what watches over servers does, is no browser.
 void Service::check_host(const HttpRequest& request) const {
+  if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
   if (name == "localhost" || is_address(name)) return;
   if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;

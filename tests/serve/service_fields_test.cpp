@@ -35,6 +35,23 @@ TEST_F(ServiceFields, ThoseThatMeanNothingAreIgnoredAndCounted) {
   EXPECT_THAT(metrics(), HasSubstr("\nwalsh:ignored_fields_total 5\n"));
 }
 
+// As llama.cpp's clients send it: a number of tokens under its name, and -1 for until the end.
+TEST_F(ServiceFields, TheNumberOfTokensHasTwoNames) {
+  const auto tokens = [&](const char* path, const Json& more) {
+    Json body = {{"prompt", "The city of"}, {"messages", Json::array()}, {"temperature", 0}};
+    body.update(more);
+    return post(path, body)->json()["usage"]["completion_tokens"].get<int64_t>();
+  };
+  service_ = make([](const OrderedJson&) { return std::string("The city of"); });
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+    EXPECT_EQ(tokens(path, {{"n_predict", 3}, {"ignore_eos", true}}), 3);
+    EXPECT_EQ(tokens(path, {{"max_tokens", 2}, {"n_predict", 3}, {"ignore_eos", true}}), 2);
+    // To the end of the context of 256.
+    EXPECT_GT(tokens(path, {{"max_tokens", -1}, {"ignore_eos", true}}), 200);
+  }
+  EXPECT_THAT(metrics(), HasSubstr("\nwalsh:ignored_fields_total 6\n"));  // of the other endpoint
+}
+
 TEST_F(ServiceFields, EveryInterfaceKnowsItsOwn) {
   service_ = make([](const OrderedJson&) { return std::string("The city of"); });
   const Json said = Json::array({{{"role", "user"}, {"content", "The city of"}}});

@@ -381,6 +381,38 @@ TEST_F(ServiceTest, AClientThatGoesAwayFreesItsPlace) {
   EXPECT_LT(scheduler_->counts().generated_tokens, 7u);
 }
 
+// It may have closed its own side alone and wait for the answer, which a part of the text is not.
+TEST_F(ServiceTest, ACancelledTextIsNoAnswer) {
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+    service_ = make([](const OrderedJson&) { return "a"; });
+    const auto reply = begin(
+        "POST", path, R"({"prompt": "a", "messages": [], "max_tokens": 200, "ignore_eos": true})");
+    for (int step = 0; step < 5; ++step)
+      scheduler_->step();
+    ASSERT_TRUE(reply->gone);
+    reply->gone();
+    while (scheduler_->step()) {
+    }
+    EXPECT_TRUE(reply->done);
+    EXPECT_EQ(reply->response.status, 503) << reply->response.body;
+  }
+  // One that its own stop string ends is whole.
+  EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt": "The", "stop": ["e", "a", " "]})")
+                ->response.status,
+            200);
+}
+
+// As what asks with HTTP/1.0, which need not name the server.
+TEST_F(ServiceTest, RequestsWithoutAHostAreNoPagesOfOtherSites) {
+  const auto reply = std::make_shared<Recorded>();
+  HttpRequest request;
+  request.method = "GET";
+  request.path = "/health";
+  service_->handle(request, reply);
+  EXPECT_EQ(reply->response.status, 200) << reply->response.body;
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", ""}})->response.status, 403);
+}
+
 TEST_F(ServiceTest, AFullQueueIsSaidAtOnce) {
   std::vector<std::shared_ptr<Recorded>> waiting;
   for (int i = 0; i < 12; ++i)

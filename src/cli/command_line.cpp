@@ -1,0 +1,79 @@
+#include "cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "walsh/error.h"
+
+namespace walsh::cli {
+namespace {
+
+// llama.cpp has long flags with one dash, which CLI11 does not have.
+constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv",   "-no-cnv", "-sys",
+                                 "-st",  "-ngl", "-ncmoe", "-np"};
+
+bool is_letter(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+
+bool has_one_dash(const std::string& argument) {
+  return argument.size() > 1 && argument[0] == '-' && argument[1] != '-';
+}
+
+std::string name_of(const std::string& argument) {
+  return argument.substr(0, argument.find('='));
+}
+
+// As CLI11 takes it, one that has a name of its own.
+std::string long_form(const std::string& argument) {
+  const std::string name = name_of(argument);
+  if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong)) return "-" + argument;
+  if (name.size() > 2 && is_letter(name[1]) && is_letter(name[2]))
+    throw Error(ErrorCode::usage, "command line",
+                fmt::format("there is no flag {}; a value stands behind a space", name));
+  return argument;
+}
+
+const CLI::App* subcommand(const CLI::App& root, const std::string& name) {
+  const auto all = root.get_subcommands([&](const CLI::App* a) { return a->get_name() == name; });
+  return all.empty() ? nullptr : all.front();
+}
+
+}  // namespace
+
+void limit_to_one_value(CLI::App& command) {
+  for (CLI::Option* option : command.get_options())
+    if (option->nonpositional()) option->allow_extra_args(false);
+}
+
+std::vector<std::string> parser_arguments(const CLI::App& root, int argc, const char* const* argv) {
+  std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
+  const CLI::App* command = &root;
+  for (size_t i = 0; i < all.size() && all[i] != "--"; ++i) {
+    if (!all[i].starts_with('-')) {
+      if (const CLI::App* chosen = command == &root ? subcommand(root, all[i]) : nullptr)
+        command = chosen;
+      continue;
+    }
+    if (has_one_dash(all[i])) all[i] = long_form(all[i]);
+    const bool has_value = all[i].find('=') != std::string::npos;
+    const CLI::Option* option = command->get_option_no_throw(name_of(all[i]));
+    if (option != nullptr && !has_value && option->get_items_expected_min() > 0) ++i;
+  }
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+std::string unexpected_text(const CLI::App& root) {
+  const auto chosen = root.get_subcommands();
+  const std::vector<std::string> rest = root.remaining(true);
+  if (rest.empty()) return "an argument was not expected";
+  const std::string& first = rest.front();
+  if (first.starts_with('-')) return fmt::format("there is no flag {}", name_of(first));
+  if (chosen.empty()) return fmt::format("there is no command {}, see walsh --help", first);
+  return fmt::format("{} is one argument too many", first);
+}
+
+}  // namespace walsh::cli

@@ -1,0 +1,22 @@
+// What was typed, as the parser takes it, and what is said of what it does not take.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace walsh::cli {
+
+// Every flag gets one value each time it is given: one that took further ones would have the MODEL
+// of `--api-key KEY MODEL`.
+void limit_to_one_value(CLI::App& command);
+
+// The arguments without the program's name, in the order that CLI11 takes, the last one first.
+// Throws usage for -fa and the like, which CLI11 would take for `-f a`: several flags of llama.cpp
+// look so, and what was meant by them would be something else.
+std::vector<std::string> parser_arguments(const CLI::App& root, int argc, const char* const* argv);
+
+// Of arguments that nobody takes: the first one.
+std::string unexpected_text(const CLI::App& root);
+
+}  // namespace walsh::cli
