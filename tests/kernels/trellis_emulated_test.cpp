@@ -15,6 +15,7 @@
 #include "kernels/emulated/device.h"
 //
 #include "kernels/cuda/gemv/gemv_kernel.cuh"
+#include "kernels/cuda/weights/weight_tile.cuh"
 
 namespace walsh::cuda {
 namespace {
@@ -111,6 +112,35 @@ TYPED_TEST(TrellisCodes, BytesAreLevelsOfHalfATile) {
       EXPECT_EQ(static_cast<int>(words[c / 4] >> (8 * (c % 4)) & 255) - 128,
                 k_tile.level(lane / 4 + 8 * half, column))
           << "lane " << lane << " column " << column;
+    }
+  }
+}
+
+// What matrices are dequantized from: pair [c][i][p] of a lane is of columns 128 c + 32 i + 8 t + 2
+// p and the next.
+TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
+  constexpr int kBits = TypeParam::value;
+  using Decoder = TrellisDecoder<kBits>;
+  const KTile<kBits> k_tile(31);
+  detail::TileStage<Decoder> stage;
+  auto* words = reinterpret_cast<uint32_t*>(stage.codes);
+  for (int i = 0; i < 32 * Decoder::kWords; ++i) {
+    const int lane = i / Decoder::kWords, w = i % Decoder::kWords;
+    const int in_vector = Decoder::kWords - w / 4 * 4 < 4 ? 2 : 4;
+    words[w / 4 * 128 + lane * in_vector + w % 4] = k_tile.words[lane][w];
+  }
+  detail::PassView view;
+  view.level_low.words[0] = code_of<kBits>().multiplier;
+  for (int i = 0; i < 64; ++i) {
+    const int lane = i % 32, half = i / 32;
+    uint32_t levels[2][4][4];
+    detail::decode_levels<Decoder>(view, stage, lane, half, levels);
+    for (int c = 0; c < kColumns; ++c) {
+      if (c % 32 / 8 != lane % 4) continue;
+      const uint32_t pair = levels[c / 128][c % 128 / 32][c % 8 / 2];
+      EXPECT_EQ(f16_to_f32(static_cast<uint16_t>(pair >> (16 * (c % 2)))),
+                static_cast<float>(k_tile.level(lane / 4 + 8 * half, c)))
+          << "lane " << lane << " half " << half << " column " << c;
     }
   }
 }

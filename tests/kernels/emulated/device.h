@@ -259,6 +259,9 @@ inline int __float2int_rn(float x) {
 inline int __float2int_rz(float x) {
   return static_cast<int>(x);
 }
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 inline float __fdividef(float a, float b) {
   return a / b;
 }
