@@ -248,6 +248,7 @@ void run() {
   bench.row<TrellisDecoder<8>, 0>(8, 1);
   bench.row<MaskedDecoder<8, 4>, 0>(8, 1);
   bench.row<TrellisDecoder<6>, 1>(6, 8);
+  bench.row<MaskedDecoder<6, 4>, 1>(6, 8);
   bench.row<TrellisDecoder<6>, 2>(6, 16);
 }
 

@@ -252,6 +252,8 @@ TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   expect_sums<MaskedDecoder<kBits, 2>, kBits, 0, true>(1);
   expect_sums<MaskedDecoder<kBits, 4>, kBits, 0, true>(1);
   expect_sums<TrellisDecoder<kBits>, kBits, 1, false>(2);
+  expect_sums<MaskedDecoder<kBits, 2>, kBits, 1, false>(3);
+  expect_sums<MaskedDecoder<kBits, 4>, kBits, 1, false>(8);
   expect_sums<TrellisDecoder<kBits>, kBits, 2, false>(13);
 }
 

@@ -43,7 +43,7 @@ struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   // Of how many of four quads the upper bits of bytes are masked; those of others are summed once
   // up and once down. With more vectors than tensor cores have time for twice, masks cost less.
-  static constexpr int kMaskedQuads = kNTiles > 1 ? 4 : Tiles8 == 0 ? Decoder::kMaskedQuads : 0;
+  static constexpr int kMaskedQuads = kNTiles > 1 ? 4 : Decoder::kMaskedQuads;
   static_assert(kMaskedQuads % 2 == 0 && kMaskedQuads <= 4);
   static constexpr bool kMasks = kMaskedQuads == 4;
   static constexpr int kTimes = kMasks ? 1 : 2;  // what sums are larger by

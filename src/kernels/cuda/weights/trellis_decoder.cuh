@@ -27,7 +27,7 @@ struct TrellisDecoder {
   static constexpr int kWords = code_words(kKind), kVectors = code_vectors(kKind);
   static constexpr bool kSplit = false, kTable = false;
   static constexpr bool kUnitLevels = true;
-  static constexpr int kMaskedQuads = 0;  // with one vector (gemv/trellis_dot.cuh)
+  static constexpr int kMaskedQuads = 0;  // with up to 8 vectors (gemv/trellis_dot.cuh)
 
   // The bits of sixteen steps, the newest step lowest, and behind them those of the lane before.
   static constexpr int kWhole = Bits / 2;  // words that have a lane's own bits only
