@@ -23,7 +23,7 @@ std::string place_of(const std::string& path) {
 }  // namespace
 
 void check_outputs(const std::vector<std::string>& outputs, const std::string& folder,
-                   std::vector<std::string> inputs) {
+                   std::vector<std::string> inputs, const std::string& new_folder) {
   std::error_code unreadable;
   const bool is_gguf = is_foreign_gguf(folder);
   if (is_gguf || fs::is_directory(folder, unreadable)) {
@@ -31,6 +31,7 @@ void check_outputs(const std::vector<std::string>& outputs, const std::string& f
     inputs.insert(inputs.end(), checkpoint.files().begin(), checkpoint.files().end());
   }
   std::set<std::string> places;
+  if (!new_folder.empty()) places.insert(place_of(new_folder));
   for (const std::string& output : outputs) {
     if (output.empty()) continue;
     check_output(output, inputs);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/engine_access.h"
+#include "api/outputs.h"
 #include "cli/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
@@ -126,7 +127,7 @@ class Chat {
     } else if (name == "/system") {
       conversation_.clear(rest);
     } else if (name == "/save") {
-      conversation_.save(file_name(name, rest));
+      save(file_name(name, rest));
     } else if (name == "/load") {
       conversation_.load(file_name(name, rest));
       message("{} messages\n", conversation_.size());
@@ -145,6 +146,11 @@ class Chat {
   static const std::string& file_name(const std::string& command, const std::string& rest) {
     if (!rest.empty()) return rest;
     throw Error(ErrorCode::usage, command, "a file is needed");
+  }
+
+  void save(const std::string& file) const {
+    check_outputs({file}, model().path, {model().path});  // never over the model
+    conversation_.save(file);
   }
 
   void set(const std::string& name, const std::string& value) {

@@ -72,6 +72,7 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
+  check_windows(window_options(options));  // before the weights take their time
   const std::string text = read_text_input(options.text, kMaxTextBytes);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};

@@ -16,7 +16,7 @@ namespace {
 
 // Whoever ends a command may signal it and its process group: one request (timeout(1) does so).
 constexpr int64_t kOneRequest = 200;  // ms
-constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU};
 
 std::atomic<bool> g_requested = false;
 std::atomic<bool> g_end = false;   // by a signal that means the program

@@ -6,8 +6,9 @@
 
 namespace walsh::cli {
 
-// While it lives, SIGINT, SIGTERM and SIGHUP set a flag that everything this thread calls looks at
-// (walsh/stop.h); another one more than 200 ms after the first exits with status 130 at once.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGXCPU set a flag that everything this thread calls
+// looks at (walsh/stop.h); another one more than 200 ms after the first exits with status 130 at
+// once.
 class InterruptGuard {
  public:
   InterruptGuard();

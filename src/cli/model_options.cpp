@@ -179,11 +179,12 @@ Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& g
 }
 
 LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
-                               const TemplateText* chat_template) const {
+                               const TemplateText* chat_template,
+                               const GenerationOptions* generation) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   return with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
-    return load_model(path, wanted ? &*wanted : nullptr, options, nullptr, chat_template);
+    return load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
   }));
 }
 

@@ -54,7 +54,8 @@ struct ModelOptions {
                      const TemplateText* chat_template = nullptr) const;
   // The same for measuring or serving it.
   LoadedModel load(const ModelUse& use, ThreadPool& pool,
-                   const TemplateText* chat_template = nullptr) const;
+                   const TemplateText* chat_template = nullptr,
+                   const GenerationOptions* generation = nullptr) const;
   // The two steps of load for those who need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;

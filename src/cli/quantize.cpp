@@ -156,12 +156,14 @@ void check_files(const Options& options) {
   inputs.push_back(options.recipe.file());
   std::vector<std::string> outputs = options.allocation.outputs();
   outputs.push_back(options.save_recipe);
+  std::string new_folder;
   if (options.wanted().kind == OutputKind::folder) {
     if (!options.dry_run) check_new_folder(options.output);
+    new_folder = options.output;
   } else if (!options.dry_run) {
     outputs.push_back(options.output);
   }
-  check_outputs(outputs, options.input, std::move(inputs));
+  check_outputs(outputs, options.input, std::move(inputs), new_folder);
 }
 
 int quantize(const Options& options) {

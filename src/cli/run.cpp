@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -202,8 +203,16 @@ void read_rules(const std::string& file, std::string& rules) {
   if (rules.empty()) throw Error(ErrorCode::bad_input, file, "is empty");
 }
 
+// A terminal's lines would be written over the model when it ends.
+void check_history(const Options& options) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.history, options.model.path, ignored))
+    throw Error(ErrorCode::usage, "--history", options.history + " is the model");
+}
+
 int run(Options options) {
   options.model.machine.apply();
+  check_history(options);
   const InterruptGuard interrupt;
   std::string prompt = options.prompt;
   if (options.escapes) {

@@ -35,12 +35,7 @@ std::string seed_problem(const std::string& text) {
 
 }  // namespace
 
-void add_generation_options(CLI::App& command, GenerationOptions& options) {
-  command
-      .add_option("-n,--predict,--n-predict", options.max_tokens,
-                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
+void add_sampling_options(CLI::App& command, GenerationOptions& options) {
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     return command.add_option(name, value, text)->group(kGroup);
   };
@@ -54,17 +49,6 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   add("--presence-penalty", options.presence_penalty,
       "Taken from the logits of tokens that were generated");
   add("--frequency-penalty", options.frequency_penalty, "The same for each time");
-  command
-      .add_option_function<std::vector<std::string>>(
-          "--logit-bias",
-          [&options](const std::vector<std::string>& all) {
-            options.logit_bias.clear();
-            for (const std::string& one : all)
-              options.logit_bias.push_back(parse_bias(one));
-          },
-          "Added to the logit of a token, by its number, as 15043+1 or 15043-inf; several times")
-      ->type_name("TOKEN+BIAS")
-      ->group(kGroup);
   add("--typical,--typical-p", options.typical_p,
       "Only the tokens with this probability whose surprise is usual; 1: all [else 1]");
   add("--top-nsigma,--top-n-sigma", options.top_n_sigma,
@@ -86,6 +70,26 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   add("--repeat-last-n", options.repeat_last_n,
       "Latest tokens that the penalty is for, with those of the prompt; 0: none, -1: all [-1]");
   add("-s,--seed", options.seed, "Seed [drawn]")->check(seed_problem);
+}
+
+void add_generation_options(CLI::App& command, GenerationOptions& options) {
+  command
+      .add_option("-n,--predict,--n-predict", options.max_tokens,
+                  "Tokens to generate; 0: none, the prompt is only evaluated; -1: until the end")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40));
+  add_sampling_options(command, options);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--logit-bias",
+          [&options](const std::vector<std::string>& all) {
+            options.logit_bias.clear();
+            for (const std::string& one : all)
+              options.logit_bias.push_back(parse_bias(one));
+          },
+          "Added to the logit of a token, by its number, as 15043+1 or 15043-inf; several times")
+      ->type_name("TOKEN+BIAS")
+      ->group(kGroup);
 }
 
 void set_generation_option(GenerationOptions& options, const std::string& name,

@@ -8,7 +8,10 @@
 
 namespace walsh::cli {
 
-// -n, --temp and all that follow.
+// --temp and all that says how tokens are chosen, whatever the text.
+void add_sampling_options(CLI::App& command, GenerationOptions& options);
+
+// The same with -n and --logit-bias.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
 // Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the

@@ -15,8 +15,10 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/sampling_options.h"
 #include "cli/template_options.h"
 #include "io/mapped_file.h"
+#include "io/printable.h"
 #include "schedule/scheduler.h"
 #include "serve/http.h"
 #include "serve/service.h"
@@ -78,6 +80,12 @@ ServiceOptions service_options(const Options& options) {
   return service;
 }
 
+// What a client is given.
+std::string address(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
+}
+
 // Ends with what has been started, also when something cannot be.
 class Running {
  public:
@@ -112,7 +120,8 @@ int serve(const Options& options) {
                      .sequences = options.scheduler.running + options.scheduler.kept};
   const std::optional<TemplateText> given = options.chat.text();
   const OrderedJson variables = options.chat.variables();
-  const LoadedModel model = options.model.load(use, pool, given ? &*given : nullptr);
+  const LoadedModel model =
+      options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
   Scheduler scheduler(model.model, options.scheduler);
   Service service(model, scheduler, names,
                   model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
@@ -126,8 +135,9 @@ int serve(const Options& options) {
       },
       Service::turn_of);
   Running running(scheduler, server);
-  message("{}: {} positions for each of {} texts; http://{}:{}/v1\n", names.model_name,
-          scheduler.positions(), options.scheduler.running, options.http.host, server.port());
+  message("{}: {} positions for each of {} texts; {}/v1\n", one_line(names.model_name),
+          scheduler.positions(), options.scheduler.running,
+          address(options.http.host, server.port()));
   while (!InterruptGuard::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   message("shutting down: at most {} s for what is being answered\n", options.drain_seconds);
@@ -141,7 +151,9 @@ void add_server_options(CLI::App& command, Options& options) {
     return command.add_option(name, value, text)->group("Server");
   };
   add("--host", options.http.host, "Address to listen at")->capture_default_str();
-  add("--port", options.http.port, "Port; 0: any that is free")->capture_default_str();
+  add("--port", options.http.port, "Port; 0: any that is free")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
   add("--api-key", options.service.api_keys, "Key that clients must send; several by comma")
       ->delimiter(',');
   add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
@@ -242,6 +254,7 @@ Action add_serve(CLI::App& command) {
   options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
+  add_sampling_options(command, options->service.sampling);
   add_variables(command);
   command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");
   return [options] { return serve(*options); };

@@ -8,30 +8,37 @@
 namespace walsh {
 namespace {
 
-void check(int64_t tokens, const WindowOptions& options) {
-  if (options.ctx < 2) {
-    throw Error(ErrorCode::usage, "--ctx",
-                "a window needs at least 2 tokens, not " + std::to_string(options.ctx));
-  }
-  const bool strided = options.rule == WindowRule::strided;
-  if (strided && (options.stride < 1 || options.stride > options.ctx)) {
-    throw Error(ErrorCode::usage, "--stride",
-                std::to_string(options.stride) + " is not between 1 and --ctx " +
-                    std::to_string(options.ctx));
-  }
-  if (tokens < (strided ? 2 : options.ctx)) {
-    throw Error(ErrorCode::usage, "--text",
-                "the text has " + std::to_string(tokens) + " tokens, one window needs " +
-                    std::to_string(strided ? 2 : options.ctx));
-  }
+bool is_strided(const WindowOptions& options) {
+  return options.rule == WindowRule::strided;
+}
+
+void check_length(int64_t tokens, const WindowOptions& options) {
+  const int64_t needed = is_strided(options) ? 2 : options.ctx;
+  if (tokens >= needed) return;
+  throw Error(ErrorCode::usage, "--text",
+              "the text has " + std::to_string(tokens) + " tokens, one window needs " +
+                  std::to_string(needed));
 }
 
 }  // namespace
 
+void check_windows(const WindowOptions& options) {
+  if (options.ctx < 2) {
+    throw Error(ErrorCode::usage, "--ctx",
+                "a window needs at least 2 tokens, not " + std::to_string(options.ctx));
+  }
+  if (is_strided(options) && (options.stride < 1 || options.stride > options.ctx)) {
+    throw Error(ErrorCode::usage, "--stride",
+                std::to_string(options.stride) + " is not between 1 and --ctx " +
+                    std::to_string(options.ctx));
+  }
+}
+
 WindowPlan::WindowPlan(int64_t tokens, const WindowOptions& options)
     : tokens_(tokens), options_(options) {
-  check(tokens, options);
-  if (options.rule == WindowRule::strided) {
+  check_windows(options);
+  check_length(tokens, options);
+  if (is_strided(options)) {
     const int64_t behind = std::max<int64_t>(tokens - options.ctx, 0);
     size_ = 1 + (behind + options.stride - 1) / options.stride;
     // With stride == ctx the text's last token may stand alone in a window.
@@ -44,7 +51,7 @@ WindowPlan::WindowPlan(int64_t tokens, const WindowOptions& options)
 
 Window WindowPlan::operator[](int64_t index) const {
   const int64_t ctx = options_.ctx;
-  if (options_.rule != WindowRule::strided) {
+  if (!is_strided(options_)) {
     const int64_t first = options_.rule == WindowRule::full ? 1 : std::max<int64_t>(ctx / 2, 1);
     return {index * ctx, (index + 1) * ctx, first};
   }

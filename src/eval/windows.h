@@ -20,6 +20,9 @@ struct WindowOptions {
   int64_t chunks = 0;  // at most so many windows; 0: all
 };
 
+// Throws usage for windows that no text could be cut into.
+void check_windows(const WindowOptions& options);
+
 // Token i of a window is scored by the logits of position i - 1, for first_scored <= i < end.
 struct Window {
   int64_t begin = 0;         // in the text

@@ -24,40 +24,42 @@ std::optional<float> as_float(std::optional<double> value) {
   return static_cast<float>(*value);
 }
 
-GenerationOptions generation_options(const Fields& fields) {
-  GenerationOptions options;
-  options.temperature = as_float(fields.number("temperature", 0, 1000));
-  options.top_p = as_float(fields.number("top_p", 0, 1));
-  options.min_p = as_float(fields.number("min_p", 0, 1));
-  if (const auto top_k = fields.integer("top_k", -1, 1 << 30))
-    options.top_k = static_cast<int>(std::max<int64_t>(0, *top_k));
-  options.repeat_penalty = as_float(either(fields.number("repetition_penalty", 0.01, 1000),
-                                           fields.number("repeat_penalty", 0.01, 1000)));
-  const auto penalty = [&](const char* key) {
-    return as_float(fields.number(key, -kMostPenalty, kMostPenalty)).value_or(0.0f);
+// What the request says, and for what it leaves open `options`.
+GenerationOptions generation_options(const Fields& fields, GenerationOptions options) {
+  const auto take = [&](const char* key, double least, double most, auto& value) {
+    if (const auto given = as_float(fields.number(key, least, most))) value = *given;
   };
-  options.presence_penalty = penalty("presence_penalty");
-  options.frequency_penalty = penalty("frequency_penalty");
-  options.typical_p = as_float(fields.number("typical_p", 0, 1));
-  const auto set = [&](const char* key, double least, double most, float& value) {
-    value = as_float(fields.number(key, least, most)).value_or(value);
+  const auto count = [&](const char* key, int64_t least, auto& value) {
+    if (const auto given = fields.integer(key, least, 1 << 30))
+      value = static_cast<int>(std::max<int64_t>(-1, *given));
   };
-  set("top_n_sigma", -1, 1000, options.top_n_sigma);
-  set("xtc_probability", 0, 1, options.xtc_probability);
-  set("xtc_threshold", 0, 1, options.xtc_threshold);
-  set("dry_multiplier", 0, 1000, options.dry_multiplier);
-  set("dry_base", 1, 1000, options.dry_base);
-  options.dry_allowed_length =
-      static_cast<int>(fields.integer("dry_allowed_length", 1, 1 << 30).value_or(2));
-  options.dry_penalty_last_n =
-      static_cast<int>(fields.integer("dry_penalty_last_n", -1, 1 << 30).value_or(-1));
+  take("temperature", 0, 1000, options.temperature);
+  take("top_p", 0, 1, options.top_p);
+  take("min_p", 0, 1, options.min_p);
+  count("top_k", -1, options.top_k);
+  if (options.top_k && *options.top_k < 0) options.top_k = 0;
+  take("repeat_penalty", 0.01, 1000, options.repeat_penalty);
+  take("repetition_penalty", 0.01, 1000, options.repeat_penalty);
+  take("presence_penalty", -kMostPenalty, kMostPenalty, options.presence_penalty);
+  take("frequency_penalty", -kMostPenalty, kMostPenalty, options.frequency_penalty);
+  take("typical_p", 0, 1, options.typical_p);
+  take("top_n_sigma", -1, 1000, options.top_n_sigma);
+  take("xtc_probability", 0, 1, options.xtc_probability);
+  take("xtc_threshold", 0, 1, options.xtc_threshold);
+  take("dry_multiplier", 0, 1000, options.dry_multiplier);
+  take("dry_base", 1, 1000, options.dry_base);
+  count("dry_allowed_length", 1, options.dry_allowed_length);
+  count("dry_penalty_last_n", -1, options.dry_penalty_last_n);
   if (fields.find("dry_sequence_breakers") != nullptr)
     options.dry_sequence_breakers = fields.texts("dry_sequence_breakers", kMostStops);
-  for (const std::string& name : fields.texts("samplers", kSamplerSteps))
-    options.samplers += (options.samplers.empty() ? "" : ";") + name;
+  if (const auto names = fields.texts("samplers", kSamplerSteps); !names.empty()) {
+    options.samplers.clear();
+    for (const std::string& name : names)
+      options.samplers += (options.samplers.empty() ? "" : ";") + name;
+  }
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0)
     options.seed = static_cast<uint64_t>(*seed);
-  options.ignore_eos = fields.flag("ignore_eos").value_or(false);
+  options.ignore_eos = fields.flag("ignore_eos").value_or(options.ignore_eos);
   return options;
 }
 
@@ -80,7 +82,8 @@ std::vector<TokenBias> biases(const Fields& fields, int64_t vocab) {
 }
 
 // What both endpoints have in common.
-CompletionRequest common_request(const Fields& fields, const LoadedModel& model) {
+CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
+                                 const GenerationOptions& defaults) {
   CompletionRequest request;
   fields.text("model");  // there is one model, whatever clients call it
   request.n = fields.integer("n", 1, kMostChoices).value_or(1);
@@ -92,7 +95,7 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model)
   }
   request.token_timings = fields.flag("timings_per_token").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
-  const GenerationOptions options = generation_options(fields);
+  const GenerationOptions options = generation_options(fields, defaults);
   try {
     request.text.sampler = model.generation.sampler(options);
     request.text.breakers =
@@ -232,10 +235,10 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
 }  // namespace
 
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   const PromptLimits& limits) {
+                                   const PromptLimits& limits, const GenerationOptions& defaults) {
   const Json sorted = body;
   const Fields fields(sorted, "");
-  CompletionRequest request = common_request(fields, model);
+  CompletionRequest request = common_request(fields, model, defaults);
   refuse_other_texts(fields, request.n);
   request.prompts = prompts_of(fields, model, limits);
   // Sixteen tokens are OpenAI's default.
@@ -252,10 +255,11 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
 }
 
 CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
-                             const PromptLimits& limits, const std::string& prompt) {
+                             const PromptLimits& limits, const GenerationOptions& defaults,
+                             const std::string& prompt) {
   const Json sorted = body;
   const Fields fields(sorted, "");
-  CompletionRequest request = common_request(fields, model);
+  CompletionRequest request = common_request(fields, model, defaults);
   refuse_other_answers(fields);
   request.chat = true;
   check_bytes(prompt, limits, "messages");

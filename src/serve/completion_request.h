@@ -36,11 +36,12 @@ struct PromptLimits {
   uint64_t bytes = 0;
 };
 
-// Throws ApiError.
+// `defaults` is how texts are sampled where the body says nothing. Throws ApiError.
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   const PromptLimits& limits);
+                                   const PromptLimits& limits, const GenerationOptions& defaults);
 // `prompt` is what the chat template makes of the messages.
 CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
-                             const PromptLimits& limits, const std::string& prompt);
+                             const PromptLimits& limits, const GenerationOptions& defaults,
+                             const std::string& prompt);
 
 }  // namespace walsh

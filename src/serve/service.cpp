@@ -269,7 +269,7 @@ OrderedJson Service::read_body(const HttpRequest& request) {
 }
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(read_body(request), model_, prompt_limits()), reply);
+  start(parse_completion(read_body(request), model_, prompt_limits(), options_.sampling), reply);
 }
 
 std::string Service::chat_prompt(const OrderedJson& body) const {
@@ -280,7 +280,7 @@ std::string Service::chat_prompt(const OrderedJson& body) const {
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  start(parse_chat(body, model_, prompt_limits(), chat_prompt(body)), reply);
+  start(parse_chat(body, model_, prompt_limits(), options_.sampling, chat_prompt(body)), reply);
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -24,6 +24,8 @@ struct ServiceOptions {
   std::vector<std::string> api_keys;  // none: nobody needs one
   std::vector<std::string> hosts;     // names in Host besides localhost and addresses
   std::vector<std::string> origins;   // that browsers may send requests from; "*": all
+  // How texts are sampled where a request says nothing; what this leaves open the model says.
+  GenerationOptions sampling = {};
 };
 
 HttpResponse json_response(const Json& body);

@@ -69,7 +69,7 @@ void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>
 // By the names of llama.cpp's endpoint where it has one.
 void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   const Model& m = model_.model;
-  const SamplerOptions sampler = model_.generation.sampler({});
+  const SamplerOptions sampler = model_.generation.sampler(options_.sampling);
   const Json params = {{"temperature", sampler.temperature},
                        {"top_k", sampler.top_k},
                        {"top_p", sampler.top_p},

@@ -64,9 +64,10 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
   if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");
   std::vector<int32_t> ids;
   size_t bytes = 0;
+  const auto vocab = static_cast<uint64_t>(model_.model.config.vocab);
   for (const Json& id : *list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX)
-      fields.refuse("tokens", "a list of token ids");
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= vocab)
+      fields.refuse("tokens", fmt::format("made of token ids below {}", vocab));
     ids.push_back(id.get<int32_t>());
     bytes += tokens_.bytes(ids.back()).size();
   }

@@ -117,6 +117,28 @@ TEST_F(ChatCommand, WhatIsWrongIsSaidAndDoesNotEndIt) {
   }
 }
 
+TEST_F(ChatCommand, NothingIsWrittenOverTheModel) {
+  const std::string path = quantize("m.gguf", "tq3"), folder = copied_model();
+  const std::string coded = file("coded"), config = folder + "/config.json";
+  ASSERT_EQ(walsh({"quantize", model(), coded, "--type", "tq3", "--effort", "fast",
+                   "--output-format", "hf"})
+                .status,
+            0);
+  const auto refused = [&](const std::string& model, const std::string& written) {
+    const std::string before = slurp(written);
+    spill(file("lines"), "Hello\n/save " + written + "\n" + save());
+    const CommandResult r = walsh({"run", model, "-n", "2"}, "", "< " + quoted(file("lines")));
+    EXPECT_EQ(r.status, 2) << r.err;
+    EXPECT_THAT(r.err, HasSubstr("would be written over")) << written;
+    EXPECT_TRUE(slurp(written) == before) << written;
+    EXPECT_EQ(messages().size(), 2u) << written;
+  };
+  refused(path, path);
+  refused(folder, config);
+  refused(coded, coded + "/config.json");
+  expect_error(walsh({"run", path, "-p", "a", "--history", path}), 2, "is the model");
+}
+
 TEST_F(ChatCommand, AMessageThatDoesNotFitCountsAsNotSaid) {
   std::string words;
   for (int i = 0; i < 40; ++i)

@@ -132,6 +132,9 @@ TEST_F(EvalCommand, RefusesTextsThatCannotBeScored) {
   expect_error(walsh({"eval", model()}), 2, "--text");
   expect_error(walsh({"eval", model(), "--text", text(), "--ctx", "1"}), 2, "--ctx");
   expect_error(walsh({"eval", model(), "--text", text(), "--full", "--stride", "8"}), 2, "--full");
+  // Before weights are loaded.
+  expect_error(walsh({"eval", file("none"), "--text", text(), "--ctx", "1"}), 2, "--ctx");
+  expect_error(walsh({"eval", file("none"), "--text", text(), "--stride", "600"}), 2, "--stride");
 }
 
 }  // namespace

@@ -72,6 +72,15 @@ TEST_F(Faults, TheLimitOfAFilesSizeIsAnErrorLikeAFullDisk) {
   EXPECT_EQ(temporaries(), std::vector<std::string>());
 }
 
+// The soft limit asks, the hard one ends.
+TEST_F(Faults, TheLimitOfProcessorTimeLeavesNothingHalfWritten) {
+  const CommandResult r =
+      walsh({"quantize", model(), file("out.gguf"), "--type", "tc6"}, "ulimit -S -t 1;");
+  EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_TRUE(r.err.ends_with("walsh: error: stopped by the user\n")) << r.err;
+  EXPECT_EQ(temporaries(), std::vector<std::string>());
+}
+
 TEST_F(Faults, NoOutputIsAnInput) {
   const std::string folder = file("tiny");
   std::filesystem::copy(tiny(), folder);
@@ -93,6 +102,8 @@ TEST_F(Faults, NoOutputIsAnInput) {
            folder + "/model.safetensors"});
   refused("a: is named as an output twice",
           {file("a"), "--type", "tq4", "--save-recipe", file("a")});
+  refused("a: is named as an output twice",
+          {file("a"), "--type", "tq4", "--output-format", "hf", "--save-recipe", file("./a")});
   refused("s: is named as an output twice",
           {file("s"), "--bpw", "3.3", "--sensitivity", file("s")});
   spill(file("text"), "some text");

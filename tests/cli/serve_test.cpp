@@ -90,6 +90,26 @@ TEST_F(ServeCommand, AnEmptyKeyIsNone) {
                "--api-key: a key is empty");
 }
 
+TEST_F(ServeCommand, HasDefaultsForSampling) {
+  const std::string body = R"({"prompt": "The city of", "max_tokens": 3, "logprobs": 0})";
+  const std::string asking = "ask " + request("POST /v1/completions", body) + " | tail -1";
+  const auto text = [&](const std::string& flags) {
+    const std::string out = with_server(flags, asking);
+    return out.substr(out.find("\"text\":"), 40);
+  };
+  EXPECT_EQ(text("--temp 0"), text("--top-k 1 --seed 5"));
+  expect_error(walsh({"serve", model(), "--port", "0", "--top-p", "2"}), 2, "top-p: 2");
+  expect_error(walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_TEMP=-1"), 2, "temperature: -1");
+}
+
+TEST_F(ServeCommand, SaysInOneLineWhereItListens) {
+  const std::string shown = "cat " + file("log");
+  EXPECT_THAT(with_server("--alias $'two\\nlines'", shown), HasSubstr("two lines: 4096 positions"));
+  expect_error(walsh({"serve", model(), "--port", "70000"}), 2, "--port: Value 70000 not in range");
+  if (slurp("/proc/net/if_inet6").empty()) GTEST_SKIP() << "no IPv6 on this system";
+  EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("; http://[::1]:"));
+}
+
 TEST_F(ServeCommand, FlagsMayComeAsVariables) {
   const CommandResult r =
       walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_HOST=0.0.0.0 WALSH_ARG_CTX=64");

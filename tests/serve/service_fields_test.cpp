@@ -35,6 +35,29 @@ TEST_F(ServiceFields, ThoseThatMeanNothingAreIgnoredAndCounted) {
   EXPECT_THAT(metrics(), HasSubstr("\nwalsh:ignored_fields_total 5\n"));
 }
 
+// The server's flags stand where a request says nothing, and the model's own where they do not.
+TEST_F(ServiceFields, TheServerSaysWhatRequestsLeaveOpen) {
+  const auto text = [&](Json body) {
+    body.update({{"prompt", "The city of London"}, {"max_tokens", 12}});
+    return post("/v1/completions", body)->json()["choices"][0]["text"].get<std::string>();
+  };
+  const std::string greedy = text({{"temperature", 0}});
+  const std::string drawn = text({{"temperature", 1.5}, {"seed", 7}, {"top_k", 0}});
+  ASSERT_NE(greedy, drawn);
+  names_.sampling.temperature = 1.5f;
+  names_.sampling.top_k = 0;
+  names_.sampling.seed = 7;
+  service_ = make({});
+  EXPECT_EQ(text({}), drawn);
+  EXPECT_EQ(text({{"temperature", nullptr}}), drawn);
+  EXPECT_EQ(text({{"temperature", 0}}), greedy);
+  EXPECT_EQ(text({{"top_k", 1}}), greedy);
+  const Json params = ask("GET", "/props")->json()["default_generation_settings"]["params"];
+  EXPECT_EQ(params["temperature"], 1.5);
+  EXPECT_EQ(params["top_k"], 0);
+  EXPECT_EQ(params["min_p"], loaded_.generation.sampler({}).min_p);
+}
+
 // As llama.cpp's clients send it: a number of tokens under its name, and -1 for until the end.
 TEST_F(ServiceFields, TheNumberOfTokensHasTwoNames) {
   const auto tokens = [&](const char* path, const Json& more) {

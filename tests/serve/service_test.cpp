@@ -173,6 +173,11 @@ TEST_F(ServiceTest, TokensGoThereAndBack) {
   EXPECT_EQ(there["tokens"], loaded_.tokenizer.encode("London calling", false));
   const Json back = post("/detokenize", {{"tokens", there["tokens"]}})->json();
   EXPECT_EQ(back["content"], "London calling");
+  for (const char* token : {"-1", "8192", "1e3", "\"a\"", "4294967297"}) {
+    const auto reply = ask("POST", "/detokenize", std::string(R"({"tokens": [1, )") + token + "]}");
+    EXPECT_EQ(reply->response.status, 400) << token;
+    EXPECT_THAT(reply->response.body, HasSubstr("token ids below 8192")) << token;
+  }
 }
 
 TEST_F(ServiceTest, TellsOfModelsHealthAndMetrics) {
