@@ -17,15 +17,12 @@ class Window {
  public:
   static constexpr uint32_t kVariable = 1u << 27;
 
-  static Window& own() {
+  static Window& of(Block& block) {
     static thread_local Window window;
+    if (window.block_ != block.number()) window.begin(block);
     return window;
   }
-  void begin(Block& block) {
-    base_ = static_cast<std::byte*>(block.shared());
-    bytes_ = block.shared_bytes();
-    variables_.clear();
-  }
+  static Window& own() { return of(block()); }
   uint32_t address_of(const void* p) {
     const auto* byte = static_cast<const std::byte*>(p);
     if (byte >= base_ && byte < base_ + bytes_) return static_cast<uint32_t>(byte - base_);
@@ -40,6 +37,14 @@ class Window {
   }
 
  private:
+  void begin(Block& block) {
+    block_ = block.number();
+    base_ = static_cast<std::byte*>(block.shared());
+    bytes_ = block.shared_bytes();
+    variables_.clear();
+  }
+
+  unsigned block_ = 0;  // whose window it is
   std::byte* base_ = nullptr;
   size_t bytes_ = 0;
   std::vector<const void*> variables_;

@@ -2,13 +2,27 @@
 #pragma once
 
 #include "base/half.h"
+#include "kernels/emulated/vector_types.h"
 
 struct __half {
   uint16_t bits = 0;
+};
+struct __half2 {
+  __half x, y;
 };
 inline __half __float2half_rn(float x) {
   return {walsh::f32_to_f16(x)};
 }
 inline float __half2float(__half x) {
   return walsh::f16_to_f32(x.bits);
+}
+inline float2 __half22float2(__half2 x) {
+  return {__half2float(x.x), __half2float(x.y)};
+}
+inline __half2 __float2half2_rn(float x) {
+  return {__float2half_rn(x), __float2half_rn(x)};
+}
+inline __half2 __hsub2(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) - __half2float(b.y))};
 }

@@ -24,6 +24,7 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __shared__ static thread_local
 #define __noinline__
 #define __align__(n) __attribute__((aligned(n)))
@@ -92,6 +93,8 @@ class Block {
     }
   }
 
+  // Of the blocks that this thread has run.
+  unsigned number() const { return number_; }
   void* shared() { return shared_.data(); }
   size_t shared_bytes() const { return shared_.size() * sizeof(Line); }
   size_t running() const { return running_; }
@@ -200,6 +203,12 @@ class Block {
     swapcontext(&fibers_[own].context, &scheduler_);
   }
 
+  static unsigned next_number() {
+    static thread_local unsigned last = 0;
+    return ++last;
+  }
+
+  const unsigned number_ = next_number();
   std::function<void()> kernel_;
   std::vector<Fiber> fibers_;
   std::vector<Meeting> warps_;
@@ -266,6 +275,15 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
 }
 inline unsigned __float_as_uint(float x) {
   return std::bit_cast<unsigned>(x);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((uint64_t{high} << 32 | low) >> (shift & 31));
+}
+inline int __float_as_int(float x) {
+  return std::bit_cast<int>(x);
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
 }
 inline float __uint_as_float(unsigned x) {
   return std::bit_cast<float>(x);

@@ -34,9 +34,7 @@ class ExpertInputLoader {
   __device__ __forceinline__ void load() {
     if (args_.makes_inputs) {
       make_slot_inputs({args_.in, args_.form, args_.clamp, args_.first_slot, args_.m},
-                       {reinterpret_cast<unsigned char*>(image_.k_tiles), k_tile_bytes_,
-                        args_.vectors, image_.scale_columns, begin_, k_tiles_},
-                       image_.warps, warp_, lane_);
+                       {image_, k_tile_bytes_, begin_, k_tiles_}, warp_, lane_);
       __syncthreads();
     } else {
       copy();
@@ -44,8 +42,24 @@ class ExpertInputLoader {
   }
 
  private:
-  // Half a warp has a vector's 16 pieces of a k-tile.
   __device__ __forceinline__ void copy() {
+    if (image_.doubled) {
+      const int64_t first = row_of(0) * args_.k_tiles + begin_;
+      load_doubled(image_, args_.q + first * kKTileColumns, k_tiles_, k_tile_bytes_, warp_, lane_);
+    } else {
+      copy_vectors();
+    }
+    copy_commit();
+    const int per_k_tile = groups_ * image_.scale_columns;
+#pragma unroll 1
+    for (int i = warp_ * 32 + lane_; i < k_tiles_ * per_k_tile; i += image_.warps * 32)
+      load_scale(i / per_k_tile, i % per_k_tile);
+    copy_wait<0>();
+    __syncthreads();
+  }
+
+  // Half a warp has a vector's 16 pieces of a k-tile.
+  __device__ __forceinline__ void copy_vectors() {
     const int piece = lane_ % 16;
     const uint32_t k_tiles = shared_address(image_.k_tiles);
     const int64_t columns = int64_t{args_.k_tiles} * kKTileColumns;
@@ -58,13 +72,6 @@ class ExpertInputLoader {
       for (int k_tile = warp_; k_tile < k_tiles_; k_tile += image_.warps)
         copy_async(place + k_tile * k_tile_bytes_, row + (begin_ + k_tile) * kKTileColumns);
     }
-    copy_commit();
-    const int per_k_tile = groups_ * image_.scale_columns;
-#pragma unroll 1
-    for (int i = warp_ * 32 + lane_; i < k_tiles_ * per_k_tile; i += image_.warps * 32)
-      load_scale(i / per_k_tile, i % per_k_tile);
-    copy_wait<0>();
-    __syncthreads();
   }
 
   __device__ __forceinline__ int64_t row_of(int vector) const {
@@ -78,10 +85,9 @@ class ExpertInputLoader {
     float2 scale = make_float2(0.0f, 0.0f);
     if (n < args_.vectors) {
       const int64_t from = (row_of(n) * args_.k_tiles + begin_ + k_tile) * groups_ + group;
-      scale.x = args_.x_scales[from];
-      scale.y = static_cast<float>(args_.x_sums[from]) * scale.x;
+      scale = image_.scale_pair(args_.x_scales[from], args_.x_sums[from]);
     }
-    std::byte* to = image_.k_tiles + k_tile * k_tile_bytes_ + args_.vectors * kKTileColumns;
+    std::byte* to = image_.k_tiles + k_tile * k_tile_bytes_ + image_.q_bytes();
     reinterpret_cast<float2*>(to)[i] = scale;
   }
 

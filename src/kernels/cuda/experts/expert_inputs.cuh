@@ -3,16 +3,16 @@
 #pragma once
 
 #include "kernels/cuda/experts/gate_clamp.h"
+#include "kernels/cuda/gemv/gemv_inputs.cuh"
 #include "kernels/cuda/rows/row_transform.cuh"
 
 namespace walsh::cuda {
 
-// Where the inputs of some k-tiles lie (InputImage).
+// Some k-tiles of a row, and where they lie: the first of them first.
 struct SlotImage {
-  unsigned char* k_tiles;
-  int k_tile_bytes;
-  int vectors, scale_columns;
-  int first_k_tile, count;  // of the row
+  const InputImage& image;
+  int k_tile_bytes;  // InputImage::k_tile_bytes
+  int first_k_tile, count;
 };
 
 // What is made of which slots; a slot is a row of `in`. Segments of the form are shorter than a
@@ -38,48 +38,61 @@ __device__ __forceinline__ void load_slot(const SlotInputs& inputs, int64_t slot
   }
 }
 
+// The int8 values of a lane to the place of vector n of a k-tile.
+__device__ __forceinline__ void store_values(const InputImage& image, std::byte* k_tile, int n,
+                                             int lane, const Quantized& part) {
+  const int byte = lane_byte(lane), piece = byte / 16;
+  if (image.doubled) {
+    const uint2 low = doubled(part.low), high = doubled(part.high);
+    *reinterpret_cast<uint4*>(k_tile + doubled_place(byte / kLaneColumns)) =
+        make_uint4(low.x, low.y, high.x, high.y);
+    return;
+  }
+  const int place = (piece / 8 * image.vectors + n) * 128 + (piece % 8 ^ (n & 1)) * 16 + byte % 16;
+  *reinterpret_cast<uint2*>(k_tile + place) = make_uint2(part.low, part.high);
+}
+
 // One k-tile of one slot, by a warp.
-__device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const SlotImage& image,
+__device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const SlotImage& to,
                                                  int slot, int k_tile, int lane) {
   const FormView& form = inputs.form;
-  const int row_k_tile = image.first_k_tile + k_tile;
+  const InputImage& image = to.image;
+  const int row_k_tile = to.first_k_tile + k_tile;
   const int column = row_k_tile * kKTileColumns + lane * kLaneColumns;
   float v[kLaneColumns];
   load_slot(inputs, inputs.first_slot + slot, column, v);
   rotate_columns(form, row_k_tile, sign_bits(form, column), lane, v);
   GroupScale scale = group_scale(v, form.group, lane);
-  unsigned char* to = image.k_tiles + k_tile * image.k_tile_bytes;
-  auto* scales = reinterpret_cast<float2*>(to + image.vectors * kKTileColumns);
-  const int byte = lane_byte(lane), piece = byte / 16, group_lanes = form.group / kLaneColumns;
+  std::byte* const values = image.k_tiles + k_tile * to.k_tile_bytes;
+  auto* scales = reinterpret_cast<float2*>(values + image.q_bytes());
+  const int group_lanes = form.group / kLaneColumns;
 #pragma unroll 1
   for (int p = 0; p < form.planes; ++p) {
     const int n = slot * form.planes + p;
     const Quantized part = quantize_plane(v, scale, form.group, lane);
-    const int place =
-        (piece / 8 * image.vectors + n) * 128 + (piece % 8 ^ (n & 1)) * 16 + byte % 16;
-    *reinterpret_cast<uint2*>(to + place) = make_uint2(part.low, part.high);
+    store_values(image, values, n, lane, part);
     if (lane % group_lanes != 0) continue;
-    scales[lane / group_lanes * image.scale_columns + n] =
-        make_float2(part.scale, static_cast<float>(part.sum) * part.scale);
+    scales[lane / group_lanes * image.scale_columns + n] = image.scale_pair(part.scale, part.sum);
   }
 }
 
-// By all `warps` warps of a block, which must meet behind it.
-__device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const SlotImage& image,
-                                                 int warps, int warp, int lane) {
+// By all warps of a block, which must meet behind it.
+__device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const SlotImage& to,
+                                                 int warp, int lane) {
+  const InputImage& image = to.image;
 #pragma unroll 1
-  for (int i = warp; i < inputs.slots * image.count; i += warps) {
-    const int slot = i / image.count;
-    make_slot_k_tile(inputs, image, slot, i - slot * image.count, lane);
+  for (int i = warp; i < inputs.slots * to.count; i += image.warps) {
+    const int slot = i / to.count;
+    make_slot_k_tile(inputs, to, slot, i - slot * to.count, lane);
   }
   // Vectors that there are not have scales of zero.
   const int groups = kKTileColumns / inputs.form.group;
   const int none = image.scale_columns - image.vectors, each = groups * none;
 #pragma unroll 1
-  for (int i = warp * 32 + lane; i < image.count * each; i += warps * 32) {
+  for (int i = warp * 32 + lane; i < to.count * each; i += image.warps * 32) {
     const int k_tile = i / each, group = i % each / none, n = image.vectors + i % none;
-    unsigned char* to = image.k_tiles + k_tile * image.k_tile_bytes;
-    reinterpret_cast<float2*>(to + image.vectors * kKTileColumns)[group * image.scale_columns + n] =
+    std::byte* const values = image.k_tiles + k_tile * to.k_tile_bytes;
+    reinterpret_cast<float2*>(values + image.q_bytes())[group * image.scale_columns + n] =
         make_float2(0, 0);
   }
 }

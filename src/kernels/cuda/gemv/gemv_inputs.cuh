@@ -3,24 +3,61 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.h"
+#include "kernels/cuda/gemv/trellis_dot.cuh"
 
 namespace walsh::cuda {
 
 // By k-tile of 256 columns: q as [chunk][vector][128], whose 16-byte pieces are swapped in odd
 // vectors (lanes of a read in banks of their own); then (scale, sum * scale) as [group][column].
+// Of trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the sum, and one
+// vector stands doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
   int warps;  // of the block
+  bool doubled = false;
+  int zero_times = 0;  // of trellis codes
 
-  __device__ int k_tile_bytes(int group) const {
-    return vectors * kKTileColumns + scale_columns * k_tile_groups(group) * 8;
+  // Of a k-tile, without scales.
+  __device__ __forceinline__ int q_bytes() const {
+    return vectors * kKTileColumns << static_cast<int>(doubled);
+  }
+  __device__ __forceinline__ int k_tile_bytes(int group) const {
+    return q_bytes() + scale_columns * k_tile_groups(group) * 8;
+  }
+  // The scale of a group.
+  __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
+    return make_float2(
+        scale, zero_times != 0 ? zero_member(zero_times, sum) : static_cast<float>(sum) * scale);
   }
   // Of a k-tile, 32 or 128 columns each.
   static __device__ int k_tile_groups(int group) {
     return group == 32 ? kKTileColumns / 32 : kKTileColumns / 128;
   }
 };
+
+// The q of one vector doubled: warps bring a k-tile each, as in other orders, lanes 8 bytes of it.
+__device__ __forceinline__ void load_doubled(const InputImage& image, const int8_t* q, int k_tiles,
+                                             int k_tile_bytes, int warp, int lane) {
+  constexpr int kAtOnce = 4;
+  std::byte* const to = image.k_tiles + doubled_place(lane);
+#pragma unroll 1
+  for (int first = warp; first < k_tiles; first += kAtOnce * image.warps) {
+    uint2 v[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int k_tile = min(first + j * image.warps, k_tiles - 1);
+      v[j] = *reinterpret_cast<const uint2*>(q + k_tile * kKTileColumns + lane * 8);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int k_tile = min(first + j * image.warps, k_tiles - 1);
+      const uint2 low = doubled(v[j].x), high = doubled(v[j].y);
+      *reinterpret_cast<uint4*>(to + k_tile * k_tile_bytes) =
+          make_uint4(low.x, low.y, high.x, high.y);
+    }
+  }
+}
 
 // Brings the k-tiles of a slice from prepared inputs. Places are found by the constructor, so that
 // nothing but copies is left for when the inputs are there.
@@ -48,15 +85,11 @@ class InputLoader {
   // By all threads. A thread's first scale is on its way while it asks for values.
   __device__ __forceinline__ void load() {
     const Scale first = load_scale(scale_);
-#pragma unroll 1
-    for (int k_tile = warp_; k_tile < k_tiles_; k_tile += image_.warps) {
-      const int8_t* from = q_;
-      uint32_t to = place_;
-#pragma unroll 1
-      for (int n = vector_; n < args_.vectors; n += 2, from += 2 * columns(), to += 2 * 128)
-        copy_async(to, from);
-      q_ += image_.warps * kKTileColumns;
-      place_ += image_.warps * k_tile_bytes_;
+    if (image_.doubled) {
+      load_doubled(image_, args_.q + begin_ * kKTileColumns, k_tiles_, k_tile_bytes_, warp_,
+                   thread_ % 32);
+    } else {
+      copy_vectors();
     }
     copy_commit();
     const int step = image_.warps * 32;
@@ -69,6 +102,19 @@ class InputLoader {
   }
 
  private:
+  __device__ __forceinline__ void copy_vectors() {
+#pragma unroll 1
+    for (int k_tile = warp_; k_tile < k_tiles_; k_tile += image_.warps) {
+      const int8_t* from = q_;
+      uint32_t to = place_;
+#pragma unroll 1
+      for (int n = vector_; n < args_.vectors; n += 2, from += 2 * columns(), to += 2 * 128)
+        copy_async(to, from);
+      q_ += image_.warps * kKTileColumns;
+      place_ += image_.warps * k_tile_bytes_;
+    }
+  }
+
   struct Scale {
     float x;
     int32_t sum;
@@ -97,8 +143,8 @@ class InputLoader {
   }
   __device__ __forceinline__ void store_scale(int i, const Scale& s) const {
     std::byte* k_tile = image_.k_tiles + (i >> __popc(k_tile_scales() - 1)) * k_tile_bytes_;
-    reinterpret_cast<float2*>(k_tile + args_.vectors * kKTileColumns)[i & (k_tile_scales() - 1)] =
-        make_float2(s.x, static_cast<float>(s.sum) * s.x);
+    reinterpret_cast<float2*>(k_tile + image_.q_bytes())[i & (k_tile_scales() - 1)] =
+        image_.scale_pair(s.x, s.sum);
   }
 
   const GemvArgs& args_;

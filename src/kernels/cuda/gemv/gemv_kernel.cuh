@@ -1,6 +1,7 @@
 // The GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/gemv/gemv_inputs.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 
@@ -14,12 +15,13 @@ struct GemvBlock {
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
-  using KTile = KTileDot<Decoder, Flush, Tiles8>;
+  using KTile = KTileDot<Decoder, Flush, Tiles8, KTilePlaces<Decoder::kVectors, Flush, true>>;
+  static_assert(KTile::kDoubled == doubles_inputs(Decoder::kKind, Tiles8));
 
   const GemvArgs& args;
   const int lane, warp;
   const int tile_begin, tile_count, rounds;
-  const uint32_t ring;      // of this warp
+  const uint32_t ring;      // of this warp: this lane's codes of the first stage
   float* const sums;        // [piece][token][row]
   std::byte* const inputs;  // [k-tile]: q, then the scales
   LevelTable table;
@@ -31,6 +33,7 @@ struct GemvBlock {
   const uint4* fetch_codes;
   const std::byte* fetch_side;  // of this lane's vector of scales or offsets
   const typename KTile::Side side;
+  uint32_t side_offset;  // from a lane's codes in a stage
 
   __device__ GemvBlock(const GemvArgs& a, std::byte* shared)
       : args(a),
@@ -40,7 +43,7 @@ struct GemvBlock {
                    min(static_cast<int>(blockIdx.x), a.blocks_with_more)),
         tile_count(a.tiles_per_block + (static_cast<int>(blockIdx.x) < a.blocks_with_more)),
         rounds((tile_count + kRoundTiles - 1) / kRoundTiles),
-        ring(shared_address(shared) + warp * kStages * kMemory.stage_bytes),
+        ring(shared_address(shared) + warp * kStages * kMemory.stage_bytes + lane * 16),
         sums(reinterpret_cast<float*>(shared + kMemory.ring_bytes())),
         inputs(shared + kMemory.ring_bytes() + kMemory.sum_bytes),
         side(a, lane) {
@@ -50,6 +53,9 @@ struct GemvBlock {
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
     table = KTile::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
+    // Kept, or else it is computed again for every k-tile.
+    side_offset = static_cast<uint32_t>(side.place - lane * 16);
+    asm volatile("" : "+r"(side_offset));
     next_piece();
   }
 
@@ -86,13 +92,15 @@ struct GemvBlock {
     fetch_side = side.begin(args, set, tile, k_tile, lane);
   }
 
-  // Asks for the next k-tile.
+  // Asks for the next k-tile: of the piece that there is, or of the next one if there is one.
+  __device__ __forceinline__ void copy_next(uint32_t slot) {
+    KTile::copy_k_tile(slot, fetch_codes, side.place >= 0, slot + side_offset, fetch_side);
+    fetch_side += side.step;
+    fetch_codes += KTile::kStride;
+  }
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
-      KTile::copy_k_tile(slot + lane * 16, fetch_codes, side.place >= 0, slot + side.place,
-                         fetch_side);
-      fetch_side += side.step;
-      fetch_codes += KTile::kStride;
+      copy_next(slot);
       if (--fetch_left == 0) next_piece();
     }
     copy_commit();
@@ -115,6 +123,7 @@ struct GemvBlock {
   __device__ __forceinline__ void multiply_round(const Start& start,
                                                  const typename KTile::Places& p, uint32_t input,
                                                  uint32_t k_tile_step, uint32_t& slot) {
+    const uint32_t end = ring + kStages * kMemory.stage_bytes;
     int tile = start.tile, k_tile = start.k_tile;
 #pragma unroll 1
     for (int left = start.r.end - start.r.begin; left > 0; k_tile = 0, ++tile) {
@@ -123,17 +132,26 @@ struct GemvBlock {
       int count = min(start.r.k_tiles - k_tile, left);
       left -= count;
 #pragma unroll 1
-      for (; count > 0; --count, x += k_tile_step) {
-        copy_wait<kStages - 1>();
-        __syncwarp();
-        const uint32_t codes = slot + lane * 16;
-        KTile::multiply(args, table, second_scale, codes, codes + KTile::scales_from_codes(lane), x,
-                        p, y, [&] {
-                          __syncwarp();
-                          fetch(slot);
-                        });
-        slot += kMemory.stage_bytes;
-        if (slot == ring + kStages * kMemory.stage_bytes) slot = ring;
+      while (count > 0) {
+        // As many as are of one piece of what is fetched, or of what is there when all is fetched.
+        const bool more = fetch_left > 0;
+        int now = more ? min(count, fetch_left) : count;
+        count -= now;
+        if (more) fetch_left -= now;
+#pragma unroll 1
+        for (; now > 0; --now, x += k_tile_step) {
+          copy_wait<kStages - 1>();
+          __syncwarp();
+          KTile::multiply(args, table, second_scale, slot, slot + KTile::scales_from_codes(lane), x,
+                          p, y, [&] {
+                            __syncwarp();
+                            if (more) copy_next(slot);
+                            copy_commit();
+                          });
+          slot += kMemory.stage_bytes;
+          if (slot == end) slot = ring;
+        }
+        if (more && fetch_left == 0) next_piece();
       }
       KTile::store_sums(sums, warp + tile, args.planes, lane, y);
     }
@@ -146,7 +164,8 @@ struct GemvBlock {
   }
 
   __device__ __forceinline__ void run() {
-    const InputImage image{inputs, args.vectors, KTile::kScaleColumns, kWarps};
+    const InputImage image{inputs, args.vectors,    KTile::kScaleColumns,
+                           kWarps, KTile::kDoubled, KTile::kZeroTimes};
     const typename KTile::Places p = KTile::places(lane, args.vectors);
     const auto k_tile_step = static_cast<uint32_t>(image.k_tile_bytes(args.x_group));
     const uint32_t input = shared_address(inputs);
@@ -179,7 +198,7 @@ struct GemvBlock {
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     gemv_kernel_of(const __grid_constant__ GemvArgs args) {
-  extern __shared__ __align__(16) std::byte shared[];
+  WALSH_DYNAMIC_SHARED(std::byte, shared);
   allow_next_kernel();
   if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
   GemvBlock<Decoder, Flush, Tiles8>(args, shared).run();

@@ -112,10 +112,16 @@ constexpr GemvMemory gemv_memory(DecoderKind decoder, int flush, int tiles8, int
   return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
 }
 
+// Whether inputs are for trellis codes alone and every pair of columns stands twice
+// (gemv/trellis_dot.cuh): of one vector, for which there is room.
+constexpr bool doubles_inputs(DecoderKind decoder, int tiles8) {
+  return is_trellis(decoder) && tiles8 == 0;
+}
+
 // Bytes of shared memory that one k-tile's inputs take.
-constexpr int input_bytes(int vectors, int tiles8, int x_group) {
+constexpr int input_bytes(int vectors, int tiles8, int x_group, bool doubled = false) {
   const int scales = tiles8 == 0 ? 1 : 8 * tiles8;
-  return vectors * kKTileColumns + scales * (kKTileColumns / x_group) * 8;
+  return (doubled ? 2 : 1) * vectors * kKTileColumns + scales * (kKTileColumns / x_group) * 8;
 }
 
 using GemvKernel = void (*)(GemvArgs);

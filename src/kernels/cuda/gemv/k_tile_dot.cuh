@@ -6,7 +6,8 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.h"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
+#include "kernels/cuda/gemv/trellis_dot.cuh"
+#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda {
 
@@ -38,19 +39,12 @@ struct TileRound {
   }
 };
 
-// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
-// n-tile; the other 16 bytes are at the place xor 16.
-template <int NTiles>
-struct InputPlaces {
-  uint32_t b[NTiles];
-  uint32_t chunk;   // from chunk to chunk
-  uint32_t scales;  // of the inputs
-};
-
 // Where the parts of a k-tile stand in shared memory; a ring of k-tiles of several codes has the
-// places of the largest.
-template <int CodeVectors, int Flush>
+// places of the largest. `Own`: inputs in shared memory are for this code alone, so that those of
+// trellis codes stand as these need them (gemv/trellis_dot.cuh).
+template <int CodeVectors, int Flush, bool Own = false>
 struct KTilePlaces {
+  static constexpr bool kOwn = Own;
   static constexpr int kScales = CodeVectors * 512;
   static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
   static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
@@ -69,7 +63,16 @@ struct KTileDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
-  static constexpr int kScaleWords = Flush == 32 ? 8 : 2;  // of a lane and k-tile
+  // Scales of a lane and k-tile. Those of trellis codes hold for all of it, or for 32 columns.
+  static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
+  static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
+  static constexpr bool kDoubled = kOwn && Tiles8 == 0;
+  // What TrellisDot makes sums larger by, if scales have zeros with them.
+  static constexpr int kZeroTimes = [] {
+    if constexpr (kOwn) return TrellisDot<Decoder, Tiles8, kDoubled>::kTimes;
+    return 0;
+  }();
+  static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // of a vector
   // Levels as two products, which tensor cores have time for with few vectors.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
@@ -180,9 +183,10 @@ struct KTileDot {
     for (int n = 0; n < kNTiles; ++n) {
       const int vector = Tiles8 == 0 ? 0 : min(n * 8 + g, vectors - 1);
       p.b[n] = static_cast<uint32_t>(vector * 128 + t * 32 + (vector & 1) * 16);
+      if constexpr (kDoubled) p.b[n] = static_cast<uint32_t>(t * 16);
     }
     p.chunk = static_cast<uint32_t>(vectors * 128);
-    p.scales = static_cast<uint32_t>(vectors * kKTileColumns + (Tiles8 == 0 ? 0 : t * 16));
+    p.scales = static_cast<uint32_t>(vectors * kInputBytes + (Tiles8 == 0 ? 0 : t * 16));
     return p;
   }
 
@@ -212,12 +216,17 @@ struct KTileDot {
     for (int s = 0; s < kScaleWords; ++s)
       scales[s] =
           shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
-    uint32_t offset = 0;
-    if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
-    refill();
     if constexpr (kIsTrellis<Decoder>) {
-      multiply_trellis(args, words, scales, table.words[0], x, p, y);
+      const bool first = threadIdx.x % 32 < 4;  // its lane before is one of the last
+      const uint4 w = shared_words(codes + (first ? 28u * 16 : 0u - 4 * 16));
+      refill();
+      const uint32_t before[4] = {w.x, w.y, w.z, w.w};
+      multiply_trellis<TrellisDot<Decoder, Tiles8, kDoubled>>(args, words, before, scales,
+                                                              table.words[0], x, p, y);
     } else {
+      uint32_t offset = 0;
+      if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
+      refill();
       multiply_codes(args, table, words, scales, offset, x, p, y);
     }
   }
@@ -273,127 +282,81 @@ struct KTileDot {
     }
   }
 
-  // The inputs of a block of 32 columns: of each quad x0 x1 x0 x1 and x2 x3 x2 x3.
-  static __device__ __forceinline__ void double_pairs(uint32_t low, uint32_t high,
-                                                      uint32_t (&out)[4]) {
-    out[0] = permute(low, 0, 0x1010u), out[1] = permute(low, 0, 0x3232u);
-    out[2] = permute(high, 0, 0x1010u), out[3] = permute(high, 0, 0x3232u);
-  }
-
-  // Sums of the bytes of products. With more vectors than tensor cores have time for twice, the
-  // upper bits are masked.
-  struct ByteSums {
-    static constexpr bool kMasked = kNTiles > 1;
-    // One vector has registers for sums of the quads apart, which do not wait for each other.
-    static constexpr int kChains = Tiles8 == 0 ? 2 : 1;
-    int as_unsigned[kChains][kNTiles][4] = {}, as_signed[kChains][kMasked ? 1 : kNTiles][4] = {};
-
-    __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
-                                        uint32_t b1) {
-      const int c = quad % kChains;
-      mma_bytes(as_unsigned[c][n], a, b0, b1);
-      if constexpr (!kMasked) mma_int8(as_signed[c][n], a, b0, b1, as_signed[c][n]);
-    }
-    // The sum of levels + Decoder::kZero.
-    __device__ __forceinline__ int of(int n, int i) const {
-      int sum = 0;
-#pragma unroll
-      for (int c = 0; c < kChains; ++c)
-        sum += kMasked ? as_unsigned[c][n][i]
-                       : as_unsigned[c][n][i] + as_signed[c][kMasked ? 0 : n][i];
-      return kMasked ? sum : sum >> 1;
-    }
-  };
-
   // The sum of a group of inputs from its product with their scale.
   static __device__ __forceinline__ int input_sum(float scale, float product) {
     return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
   }
 
-  // The same k-tile of trellis codes, whose levels a group of inputs' sum is taken from.
-  template <typename Args>
+  // The same k-tile of trellis codes.
+  template <typename Trellis, typename Args>
   static __device__ __forceinline__ void multiply_trellis(const Args& args,
                                                           const uint32_t (&words)[kVectors * 4],
+                                                          const uint32_t (&before)[4],
                                                           const uint32_t (&scales)[kScaleWords],
                                                           uint32_t multiplier, uint32_t x,
                                                           const Places& p, float (&y)[kNTiles][4]) {
-    const typename Decoder::Before before(words, static_cast<int>(threadIdx.x % 32));
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
-      const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
-      ByteSums sums;
-      int zeros[kNTiles][4] = {};  // Flush == 32: Decoder::kZero times the inputs
+      typename Trellis::Sums sums[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t b[kNTiles][4];
-#pragma unroll
-        for (int n = 0; n < kNTiles; ++n) {
-          const uint32_t b_place = Tiles8 == 0 ? p.b[n] + half * 16 : p.b[n] ^ (half * 16);
-          const uint4 w = shared_words(place + b_place);
-          b[n][0] = w.x, b[n][1] = w.y, b[n][2] = w.z, b[n][3] = w.w;
-        }
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int block = chunk * 4 + half * 2 + j;
-          uint32_t s[Decoder::kSteps];
-          Decoder::products(Decoder::window(words, before, block), multiplier, s);
-          if constexpr (ByteSums::kMasked) {
-#pragma unroll
-            for (int i = 0; i < Decoder::kSteps; ++i)
-              s[i] &= 0x7f7f7f7fu;
-          }
-          const uint32_t first[4] = {s[0], s[2], s[1], s[3]}, second[4] = {s[4], s[6], s[5], s[7]};
-#pragma unroll
-          for (int n = 0; n < kNTiles; ++n) {
-            uint32_t twice[4];
-            double_pairs(b[n][2 * j], b[n][2 * j + 1], twice);
-            sums.add(0, n, first, twice[0], twice[1]);
-            sums.add(1, n, second, twice[2], twice[3]);
-          }
-          if constexpr (Flush == 32) {
-            const uint32_t kZeros = 0x01010101u * Decoder::kZero;
-            const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
-#pragma unroll
-            for (int n = 0; n < kNTiles; ++n)
-              mma_int8(zeros[n], a, b[n][2 * j], b[n][2 * j + 1], zeros[n]);
-            flush_trellis(args, scales[block], x + p.scales, block, sums, zeros, y);
-            sums = {};
-#pragma unroll
-            for (int n = 0; n < kNTiles; ++n)
-              zeros[n][0] = zeros[n][1] = zeros[n][2] = zeros[n][3] = 0;
-          }
+      for (int q = 2 * chunk; q < 2 * chunk + 2; ++q) {
+        const auto stream = Decoder::stream(words, before, q);
+        if constexpr (Flush == 32) {
+          sums[0] = sums[1] = {};
+          Trellis::add_blocks(stream, multiplier, x, p, q, sums);
+          flush_block(args, scales[2 * q], x + p.scales, 2 * q, sums[0], y);
+          flush_block(args, scales[2 * q + 1], x + p.scales, 2 * q + 1, sums[1], y);
+        } else {
+          Trellis::add_group(stream, multiplier, x, p, q, sums[0]);
         }
       }
       if constexpr (Flush == 128)
-        flush_trellis(args, scales[chunk], x + p.scales, chunk * 4, sums, zeros, y);
+        flush_chunk(halves(scales[0]), x + p.scales + chunk * kScaleColumns * 8, sums[0], y);
     }
   }
 
-  template <typename Args>
-  static __device__ __forceinline__ void flush_trellis(const Args& args, uint32_t scale_word,
-                                                       uint32_t x_scales, int block,
-                                                       const ByteSums& sums,
-                                                       int (&zeros)[kNTiles][4],
-                                                       float (&y)[kNTiles][4]) {
+  template <typename Args, typename Sums>
+  static __device__ __forceinline__ void flush_block(const Args& args, uint32_t scale_word,
+                                                     uint32_t x_scales, int block, const Sums& sums,
+                                                     float (&y)[kNTiles][4]) {
     int sum[kNTiles][4];
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
-      if constexpr (Flush == 128) {
-        const uint32_t place = x_scales + block / 4 * kScaleColumns * 8;
-        if constexpr (Tiles8 == 0) {
-          const float2 v = shared_float2(place);
-          zeros[n][0] = zeros[n][2] = Decoder::kZero * input_sum(v.x, v.y);
-        } else {
-          const float4 v = shared_float4(place + n * 64);
-          zeros[n][0] = zeros[n][2] = Decoder::kZero * input_sum(v.x, v.y);
-          zeros[n][1] = zeros[n][3] = Decoder::kZero * input_sum(v.z, v.w);
-        }
-      }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        sum[n][i] = sums.of(n, i) - zeros[n][i];
+        sum[n][i] = sums.of(n, i, 0);
     }
     flush(args, scale_word, 0, x_scales, block, sum, y);
+  }
+
+  // What sums over a group of inputs are too small by, from the two members of its scale.
+  static __device__ __forceinline__ int zero_of(int times, float scale, float second) {
+    return kOwn ? __float_as_int(second) : -times * kTrellisZero * input_sum(scale, second);
+  }
+
+  // As flush: trellis codes have no offsets, and their unit is multiplied in the end.
+  template <typename Sums>
+  static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place, const Sums& sums,
+                                                     float (&y)[kNTiles][4]) {
+    const auto add = [&](int n, int i, float s, int zero) {
+      y[n][i] = fmaf(static_cast<float>(sums.of(n, i, zero)), s, y[n][i]);
+    };
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      if constexpr (Tiles8 == 0) {
+        const float2 v = shared_float2(place);
+        const int zero = zero_of(Sums::kTimes, v.x, v.y);
+        add(n, 0, scale.x * v.x, zero);
+        add(n, 2, scale.y * v.x, zero);
+      } else {
+        const float4 v = shared_float4(place + n * 64);
+        const int even = zero_of(Sums::kTimes, v.x, v.y), odd = zero_of(Sums::kTimes, v.z, v.w);
+        add(n, 0, scale.x * v.x, even);
+        add(n, 1, scale.x * v.z, odd);
+        add(n, 2, scale.y * v.x, even);
+        add(n, 3, scale.y * v.z, odd);
+      }
+    }
   }
 
  public:

@@ -16,14 +16,19 @@ struct OneCode {
   static constexpr bool kExperts = false;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
+  // Of inputs that stand doubled (ProgramPhase::doubled), which only trellis codes know.
+  using Doubled = KTileDot<Decoder, Flush, 0, KTilePlaces<Decoder::kVectors, Flush, true>>;
+  static constexpr bool kDoubles = Doubled::kDoubled;
+  static constexpr int kZeroTimes = Doubled::kZeroTimes;
 };
 
 // All k-tiles have the places of the largest. Flush: 32 for codes of both kinds, 128 if there are
 // only such.
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
-  static constexpr bool kSeveral = true;
+  static constexpr bool kSeveral = true, kDoubles = false;
   static constexpr bool kExperts = false;
+  static constexpr int kZeroTimes = 0;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 

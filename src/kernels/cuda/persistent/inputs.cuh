@@ -6,6 +6,7 @@
 // results, and nothing waits for the sum of the squares.
 #pragma once
 
+#include "kernels/cuda/gemv/trellis_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
 #include "kernels/cuda/persistent/pair.cuh"
 #include "kernels/cuda/rows/row_transform.cuh"
@@ -172,12 +173,32 @@ class InputKTile {
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
+// The int8 values and scale of a lane to their k-tile's place in shared memory. `zero_times`: not 0
+// where inputs stand doubled (gemv/trellis_dot.cuh).
+__device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_tile, int lane,
+                                           const Quantized& part, bool has_scale, int group,
+                                           int zero_times) {
+  float second = static_cast<float>(part.sum) * part.scale;
+  if (zero_times != 0) {
+    std::byte* const to = k_tile + doubled_place(lane_byte(lane) / kLaneColumns);
+    own.store(to, doubled(part.low));
+    own.store(to + 8, doubled(part.high));
+    k_tile += kKTileColumns;
+    second = zero_member(zero_times, part.sum);
+  } else {
+    own.store(k_tile + lane_byte(lane), make_uint2(part.low, part.high));
+  }
+  if (!has_scale) return;
+  own.store(k_tile + kKTileColumns + group * 8,
+            make_uint2(__float_as_uint(part.scale), __float_as_uint(second)));
+}
+
 // All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits. `k_tile_of`
 // gives the InputKTile's k-tile by its number.
 template <typename KTileOf, typename Meanwhile>
-__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint32_t epoch,
-                                                const PairInputs& own, int warp, int lane,
-                                                const KTileOf& k_tile_of,
+__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, int zero_times,
+                                                uint32_t epoch, const PairInputs& own, int warp,
+                                                int lane, const KTileOf& k_tile_of,
                                                 const Meanwhile& meanwhile) {
   const GemvArgs& args = phase.gemv;
   const int k_tile_bytes = phase.k_tile_bytes, i = own.k_tile_of(warp);
@@ -188,13 +209,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, uint3
     InputKTile k_tile(phase, epoch, k_tile_of(i), lane);
     k_tile.load(meanwhile);
     std::byte* const to = own.place() + i * k_tile_bytes;
-    const Quantized part = k_tile.quantize();
-    own.store(to + lane_byte(lane), make_uint2(part.low, part.high));
-    if (k_tile.has_scale()) {
-      own.store(to + kKTileColumns + k_tile.group() * 8,
-                make_uint2(__float_as_uint(part.scale),
-                           __float_as_uint(static_cast<float>(part.sum) * part.scale)));
-    }
+    store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), zero_times);
     if (args.in.gain) {
       const uint64_t sum = __double_as_longlong(k_tile.squares());
       if (lane == 0) {

@@ -208,8 +208,8 @@ class PersistentBlock {
     };
     known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, launch_epoch, own_inputs(phase), warp_, lane_, k_tiles_of(phase),
-                      meanwhile);
+      make_own_inputs(phase, phase.doubled ? Codes::kZeroTimes : 0, launch_epoch, own_inputs(phase),
+                      warp_, lane_, k_tiles_of(phase), meanwhile);
     } else {
       meanwhile();
       read_shared_inputs(phase, launch_epoch, inputs(), squares_of(phase));
@@ -247,34 +247,53 @@ class PersistentBlock {
 
   __device__ __forceinline__ void multiply_run(const ProgramPhase& phase, const PhaseRun& work,
                                                uint32_t inputs) {
-    const int k_tiles = phase.gemv.k_tiles;
-    const typename KTile::Places places = KTile::places(lane_, 1);
     if constexpr (Codes::kSeveral) {
-      int tile = work.tile, k_tile = work.k_tile;
-#pragma unroll 1
-      for (int left = work.count; left > 0; k_tile = 0, ++tile) {
-        float y[1][4] = {};
-        const int count = min(k_tiles - k_tile, left);
-        const TileSet& set = set_of(phase.gemv, phase.first_tile + tile);
-        const PhaseCode& code = phase.code[&set - phase.gemv.set];
-        left -= count;
-        Codes::with_k_tile(code, [&]<typename KTileOf>() {
-          const Run run = run_of<KTileOf>(phase, code);
-          multiply_tile<KTileOf>(run, inputs + k_tile * run.k_tile_step, count, places, y);
-        });
-        KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
+      multiply_several(phase, work, inputs);
+    } else if constexpr (Codes::kDoubles) {
+      if (phase.doubled) {
+        multiply_one<typename Codes::Doubled>(phase, work, inputs);
+      } else {
+        multiply_one<KTile>(phase, work, inputs);
       }
     } else {
-      const Run run = run_of<KTile>(phase, phase.gemv);
-      int tile = work.tile, k_tile = work.k_tile;
+      multiply_one<KTile>(phase, work, inputs);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_several(const ProgramPhase& phase, const PhaseRun& work,
+                                                   uint32_t inputs) {
+    const int k_tiles = phase.gemv.k_tiles;
+    const typename KTile::Places places = KTile::places(lane_, 1);
+    int tile = work.tile, k_tile = work.k_tile;
 #pragma unroll 1
-      for (int left = work.count; left > 0; k_tile = 0, ++tile) {
-        float y[1][4] = {};
-        const int count = min(k_tiles - k_tile, left);
-        left -= count;
-        multiply_tile<KTile>(run, inputs + k_tile * run.k_tile_step, count, places, y);
-        KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
-      }
+    for (int left = work.count; left > 0; k_tile = 0, ++tile) {
+      float y[1][4] = {};
+      const int count = min(k_tiles - k_tile, left);
+      const TileSet& set = set_of(phase.gemv, phase.first_tile + tile);
+      const PhaseCode& code = phase.code[&set - phase.gemv.set];
+      left -= count;
+      Codes::with_k_tile(code, [&]<typename KTileOf>() {
+        const Run run = run_of<KTileOf>(phase, code);
+        multiply_tile<KTileOf>(run, inputs + k_tile * run.k_tile_step, count, places, y);
+      });
+      KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
+    }
+  }
+
+  template <typename KTileOf>
+  __device__ __forceinline__ void multiply_one(const ProgramPhase& phase, const PhaseRun& work,
+                                               uint32_t inputs) {
+    const int k_tiles = phase.gemv.k_tiles;
+    const typename KTile::Places places = KTileOf::places(lane_, 1);
+    const Run run = run_of<KTileOf>(phase, phase.gemv);
+    int tile = work.tile, k_tile = work.k_tile;
+#pragma unroll 1
+    for (int left = work.count; left > 0; k_tile = 0, ++tile) {
+      float y[1][4] = {};
+      const int count = min(k_tiles - k_tile, left);
+      left -= count;
+      multiply_tile<KTileOf>(run, inputs + k_tile * run.k_tile_step, count, places, y);
+      KTile::store_sums(sums(), warp_ + tile, 1, lane_, y);
     }
   }
 

@@ -76,6 +76,7 @@ struct alignas(16) ProgramPhase {
   PhaseKind kind = PhaseKind::matmul;
   bool prepares = true;            // product: makes its inputs itself
   bool after_attention = false;    // its inputs are long in coming
+  bool doubled = false;            // product: its inputs stand as doubles_inputs says
   uint8_t turn = 0;                // product: the how manieth that makes its inputs, modulo 4
   uint16_t segment = 0;            // all of a rotation, from kLeastSegment up to a k-tile; or 0
   uint16_t k_tile_bytes = 0;       // of inputs in shared memory

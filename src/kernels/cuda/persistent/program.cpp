@@ -433,6 +433,30 @@ bool PersistentProgram::schedule() {
   return true;
 }
 
+// Inputs that only trellis codes read stand in the order that is best for them, if there is room.
+void PersistentProgram::double_inputs() {
+  if (codes_.several() || !codes_.trellis()) return;
+  const int64_t own = own_bytes_;
+  for (ProgramPhase& phase : phases_) {
+    phase.doubled = phase.kind == PhaseKind::matmul && phase.prepares;
+    if (!phase.doubled) continue;
+    const int bytes = input_bytes(1, 0, phase.gemv.x_group, true);
+    phase.k_tile_bytes = static_cast<uint16_t>(bytes);
+    own_bytes_ = std::max(own_bytes_, phase.gemv.k_tiles * int64_t{bytes + 8});
+  }
+  if (fits()) return;
+  own_bytes_ = own;
+  for (ProgramPhase& phase : phases_) {
+    if (!phase.doubled) continue;
+    phase.doubled = false;
+    phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(1, 0, phase.gemv.x_group));
+  }
+}
+
+bool PersistentProgram::fits() const {
+  return shared_bytes() + kStatic <= static_cast<int64_t>(current_device().shared_bytes);
+}
+
 bool PersistentProgram::finish() {
   if (phases_.empty() || codes_.kinds.empty())
     throw Error(ErrorCode::internal, "persistent kernel", "has no products");
@@ -443,7 +467,8 @@ bool PersistentProgram::finish() {
     return has_tiles(phase) && phase.gemv.tiles > kMostTiles;
   });
   if (longest_run_ > kLongestPiece || many || most_runs_ > kMaxMatmuls) return false;
-  if (shared_bytes() + kStatic > static_cast<int64_t>(current_device().shared_bytes)) return false;
+  double_inputs();
+  if (!fits()) return false;
   pair_ = 2;
   if (blocks_ == 1 || one_k_tile_ ||
       2 * most_clusters("persistent kernel", codes_.kernel(), shape()) < blocks_)

@@ -162,6 +162,8 @@ class PersistentProgram {
   void share_work();
   int share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const;
   int64_t shared_bytes() const;
+  bool fits() const;
+  void double_inputs();
   LaunchShape shape() const;
 
   std::vector<ProgramPhase> phases_;

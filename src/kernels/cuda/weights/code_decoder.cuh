@@ -12,20 +12,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/weights/matrix_code.h"
+#include "kernels/cuda/weights/permute.cuh"
 
 namespace walsh::cuda {
-
-// In assembly, because the compiler would mask both halves of a selector apart.
-__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
-  uint32_t out;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
-  return out;
-}
-
-// Shifts and permutes share a pipe that takes one every other cycle; dot products have another.
-__device__ __forceinline__ uint32_t upper_half(uint32_t word) {
-  return __dp2a_hi(word, 0x01000000u, 0u);
-}
 
 // The levels of codes below 8, which are negative, negated.
 __device__ __forceinline__ LevelTable split_levels(LevelTable table) {

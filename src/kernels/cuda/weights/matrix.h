@@ -17,12 +17,10 @@
 //            word 2 is set where the residual is added. Pieces are as those of 3 bits.
 //   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
 //            3, less the residual and plus 128
-//   trellis codes (formats/trellis.h): of a block of 32 columns a lane has the eight steps number
-//            s = 2 g + t % 2 of tile t / 2, k bytes of the tile from byte k (15 - s) on, whose
-//            columns are those above. A lane's words of a k-tile are four with the first two bytes
-//            of its eight blocks, then the other k - 2 of each. With k = 5 and 7 the last vector is
-//            half as long. Scales are those of the column blocks, and rows have factors of their
-//            own.
+//   trellis codes: words of sixteen steps of every 64 columns (weights/trellis_layout.h), whose
+//            columns are not those above: 64 i + 16 t + r (i < 4, r < 16) of a k-tile. With k = 5
+//            and 7 the last vector is half as long. Scales are those of the column blocks, and
+//            rows have factors of their own.
 //   scales, offsets: fp16 [tile][group][g][2], rows g and g + 8 side by side; sub-scales are
 //            multiplied into the scales (rounded to fp16), the group then being the sub-group
 // Rows are padded to 16 with scale and offset 0, columns to a whole piece with code 0: inputs are 0

@@ -6,12 +6,13 @@
 
 #include "formats/trellis.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/weights/trellis_layout.h"
 
 namespace walsh::cuda::detail {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocks = 8, kBlockColumns = 32;  // of a k-tile
+constexpr int kBlockColumns = 32;
 constexpr int kMostWords = 16;
 
 struct TrellisShape {
@@ -31,17 +32,17 @@ __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape sh
   const int lane = static_cast<int>(index % 32);
   const int64_t k_tile = index / 32 % shape.k_tiles, tile = index / 32 / shape.k_tiles;
   if (tile >= shape.tiles) return;
-  const int bytes = shape.step_bytes, rest = bytes - 2, count = 2 * bytes;
-  const int s = lane / 4 * 2 + lane % 2;
+  const int bytes = shape.step_bytes, count = 2 * bytes;
   uint32_t words[kMostWords] = {};
-  const auto set = [&](int place, uint32_t byte) { words[place / 4] |= byte << (8 * (place % 4)); };
-  for (int b = 0; b < kBlocks; ++b) {
-    const int64_t column_tile = k_tile * (kKTileColumns / kTileCols) + 2 * b + lane % 4 / 2;
+  for (int q = 0; q < kTrellisGroups; ++q) {
+    const int64_t column_tile = (k_tile * kTrellisGroups + q) * 4 + lane % 4;
     if (column_tile >= shape.stored_tiles) continue;
-    const uint8_t* from =
-        stored + (tile * shape.stored_tiles + column_tile) * 16 * bytes + bytes * (15 - s);
-    for (int i = 0; i < bytes; ++i)
-      set(i < 2 ? 2 * b + i : 16 + rest * b + i - 2, from[i]);
+    const uint8_t* from = stored + (tile * shape.stored_tiles + column_tile) * 16 * bytes +
+                          trellis_tile_byte(bytes, lane);
+    for (int i = 0; i < 2 * bytes; ++i) {
+      const int place = trellis_byte(bytes, q, i);
+      words[place / 4] |= uint32_t{from[i]} << (8 * (place % 4));
+    }
   }
   uint32_t* to = out + (tile * shape.k_tiles + k_tile) * 32 * count;
   for (int i = 0; i < count; ++i) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/async.cuh"
+#include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/cuda/weights/trellis_decoder.cuh"
 
@@ -155,28 +156,52 @@ __device__ inline void decode_rows(const PassView& w,
   }
 }
 
+template <typename Decoder>
+__device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
+                                  uint32_t (&words)[4 * Decoder::kVectors]) {
+  constexpr int kWhole = Decoder::kWords / 4;
+#pragma unroll
+  for (int v = 0; v < kWhole; ++v) {
+    const uint4 x = stage.codes[v][lane];
+    words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
+  }
+  if constexpr (kWhole < Decoder::kVectors) {
+    const uint2 x = reinterpret_cast<const uint2*>(stage.codes[kWhole])[lane];
+    words[4 * kWhole] = x.x, words[4 * kWhole + 1] = x.y;
+  }
+}
+
+// The same of trellis codes, of which lanes have other columns (weights/trellis_layout.h): those of
+// block i are of two tiles, which two lanes of each four have.
+template <typename Decoder>
+__device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,
+                                    int half, uint32_t (&levels)[2][4][4]) {
+#pragma unroll
+  for (int odd = 0; odd < 2; ++odd) {
+    const int from = lane / 4 * 4 + 2 * odd + lane % 4 / 2;
+    uint32_t words[4 * Decoder::kVectors];
+    load_words(stage, from, words);
+    const uint4 last = stage.codes[0][trellis_lane_before(from)];
+    const uint32_t before[4] = {last.x, last.y, last.z, last.w};
+#pragma unroll
+    for (int q = 0; q < kTrellisGroups; ++q) {
+      uint32_t low, high;
+      Decoder::decode_bytes(Decoder::stream(words, before, q), lane % 2, half, w.level_low.words[0],
+                            low, high);
+      bytes_to_f16(low, high, levels[q / 2][q % 2 * 2 + odd]);
+    }
+  }
+}
+
 // f16 pairs of the levels of a row: pair [c][i][p] is of columns r = 2 p and 2 p + 1.
 template <typename Decoder>
 __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                      int half, uint32_t (&levels)[2][4][4]) {
-  constexpr int kWords = Decoder::kVectors;
-  uint32_t words[4 * kWords];
-#pragma unroll
-  for (int v = 0; v < Decoder::kWords / 4; ++v) {
-    const uint4 x = stage.codes[v][lane];
-    words[4 * v] = x.x, words[4 * v + 1] = x.y, words[4 * v + 2] = x.z, words[4 * v + 3] = x.w;
-  }
   if constexpr (kIsTrellis<Decoder>) {
-    if constexpr (Decoder::kWords % 4 != 0) {
-      constexpr int kWhole = Decoder::kWords / 4;
-      const uint2 x = reinterpret_cast<const uint2*>(stage.codes[kWhole])[lane];
-      words[4 * kWhole] = x.x, words[4 * kWhole + 1] = x.y;
-    }
-    const typename Decoder::Before before(words, lane);
-#pragma unroll
-    for (int b = 0; b < Decoder::kBlocks; ++b)
-      Decoder::decode_f16(words, before, b, half, w.level_low.words[0], levels[b / 4][b % 4]);
+    decode_steps(w, stage, lane, half, levels);
   } else {
+    uint32_t words[4 * Decoder::kVectors];
+    load_words(stage, lane, words);
     decode_rows<Decoder>(w, words, half, levels);
   }
 }

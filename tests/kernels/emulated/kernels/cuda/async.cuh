@@ -59,10 +59,10 @@ struct LateCopies {
 
   static LateCopies& own() {
     static thread_local std::vector<LateCopies> of_threads;
-    static thread_local const emulated::Block* block = nullptr;
-    if (block != &emulated::block()) of_threads.assign(1024, {});
-    block = &emulated::block();
-    return of_threads[block->running()];
+    static thread_local unsigned block = 0;
+    if (block != emulated::block().number()) of_threads.assign(1024, {});
+    block = emulated::block().number();
+    return of_threads[emulated::block().running()];
   }
   static void make(const Copy& copy) {
     std::memcpy(emulated::Window::own().at(copy.to), copy.from, 16);

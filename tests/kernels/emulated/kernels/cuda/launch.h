@@ -56,8 +56,7 @@ void launch_together(const LaunchShape& shape, const Kernel& kernel) {
       blockIdx.x = i;
       emulated::Block block(static_cast<int>(shape.block.x), shape.shared, kernel);
       emulated::Cluster::current() = clusters[i / shape.cluster].get();
-      emulated::Window::own().begin(block);
-      emulated::Cluster::own().add(emulated::Window::own());
+      emulated::Cluster::own().add(emulated::Window::of(block));
       block.run();
     });
   }

@@ -1,0 +1,168 @@
+// Integer sums of a k-tile of trellis codes (gemv/k_tile_dot.cuh).
+//
+// A product of tensor cores takes four columns of each of the four tiles of a group
+// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs has
+// every pair of columns twice, x0 x1 x0 x1. One vector may lie in shared memory that way
+// (`Doubled`), by k-tile as [group][half][lane t][16]; else, and of several vectors always, the
+// order is that of other codes and registers are doubled by permutes.
+#pragma once
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/weights/trellis_decoder.cuh"
+
+namespace walsh::cuda {
+
+// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
+// n-tile; the other 16 bytes are at the place xor 16.
+template <int NTiles>
+struct InputPlaces {
+  uint32_t b[NTiles];
+  uint32_t chunk;   // from chunk to chunk
+  uint32_t scales;  // of the inputs
+};
+
+// Where 8 neighbouring bytes of a k-tile of q (Activations::q) come to stand doubled, as 16.
+__device__ __forceinline__ int doubled_place(int piece) {
+  const int tile = piece / 8 % 2 + piece % 2 * 2, half = piece / 4 % 2;
+  return (piece / 16 * 2 + piece / 2 % 2) * 128 + half * 64 + tile * 16;
+}
+
+// Four inputs as two registers.
+__device__ __forceinline__ uint2 doubled(uint32_t quad) {
+  return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
+}
+
+// What sums of bytes over a group of inputs with this sum are too small by, as the second member of
+// the group's scale in shared memory.
+__device__ __forceinline__ float zero_member(int times, int sum) {
+  return __int_as_float(-times * kTrellisZero * sum);
+}
+
+template <typename Decoder, int Tiles8, bool Doubled>
+struct TrellisDot {
+  static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
+  // Of how many of four quads the upper bits of bytes are masked; those of others are summed once
+  // up and once down. With more vectors than tensor cores have time for twice, masks cost less.
+  static constexpr int kMaskedQuads = kNTiles > 1 ? 4 : Decoder::kMaskedQuads;
+  static_assert(kMaskedQuads % 2 == 0 && kMaskedQuads <= 4);
+  static constexpr bool kMasks = kMaskedQuads == 4;
+  static constexpr int kTimes = kMasks ? 1 : 2;  // what sums are larger by
+  // Sums that do not wait for each other; of two masked quads the last.
+  static constexpr int kChains = kMaskedQuads == 2 ? 3 : kMasks && Tiles8 > 0 ? 1 : 2;
+
+  static constexpr __device__ bool masked(int quad) {
+    return kMasks || (kMaskedQuads == 2 && quad % 2 != 0);
+  }
+
+  using Stream = typename Decoder::Stream;
+  using Places = InputPlaces<kNTiles>;
+
+  struct Sums {
+    static constexpr int kTimes = TrellisDot::kTimes;
+    int part[kChains][kNTiles][4] = {};
+
+    __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+      if (masked(quad)) {
+        mma_bytes(part[kMasks ? quad % kChains : 2][n], a, b0, b1);
+      } else {
+        mma_bytes(part[0][n], a, b0, b1);
+        mma_int8(part[1][n], a, b0, b1, part[1][n]);
+      }
+    }
+    // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
+    __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
+      const uint32_t zeros = (kMasks ? 0x00000101u : 0x01010101u) * (256 - kTrellisZero);
+      const uint32_t a[4] = {zeros, zeros, zeros, zeros};
+      mma_int8(part[0][n], a, b0, b1, part[0][n]);
+    }
+    // The sum of levels, `zero` being -kTimes kTrellisZero times the inputs' sum, or taken already.
+    __device__ __forceinline__ int of(int n, int i, int zero) const {
+      int sum = zero;
+#pragma unroll
+      for (int c = 0; c < kChains; ++c)
+        sum += part[c][n][i] * (kMaskedQuads == 2 && c == 2 ? 2 : 1);
+      return kMasks ? sum : sum >> 1;
+    }
+  };
+
+  // Adds group `q` of the k-tile with inputs at x.
+  static __device__ __forceinline__ void add_group(const Stream& s, uint32_t multiplier, uint32_t x,
+                                                   const Places& p, int q, Sums& sums) {
+    add_half<0>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
+    add_half<1>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
+  }
+
+  // The same of the two blocks of 32 columns apart: two tiles, two lanes of four.
+  static __device__ __forceinline__ void add_blocks(const Stream& s, uint32_t multiplier,
+                                                    uint32_t x, const Places& p, int q,
+                                                    Sums (&sums)[2]) {
+    const bool second = threadIdx.x / 2 % 2 != 0;
+    const auto add = [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const bool mine = second == (k == 1);
+        sums[k].add(quad, n, a, mine ? b0 : 0u, mine ? b1 : 0u);
+        sums[k].add_zeros(n, mine ? b0 : 0u, mine ? b1 : 0u);
+      }
+    };
+    add_half<0>(s, multiplier, x, p, q, add);
+    add_half<1>(s, multiplier, x, p, q, add);
+  }
+
+ private:
+  // add(quad, n, a, b0, b1) of quads 2 Half and 2 Half + 1.
+  template <int Half, typename Add>
+  static __device__ __forceinline__ void add_half(const Stream& s, uint32_t multiplier, uint32_t x,
+                                                  const Places& p, int q, const Add& add) {
+    uint32_t b[kNTiles][4];
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n)
+      load_inputs(x, p, n, q, Half, b[n]);
+    uint32_t first[4], second[4];
+    Decoder::template products<2 * Half>(s, multiplier, first);
+    add_quad(
+        2 * Half, first, [&](int n) { return make_uint2(b[n][0], b[n][1]); }, add);
+    Decoder::template products<2 * Half + 1>(s, multiplier, second);
+    add_quad(
+        2 * Half + 1, second, [&](int n) { return make_uint2(b[n][2], b[n][3]); }, add);
+  }
+
+  template <typename Inputs, typename Add>
+  static __device__ __forceinline__ void add_quad(int quad, const uint32_t (&s)[4],
+                                                  const Inputs& inputs, const Add& add) {
+    const uint32_t bits = masked(quad) ? 0x7f7f7f7fu : ~0u;
+    const uint32_t a[4] = {s[0] & bits, s[2] & bits, s[1] & bits, s[3] & bits};
+#pragma unroll
+    for (int n = 0; n < kNTiles; ++n) {
+      const uint2 b = inputs(n);
+      add(quad, n, a, b.x, b.y);
+    }
+  }
+
+  // Operands of two quads, doubled.
+  static __device__ __forceinline__ void load_inputs(uint32_t x, const Places& p, int n, int q,
+                                                     int half, uint32_t (&b)[4]) {
+    if constexpr (Doubled) {
+      const uint4 w = shared_words(x + p.b[0] + (q * 128 + half * 64));
+      b[0] = w.x, b[1] = w.y, b[2] = w.z, b[3] = w.w;
+      return;
+    }
+    // Lane t has columns 8 t .. 8 t + 7 of blocks of 32 in the order of other codes, here 16 t ..
+    // 16 t + 15 of 64.
+    const uint32_t at = (p.b[n] & ~0x60u) | (p.b[n] & 0x20u) << 1 | (p.b[n] & 0x40u) >> 3;
+    const uint32_t place = Tiles8 == 0 ? x + at + (q / 2 * 128 + q % 2 * 16 + half * 32)
+                                       : x + q / 2 * p.chunk + (at ^ (q % 2 * 16)) + half * 32;
+    const float2 w = shared_float2(place);
+    const uint2 low = doubled(__float_as_uint(w.x)), high = doubled(__float_as_uint(w.y));
+    b[0] = low.x, b[1] = low.y, b[2] = high.x, b[3] = high.y;
+  }
+};
+
+}  // namespace walsh::cuda
