@@ -11,9 +11,6 @@ namespace {
 
 }  // namespace
 
-int turned_pairs(const RopeCall&, int) {
-  refuse();
-}
 namespace detail {
 CacheView cache_view(const AttentionCall&) {
   refuse();
