@@ -250,7 +250,8 @@ void add_text_options(CLI::App& command, Options& options) {
   options.prompt_option = command.add_option("-p,--prompt", options.prompt, "Text to continue");
   options.file_option =
       command.add_option("-f,--file", options.prompt_file, "File with the text to continue")
-          ->type_name("FILE");
+          ->type_name("FILE")
+          ->excludes("--prompt");
   command.add_option("-c,--ctx,--ctx-size", options.ctx, "Context; 0: the model's, at most 4096")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));

@@ -61,6 +61,11 @@ TEST_F(RunCommand, TakesThePromptFromAFileOrHidesIt) {
   EXPECT_EQ("The city of" + hidden, run({"-p", "The city of", "--temp", "0"}));
 }
 
+TEST_F(RunCommand, OnePromptIsEnough) {
+  spill(file("prompt.txt"), "The city of");
+  expect_error(walsh({"run", model(), "-p", "a", "-f", file("prompt.txt")}), 2, "--prompt");
+}
+
 TEST_F(RunCommand, NoTokensMeansThePromptAlone) {
   for (const char* stream : {"--stream", "--no-stream"}) {
     const CommandResult r = walsh({"run", model(), "-p", "The city of", "-n", "0", stream});
