@@ -196,11 +196,21 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   return chat(engine, std::move(settings));
 }
 
-// What the text has to match; no file: anything.
-void read_rules(const std::string& file, std::string& rules) {
-  if (file.empty()) return;
-  rules = read_text_input(file, kMaxGrammarBytes);
-  if (rules.empty()) throw Error(ErrorCode::bad_input, file, "is empty");
+// What the text has to match, or a file with it; nothing: anything.
+std::string read_rules(const std::string& given, bool is_text) {
+  if (given.empty() || is_text) return given;
+  std::string rules = read_text_input(given, kMaxGrammarBytes);
+  if (rules.empty()) throw Error(ErrorCode::bad_input, given, "is empty");
+  return rules;
+}
+
+// llama.cpp's flags of these names take the rules themselves, of which no name of a file has signs.
+void read_rules(Options& options) {
+  const std::string &grammar = options.grammar_file, &schema = options.schema_file;
+  options.generation.grammar = read_rules(grammar, grammar.find("::=") != std::string::npos);
+  const size_t first = schema.find_first_not_of(" \t\r\n");
+  const bool is_schema = first != std::string::npos && schema[first] == '{';
+  options.generation.json_schema = read_rules(schema, is_schema);
 }
 
 // A terminal's lines would be written over the model when it ends.
@@ -220,8 +230,7 @@ int run(Options options) {
     options.system = unescaped(options.system);
   }
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
-  read_rules(options.grammar_file, options.generation.grammar);
-  read_rules(options.schema_file, options.generation.json_schema);
+  read_rules(options);
   options.chat.variables();  // refuses what is no object before any work
   const std::optional<TemplateText> chat = options.chat.text();
   const Stopwatch watch;
@@ -241,7 +250,8 @@ void add_text_options(CLI::App& command, Options& options) {
   options.prompt_option = command.add_option("-p,--prompt", options.prompt, "Text to continue");
   options.file_option =
       command.add_option("-f,--file", options.prompt_file, "File with the text to continue")
-          ->type_name("FILE");
+          ->type_name("FILE")
+          ->excludes("--prompt");
   command.add_option("-c,--ctx,--ctx-size", options.ctx, "Context; 0: the model's, at most 4096")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -258,11 +268,11 @@ void add_text_options(CLI::App& command, Options& options) {
   command.add_flag("-q,--quiet,!--timings", options.quiet, "No timing footer");
   command
       .add_option("--grammar,--grammar-file", options.grammar_file,
-                  "File with a grammar in GBNF that the text has to match")
+                  "Grammar in GBNF that the text has to match, or a file with one")
       ->type_name("FILE");
   command
-      .add_option("--json-schema,--json-schema-file", options.schema_file,
-                  "File with a JSON schema that the text has to match")
+      .add_option("-j,--json-schema,--json-schema-file", options.schema_file,
+                  "JSON schema that the text has to match, or a file with one")
       ->type_name("FILE")
       ->excludes("--grammar");
   command

@@ -38,6 +38,10 @@ std::optional<TemplateText> TemplateOptions::text() const {
     given = {read_text_input(file_, kMaxTemplateBytes),
              std::filesystem::path(file_).filename().string()};
   if (given.text.empty()) throw Error(ErrorCode::bad_input, given.where, "is empty");
+  // llama.cpp takes names of templates here; as a template a name would say itself and no message.
+  if (given.text.find("{{") == std::string::npos && given.text.find("{%") == std::string::npos)
+    throw Error(ErrorCode::bad_input, given.where,
+                "shows no message: a template in Jinja2's language is expected, not a name");
   return given;
 }
 

@@ -58,7 +58,8 @@ class Parser {
 
   void read_preamble() {
     if (const uint32_t magic = reader_.u32("the magic"); magic != kMagic) {
-      reader_.fail("not a GGUF file: it does not start with \"GGUF\"");
+      reader_.fail(
+          "not a GGUF file: it does not start with \"GGUF\"; a checkpoint is given as its folder");
     }
     content_.version = reader_.u32("the version");
     if ((content_.version & 0xFFFF) == 0 && content_.version != 0) {

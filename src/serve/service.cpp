@@ -32,10 +32,12 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-// Host without its port, in lower case.
+// Host without its port, in lower case, and without the dot that a whole name may end with.
 std::string host_name(std::string_view host) {
   const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
-  return lower_case(host.substr(0, end));
+  std::string name = lower_case(host.substr(0, end));
+  if (name.ends_with('.')) name.pop_back();
+  return name;
 }
 
 bool is_address(const std::string& name) {

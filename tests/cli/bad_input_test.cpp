@@ -65,6 +65,14 @@ TEST_F(BadInput, AMissingFolderOrFileIsNamed) {
   expect_refused(file(std::string(300, 'a')), 5, "aaa");  // no name that a system could have
 }
 
+TEST_F(BadInput, AFileOfACheckpointIsNotTheCheckpoint) {
+  for (const std::string name : {"/config.json", "/model-00001-of-00002.safetensors"}) {
+    expect_refused(model() + name, 3, "a checkpoint is given as its folder");
+    expect_error(walsh({"run", model() + name, "-p", "a"}), 3, "as its folder");
+    expect_error(walsh({"inspect", model() + name}), 3, "as its folder");
+  }
+}
+
 TEST_F(BadInput, AMissingShardIsNamed) {
   const std::string folder = copied_model();
   std::filesystem::remove(folder + "/" + kShard);

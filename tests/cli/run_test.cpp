@@ -39,12 +39,31 @@ TEST_F(RunCommand, AFileWithoutRulesIsNoFreeText) {
     expect_error(walsh({"run", model(), "-p", "a", flag, file("empty")}), 3, "is empty");
 }
 
+// As llama.cpp has them; others are names of files.
+TEST_F(RunCommand, RulesMayStandOnTheCommandLine) {
+  const auto text = [&](const std::string& flag, const std::string& rules) {
+    return run({"-p", "Colour: ", "--no-display-prompt", "--temp", "0", flag, rules});
+  };
+  const std::string grammar = R"(root ::= "red" | "green")";
+  const std::string chosen = text("--grammar", grammar);
+  EXPECT_TRUE(chosen == "red\n" || chosen == "green\n") << chosen;
+  spill(file("grammar"), grammar);
+  EXPECT_EQ(text("--grammar-file", file("grammar")), chosen);
+  EXPECT_EQ(text("-j", R"( {"const": "red"})"), "\"red\"\n");
+  expect_error(walsh({"run", model(), "-p", "a", "--grammar", file("none")}), 5, "none");
+}
+
 TEST_F(RunCommand, TakesThePromptFromAFileOrHidesIt) {
   spill(file("prompt.txt"), "The city of");
   EXPECT_EQ(run({"-f", file("prompt.txt"), "--temp", "0"}),
             run({"-p", "The city of", "--temp", "0"}));
   const std::string hidden = run({"-p", "The city of", "--temp", "0", "--no-display-prompt"});
   EXPECT_EQ("The city of" + hidden, run({"-p", "The city of", "--temp", "0"}));
+}
+
+TEST_F(RunCommand, OnePromptIsEnough) {
+  spill(file("prompt.txt"), "The city of");
+  expect_error(walsh({"run", model(), "-p", "a", "-f", file("prompt.txt")}), 2, "--prompt");
 }
 
 TEST_F(RunCommand, NoTokensMeansThePromptAlone) {

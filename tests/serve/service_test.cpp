@@ -318,6 +318,8 @@ TEST_F(ServiceTest, KeysHostsAndOriginsDecideWhoMayAsk) {
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "evil.example"}})->response.status, 403);
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "WALSH.example:80"}})->response.status, 200);
   EXPECT_EQ(ask("GET", "/health", "", {{"host", "[::1]:80"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", "localhost.:80"}})->response.status, 200);
+  EXPECT_EQ(ask("GET", "/health", "", {{"host", "evil.example."}})->response.status, 403);
   const auto from = [&](const std::string& origin) {
     return ask("GET", "/health", "", {{"origin", origin}})->response;
   };
