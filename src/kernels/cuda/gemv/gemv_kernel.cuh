@@ -92,12 +92,13 @@ struct GemvBlock {
     fetch_side = side.begin(args, set, tile, k_tile, lane);
   }
 
-  // Asks for the next k-tile: of the piece that there is, or of the next one if there is one.
+  // Asks for the next k-tile of the piece.
   __device__ __forceinline__ void copy_next(uint32_t slot) {
     KTile::copy_k_tile(slot, fetch_codes, side.place >= 0, slot + side_offset, fetch_side);
     fetch_side += side.step;
     fetch_codes += KTile::kStride;
   }
+  // The same, or nothing if all are fetched; goes on to the next piece behind the last.
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
       copy_next(slot);
