@@ -124,9 +124,11 @@ __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint3
   }
 }
 
-// The choice of the row, by one warp. `times`: what the norm of the router's input makes of it.
-__device__ __forceinline__ void choose_experts(const ExpertPhase& e, uint32_t bit, float times,
-                                               Choice& choice, int lane) {
+// The choice of the row, by one warp. `times`: what the norm of the router's input makes of it. A
+// function, since its registers would be spilled everywhere else.
+template <int MostEach>
+__device__ __noinline__ void choose_experts(const ExpertPhase& e, uint32_t bit, float times,
+                                            Choice& choice, int lane) {
   const int count = e.rule.experts + (e.gates_shared ? 1 : 0);
   auto* logits = reinterpret_cast<float*>(&choice + 1);
 #pragma unroll 1
@@ -139,7 +141,7 @@ __device__ __forceinline__ void choose_experts(const ExpertPhase& e, uint32_t bi
   }
   __syncwarp();
   const RouteScratch scratch = RouteScratch::at(logits + (e.rule.experts + 4) / 4 * 4, e.rule);
-  route_by_warp<kMostStepLaneExperts>(
+  route_by_warp<MostEach>(
       e.rule, [&](int i) { return logits[i]; }, e.bias, scratch, choice.experts, choice.weights);
   if (lane == 0) {
     choice.experts[e.chosen] = 0;

@@ -234,8 +234,8 @@ class PersistentBlock {
     if (warp_ == kChoiceWarp) {
       const float times =
           phase.gemv.in.gain ? norm_factor(phase.gemv, squares_of(phase), lane_) : 1.0f;
-      choose_experts(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), times, choice(),
-                     lane_);
+      choose_experts<kMostStepLaneExperts>(experts, tag_bit(phase.in[kLogitsArray], launch_epoch),
+                                           times, choice(), lane_);
       const int of = lane_ < kProgramWarps ? phase_ : experts.last;
       find_expert_work<Codes>(phases()[of], experts_of(of), choice(), lane_ % kProgramWarps,
                               phases().work(of));
