@@ -4,6 +4,9 @@
 struct uint2 {
   unsigned x, y;
 };
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };

@@ -137,7 +137,7 @@ __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const 
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
     expert_gemv_of(const __grid_constant__ ExpertGemvArgs launch) {
-  extern __shared__ __align__(16) std::byte shared[];
+  WALSH_DYNAMIC_SHARED(std::byte, shared);
   __shared__ __align__(16) unsigned char own[sizeof(ExpertGemvArgs)];
   if (!launch.chosen_before) wait_previous_kernel();
   allow_next_kernel();
