@@ -14,9 +14,11 @@
 #ifdef __CUDACC__
 #define WALSH_EXPERT_LANE __device__ __forceinline__
 #define WALSH_EXPERT_UNROLL _Pragma("unroll")
+#define WALSH_EXPERT_UNROLL_8 _Pragma("unroll 8")
 #else
 #define WALSH_EXPERT_LANE inline
 #define WALSH_EXPERT_UNROLL
+#define WALSH_EXPERT_UNROLL_8
 #endif
 
 namespace walsh::cuda {
