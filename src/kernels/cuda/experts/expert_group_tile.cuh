@@ -17,7 +17,7 @@ namespace walsh::cuda::detail {
 
 #define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
 
-// d = a b, or d += a b with `add`, of a warp group: a 64 x 32 in registers, b 32 x 128 in shared
+// d = a b, or d += a b with `Add`, of a warp group: a 64 x 32 in registers, b 32 x 8 N in shared
 // memory.
 template <bool Add>
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
@@ -38,6 +38,20 @@ __device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (
         WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
         WALSH_SUM4(d[10]), WALSH_SUM4(d[11]), WALSH_SUM4(d[12]), WALSH_SUM4(d[13]),
         WALSH_SUM4(d[14]), WALSH_SUM4(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
+}
+
+template <bool Add>
+__device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, {%16, %17, %18, %19}, %20, add;\n"
+      "}\n"
+      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
 }
 
@@ -63,7 +77,8 @@ __device__ __forceinline__ uint64_t group_operand(uint32_t address) {
 
 template <typename Decoder>
 struct GroupTile {
-  static constexpr int kTokens = 128, kBlocks = kTokens / 8, kTiles = 8, kRows = kTiles * 16;
+  static constexpr int kTokens = 128, kTiles = 8, kRows = kTiles * 16;
+  static constexpr int kFewTokens = 32;  // what is left of an expert is often no more
   static constexpr int kThreads = 128, kStages = 2;
   static constexpr int kAlignment = 1024;  // of a pattern of the swizzle
 
@@ -83,7 +98,8 @@ struct GroupTile {
   static constexpr size_t kSharedBytes = sizeof(Stage) * kStages + kAlignment;
 
   using Loads = TileLoads<Stage, Decoder, kThreads, true>;
-  using Products = TileProducts<Decoder, false, kBlocks, Stage>;
+  template <int Blocks>
+  using Products = TileProducts<Decoder, false, Blocks, Stage>;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -130,15 +146,16 @@ struct GroupTile {
     Loads::load_input_scales(stage, p, row_of, left, k_tile);
   }
 
-  // The products of a tile with a chunk, of which the first `used` blocks of 8 vectors are wanted.
-  template <int C>
+  // The products of a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used`
+  // ones are wanted.
+  template <int C, int Blocks>
   static __device__ __forceinline__ void multiply_chunk(const Stage& stage, const TileInput& p,
                                                         int tile, int lane, int used,
-                                                        float (&y)[kBlocks][4]) {
+                                                        float (&y)[Blocks][4]) {
     const int g = lane / 4, t = lane % 4;
     uint32_t a[4][4];
-    Products::decode(stage, p.levels, tile, C, lane, a);
-    int sum[kBlocks][4];
+    Products<Blocks>::decode(stage, p.levels, tile, C, lane, a);
+    int sum[Blocks][4];
     const uint32_t inputs = shared_address(&stage.q[C][0][0]);
     pin(a);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -148,16 +165,17 @@ struct GroupTile {
       multiply_group<true>(sum, a[i], group_operand(inputs + i * 32));
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     const uint32_t pair = stage.scales[tile][C][g];
-    const float scale[2] = {Products::scale_of(pair, 0), Products::scale_of(pair, 1)};
+    const float scale[2] = {Products<Blocks>::scale_of(pair, 0),
+                            Products<Blocks>::scale_of(pair, 1)};
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     pin(sum);
     pin(a);
 #pragma unroll
-    for (int first = 0; first < kBlocks; first += Products::kRun) {
+    for (int first = 0; first < Blocks; first += Products<Blocks>::kRun) {
       if (first >= used) break;
 #pragma unroll
-      for (int n = first; n < first + Products::kRun; ++n) {
-        const float2 xs = Products::input_scales(stage, C, n, t);
+      for (int n = first; n < first + Products<Blocks>::kRun; ++n) {
+        const float2 xs = Products<Blocks>::input_scales(stage, C, n, t);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float product = __fmul_rn(__int2float_rn(sum[n][e]), scale[e / 2]);
@@ -167,12 +185,14 @@ struct GroupTile {
     }
   }
 
-  // Rows of block `block` of the weights by the vectors [first_token, m), kTokens of them at most.
-  static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<true> rows,
-                                                  int block, int first_token, int m, Stage* ring) {
+  // Rows of block `block` of the weights by the vectors [first_token, m), 8 Blocks of them at most.
+  template <int Blocks>
+  static __device__ __forceinline__ void multiply_blocks(const TileInput& p, InputRows<true> rows,
+                                                         int block, int first_token, int m,
+                                                         Stage* ring) {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int first_tile = block * kTiles, tile = warp * 2, used = (m - first_token + 7) / 8;
-    float y[2][kBlocks][4] = {};
+    float y[2][Blocks][4] = {};
     const int steps = p.cols / kKTileColumns * p.planes;
     load(ring[0], p, rows, first_tile, first_token, m, 0);
     copy_commit();
@@ -186,12 +206,22 @@ struct GroupTile {
       const Stage& stage = ring[k % 2];
 #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
-        multiply_chunk<0>(stage, p, tile + mt, lane, used, y[mt]);
-        multiply_chunk<1>(stage, p, tile + mt, lane, used, y[mt]);
+        multiply_chunk<0, Blocks>(stage, p, tile + mt, lane, used, y[mt]);
+        multiply_chunk<1, Blocks>(stage, p, tile + mt, lane, used, y[mt]);
       }
-      if (p.offsets != nullptr) Products::add_k_tile_offsets(stage, p, tile, lane, used, y);
+      if (p.offsets != nullptr) Products<Blocks>::add_k_tile_offsets(stage, p, tile, lane, used, y);
     }
-    Products::store(p, (first_tile + tile) * 16, first_token, m, lane, y);
+    Products<Blocks>::store(p, (first_tile + tile) * 16, first_token, m, lane, y);
+  }
+
+  // kTokens vectors at most.
+  static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<true> rows,
+                                                  int block, int first_token, int m, Stage* ring) {
+    if (m - first_token <= kFewTokens) {
+      multiply_blocks<kFewTokens / 8>(p, rows, block, first_token, m, ring);
+    } else {
+      multiply_blocks<kTokens / 8>(p, rows, block, first_token, m, ring);
+    }
   }
 
 #endif
