@@ -17,7 +17,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   static constexpr int kBatchWaves = 16;
 
   explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves)
-      : device_(device), batch_waves_(batch_waves) {}
+      : device_(device), teams_(device), batch_waves_(batch_waves) {}
   ~GpuTiles() override;
   GpuTiles(const GpuTiles&) = delete;
   GpuTiles& operator=(const GpuTiles&) = delete;
@@ -50,6 +50,8 @@ class GpuTiles : public walsh::detail::TileDevice {
   void encode_columns(const encoding::FeedbackArgs& args);
 
   DeviceInfo device_;
+  encoding::SearchDevice teams_;  // of the device, when it was asked
+  bool asked_teams_ = false;
   int batch_waves_;
   TrellisCode code_;
   int seam_ = 0;
