@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "quantize/cuda/tile_launch.cuh"
 #include "quantize/cuda/tile_search.cuh"
 
@@ -34,14 +36,14 @@ void launch_group(const TileSearchPlan& plan, const TileSearchArgs& args, Stream
 // All kernels take a multiprocessor per block.
 int most_teams(const DeviceInfo& device, int blocks) {
   if (blocks == 1) return device.multiprocessors;
-  if (device.code < 90) return 0;
+  if (device.code < 90 || device.multiprocessors < blocks) return 0;
   const auto* function = reinterpret_cast<const void*>(tile_search_kernel<2, 8, true>);
   allow_most_shared_memory(function, "tile search");
   const TeamLaunch launch(device.multiprocessors / blocks * blocks, blocks, device.shared_bytes,
                           nullptr);
   int teams = 0;
   check(cudaOccupancyMaxActiveClusters(&teams, function, &launch.config()), "tile search");
-  return teams;
+  return std::min(teams, device.multiprocessors / blocks);
 }
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,

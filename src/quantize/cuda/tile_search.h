@@ -35,7 +35,8 @@ struct SearchDevice {
   explicit SearchDevice(const DeviceInfo& device)
       : shared_bytes(device.shared_bytes), teams{device.multiprocessors} {}
 };
-// How many teams of so many blocks run on the current device, which is `device`, at the same time.
+// How many teams of so many blocks run at the same time on the current device, of which `device` is
+// all or, with fewer multiprocessors, a part.
 int most_teams(const DeviceInfo& device, int blocks);
 
 // How a search is cut into launches: a team of blocks has `group` tiles at a time.
