@@ -41,13 +41,16 @@ class GpuTiles : public walsh::detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x, host_states;
-    Buffer factor, inverse, scales[2], matrices, targets, states, row_factors;
+    PinnedBuffer x;    // and then the states
+    Buffer factor[2];  // rows of two blocks of columns in turn
+    StreamEvent sent;  // of the factor
+    Buffer diagonal, inverse, scales[2], matrices, targets, states, row_factors;
   };
 
   void search(const float* targets, uint16_t* states, int64_t tiles);
   encoding::FeedbackArgs send(const detail::FedBackRows& rows);
-  void encode_columns(const encoding::FeedbackArgs& args);
+  void send_factor(const ErrorFeedback& feedback, int64_t begin);
+  void encode_columns(encoding::FeedbackArgs args, const ErrorFeedback& feedback);
 
   DeviceInfo device_;
   encoding::SearchDevice teams_;  // of the device, when it was asked
