@@ -56,6 +56,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   ExpertGemvArgs args;
   detail::describe_group(group, args);
   GemvKind kind;
+  kind.many_tiles = true;
   kind.decoder = matrix.code.decoder;
   kind.flush = detail::flush_columns(matrix, x);
   // Kernels have their arguments in shared memory as well.
