@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstdint>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "kernels/cuda/experts/lanes.h"
 
 namespace walsh::cuda::test {
+
+// What a lane gives.
+struct Value {
+  float value = 0;
+  int index = 0;
+};
 
 // What `count` lanes exchange. Sums are added in the order of the lanes.
 class LaneGroup {
@@ -26,25 +33,27 @@ class LaneGroup {
     void sync() const { group_->barrier_.arrive_and_wait(); }
     float sum(float x) const {
       return fold<float>(
-          {x, 0}, [](float a, const Candidate& b) { return a + b.value; }, 0.0f);
+          {x, 0}, [](float a, const Value& b) { return a + b.value; }, 0.0f);
     }
     float largest(float x) const {
       return fold<float>(
-          {x, 0}, [](float a, const Candidate& b) { return b.value > a ? b.value : a; },
+          {x, 0}, [](float a, const Value& b) { return b.value > a ? b.value : a; },
           -std::numeric_limits<float>::infinity());
     }
     int total(int i) const {
       return fold<int>(
-          {0, i}, [](int a, const Candidate& b) { return a + b.index; }, 0);
+          {0, i}, [](int a, const Value& b) { return a + b.index; }, 0);
     }
     int least(int i) const {
       return fold<int>(
-          {0, i}, [](int a, const Candidate& b) { return std::min(a, b.index); },
+          {0, i}, [](int a, const Value& b) { return std::min(a, b.index); },
           std::numeric_limits<int>::max());
     }
-    Candidate best(const Candidate& mine) const {
-      return fold<Candidate>(
-          mine, [](const Candidate& a, const Candidate& b) { return better(b, a) ? b : a; }, {});
+    uint32_t most(uint32_t key) const {
+      return fold<uint32_t>(
+          {0, static_cast<int>(key)},
+          [](uint32_t a, const Value& b) { return std::max(a, static_cast<uint32_t>(b.index)); },
+          0u);
     }
     Rank rank(bool flag) const {
       group_->values_[static_cast<size_t>(index_)] = {0, flag ? 1 : 0};
@@ -61,10 +70,10 @@ class LaneGroup {
 
    private:
     template <typename T, typename Join>
-    T fold(const Candidate& mine, const Join& join, T all) const {
+    T fold(const Value& mine, const Join& join, T all) const {
       group_->values_[static_cast<size_t>(index_)] = mine;
       sync();
-      for (const Candidate& other : group_->values_)
+      for (const Value& other : group_->values_)
         all = join(all, other);
       sync();
       return all;
@@ -86,7 +95,7 @@ class LaneGroup {
 
  private:
   std::barrier<> barrier_;
-  std::vector<Candidate> values_;
+  std::vector<Value> values_;
   int count_;
 };
 

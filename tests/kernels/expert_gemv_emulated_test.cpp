@@ -97,7 +97,7 @@ std::vector<float> multiply(ExpertGemvArgs args, int count) {
   const std::vector<ExpertItem> items{{2, 0, count, 0}, {0, kFirst, count, 0}, {1, 0, 0, 0}};
   args.set[0].y = y.data();
   args.items = items.data();
-  using Block = GemvBlock<Decoder, 128, Tiles8, ExpertInputLoader>;
+  using Block = GemvBlock<Decoder, 128, Tiles8, ExpertInputLoader, true>;
   const int bytes = Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
                     kKTiles * input_bytes(count, Tiles8, 128, Block::KTile::kDoubled);
   launch("experts", expert_gemv_of<Decoder, 128, Tiles8>,

@@ -182,16 +182,11 @@ std::vector<std::vector<int8_t>> random_inputs(int vectors) {
   return x;
 }
 
-template <int Bits, int Quads>
-struct MaskedDecoder : TrellisDecoder<Bits> {
-  static constexpr int kMaskedQuads = Quads;
-};
-
 // Sums of a k-tile by one warp against those of the levels: of all columns with their inputs' sums
 // known, and of each 32 columns.
-template <typename Decoder, int Bits, int Tiles8, bool Doubled>
+template <int Bits, int Tiles8, bool Doubled>
 void expect_sums(int vectors) {
-  using Dot = TrellisDot<Decoder, Tiles8, Doubled>;
+  using Dot = TrellisDot<TrellisDecoder<Bits>, Tiles8, Doubled>;
   const KTile<Bits> k_tile(11);
   const auto x = random_inputs(vectors);
   const uint32_t multiplier = code_of<Bits>().multiplier;
@@ -223,7 +218,7 @@ void expect_sums(int vectors) {
           Tiles8 == 0 ? 0 : std::min(8 * (i / 4) + 2 * (lane % 4) + i % 2, vectors - 1));
       const int inputs = std::accumulate(x[vector].begin(), x[vector].end(), 0);
       all[static_cast<size_t>(lane * Dot::kNTiles * 4 + i)] =
-          sums.of(i / 4, i % 4, -Dot::kTimes * kTrellisZero * inputs);
+          sums.of(i / 4, i % 4, -kTrellisZero * inputs);
     }
   });
   block = &warp;
@@ -247,14 +242,11 @@ void expect_sums(int vectors) {
 
 TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   constexpr int kBits = TypeParam::value;
-  expect_sums<TrellisDecoder<kBits>, kBits, 0, false>(1);
-  expect_sums<TrellisDecoder<kBits>, kBits, 0, true>(1);
-  expect_sums<MaskedDecoder<kBits, 2>, kBits, 0, true>(1);
-  expect_sums<MaskedDecoder<kBits, 4>, kBits, 0, true>(1);
-  expect_sums<TrellisDecoder<kBits>, kBits, 1, false>(2);
-  expect_sums<MaskedDecoder<kBits, 2>, kBits, 1, false>(3);
-  expect_sums<MaskedDecoder<kBits, 4>, kBits, 1, false>(8);
-  expect_sums<TrellisDecoder<kBits>, kBits, 2, false>(13);
+  expect_sums<kBits, 0, false>(1);
+  expect_sums<kBits, 0, true>(1);
+  for (const int vectors : {2, 3, 8})
+    expect_sums<kBits, 1, false>(vectors);
+  expect_sums<kBits, 2, false>(13);
 }
 
 // A launch of the kernel of products: `rows` rows, k-tiles enough for every warp to pass from tile

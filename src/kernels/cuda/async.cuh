@@ -125,13 +125,4 @@ __device__ __forceinline__ void mma_int8(int (&d)[4], const uint32_t (&a)[4], ui
         "r"(c[2]), "r"(c[3]));
 }
 
-// d += a b of unsigned bytes a and signed ones b.
-__device__ __forceinline__ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                          uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 }  // namespace walsh::cuda

@@ -146,7 +146,7 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
   ExpertGemvArgs& args = *reinterpret_cast<ExpertGemvArgs*>(own);
   find_expert(launch, item, args);
   if constexpr (Decoder::kTable) Decoder::load_table(args.codebook);
-  GemvBlock<Decoder, Flush, Tiles8, ExpertInputLoader> block(args, shared);
+  GemvBlock<Decoder, Flush, Tiles8, ExpertInputLoader, true> block(args, shared);
   block.run();
   if (launch.sum.arrived == nullptr) return;
   sum_behind_last(launch.sum, args.first_slot, args.m, static_cast<int>(blockIdx.x),

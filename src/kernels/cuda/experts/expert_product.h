@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/cuda/experts/experts.h"
@@ -52,14 +53,30 @@ void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
 // Whether products with codes of a format, or with none, have tiles.
 bool have_tiles(const Format& format);
 
-// Blocks that share the tiles of an item, so that the blocks of all items that have something to do
-// are one wave.
+// Items that have something to do, if slots had experts by chance.
+constexpr int64_t active_items(const ExpertBatch& batch) {
+  if (!batch.plan.grouped()) return batch.slots;
+  double unused = static_cast<double>(batch.experts);
+  for (int64_t slot = 0; slot < batch.slots; ++slot)
+    unused -= unused / static_cast<double>(batch.experts);
+  return batch.experts - static_cast<int64_t>(unused);
+}
+
+// Blocks that share the tiles of an item, so that waves of blocks, of which a multiprocessor has
+// one at a time, are few and full.
 constexpr int64_t blocks_of_item(int64_t tiles, const ExpertBatch& batch, int64_t processors) {
-  const int64_t distinct = batch.slots < batch.experts ? batch.slots : batch.experts;
-  const int64_t active = batch.plan.grouped() ? distinct : batch.slots;
-  const int64_t wave = processors / (active > 0 ? active : 1);
+  constexpr int64_t kStart = 8;  // what a block takes to start, in tiles
+  const int64_t active = active_items(batch);
   const int64_t most = tiles < kMostItemBlocks ? tiles : kMostItemBlocks;
-  return wave < 1 ? 1 : wave < most ? wave : most;
+  int64_t best = 1, least = std::numeric_limits<int64_t>::max();
+  for (int64_t blocks = 1; blocks <= most; ++blocks) {
+    const int64_t waves = (active * blocks + processors - 1) / processors;
+    const int64_t time = waves * ((tiles + blocks - 1) / blocks + kStart);
+    if (time >= least) continue;
+    best = blocks;
+    least = time;
+  }
+  return best;
 }
 
 }  // namespace walsh::cuda

@@ -45,6 +45,7 @@ template <typename Lanes>
 WALSH_EXPERT_LANE void group_expert(const Lanes& lanes, const int32_t* choices, int count,
                                     int chosen, int expert, int per_item, const SlotArrays& out) {
   int before = 0, own = 0;
+  WALSH_EXPERT_UNROLL_8
   for (int i = lanes.index(); i < count; i += lanes.count()) {
     before += choices[i] < expert ? 1 : 0;
     own += choices[i] == expert ? 1 : 0;
@@ -55,6 +56,7 @@ WALSH_EXPERT_LANE void group_expert(const Lanes& lanes, const int32_t* choices, 
   for (int i = lanes.index(); i < end - begin; i += lanes.count())
     out.items[begin + i] = item_of(expert, first, slots, per_item, i);
   if (slots == 0) return;
+  WALSH_EXPERT_UNROLL_8
   for (int base = 0, done = 0; base < count; base += lanes.count()) {
     const int i = base + lanes.index();
     const bool mine = i < count && choices[i] == expert;

@@ -5,8 +5,7 @@
 // Lanes are threads that work on one thing together. Functions here are templates over them:
 //   lanes.index(), lanes.count()   which of how many
 //   lanes.sum(x), lanes.largest(x) over all lanes, in all lanes; lanes.total(i) of integers
-//   lanes.least(i)                 the least of integers
-//   lanes.best(candidate)          the best of all (better())
+//   lanes.least(i), lanes.most(u)  the least of integers, the largest of unsigned ones
 //   lanes.rank(flag)               how many lanes in front of this one have the flag, and how many
 //                                  there are in all
 //   lanes.sync()                   what any lane wrote is seen by all
@@ -15,24 +14,14 @@
 #ifdef __CUDACC__
 #define WALSH_EXPERT_LANE __device__ __forceinline__
 #define WALSH_EXPERT_UNROLL _Pragma("unroll")
+#define WALSH_EXPERT_UNROLL_8 _Pragma("unroll 8")
 #else
 #define WALSH_EXPERT_LANE inline
 #define WALSH_EXPERT_UNROLL
+#define WALSH_EXPERT_UNROLL_8
 #endif
 
 namespace walsh::cuda {
-
-// A value that may be taken, and where it stands; index < 0: none.
-struct Candidate {
-  float value = 0;
-  int index = -1;
-};
-
-// The larger value, of equals the lower index. Values are numbers.
-WALSH_EXPERT_LANE bool better(const Candidate& a, const Candidate& b) {
-  if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
-  return a.value > b.value || (a.value == b.value && a.index < b.index);
-}
 
 struct Rank {
   int before = 0, all = 0;

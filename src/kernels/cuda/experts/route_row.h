@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "arch/layer.h"
@@ -59,6 +60,27 @@ WALSH_EXPERT_LANE bool is_number(float x) {
   return x == x;
 }
 
+// The order of numbers as that of unsigned integers. Both zeros are one; what is no number is 0.
+WALSH_EXPERT_LANE uint32_t key_of(float x) {
+  const float number = x + 0.0f;
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return !is_number(x) ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+WALSH_EXPERT_LANE float number_of(uint32_t key) {
+  const uint32_t bits = key >> 31 ? key & 0x7fffffffu : ~key;
+  float number;
+  memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
+// One of several values, by its index; -1: none.
+struct Best {
+  uint32_t key = 0;
+  int index = -1;
+};
+
 // Values 0 .. count - 1, of which a lane has those of its index, index + lanes.count(), ...
 // Whatever is asked of them, all lanes are asked together.
 template <int Each, typename Lanes>
@@ -69,46 +91,47 @@ class LaneValues {
   // Sets each value to function(index, what it was).
   template <typename Function>
   WALSH_EXPERT_LANE void set(const Function& function) {
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j)
+      if (at(j) < count_) value_[j] = function(at(j), value_[j]);
+  }
+
+  // Makes all of them such as can be taken, and says whether all are numbers.
+  WALSH_EXPERT_LANE void take_none() {
     bool numbers = true;
     WALSH_EXPERT_UNROLL
     for (int j = 0; j < Each; ++j) {
-      const int i = lanes_.index() + j * lanes_.count();
-      if (i >= count_) break;
-      value_[j] = function(i, value_[j]);
-      numbers = numbers && is_number(value_[j]);
+      key_[j] = at(j) < count_ ? key_of(value_[j]) : 0;
+      numbers = numbers && (at(j) >= count_ || key_[j] != 0);
     }
+    taken_ = 0;
     numbers_ = lanes_.least(numbers ? 1 : 0) == 1;
   }
 
-  // The largest of those of [begin, end) that are numbers and not taken; the first of equals.
-  WALSH_EXPERT_LANE Candidate best(int begin, int end) const {
-    Candidate best;
-    WALSH_EXPERT_UNROLL
-    for (int j = 0; j < Each; ++j) {
-      const int i = lanes_.index() + j * lanes_.count();
-      if (i < begin || i >= end || (taken_ >> j & 1u) != 0) continue;
-      const Candidate next{value_[j], i};
-      if (is_number(next.value) && better(next, best)) best = next;
-    }
-    return lanes_.best(best);
+  // The largest of those of [begin, end) that are numbers and not taken, the first of equals.
+  WALSH_EXPERT_LANE Best best(int begin, int end) const {
+    return best_of([&](int j) { return at(j) >= begin && at(j) < end ? key_[j] : 0; });
   }
 
   WALSH_EXPERT_LANE void take(int i) {
-    if (i % lanes_.count() == lanes_.index()) taken_ |= 1u << (i / lanes_.count());
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j) {
+      if (at(j) != i) continue;
+      key_[j] = 0;
+      taken_ |= 1u << j;
+    }
   }
-  WALSH_EXPERT_LANE void take_none() { taken_ = 0; }
 
   // Takes the first of the largest that are not taken. What is no number is never better than
   // another one, but the first one of those that are left stays if it is none.
   WALSH_EXPERT_LANE int take_best() {
-    int chosen = best(0, count_).index;
+    int chosen = best_of([&](int j) { return key_[j]; }).index;
     if (!numbers_) {
       int first = 2 * count_;  // twice its index, plus one if it is no number
       WALSH_EXPERT_UNROLL
       for (int j = 0; j < Each; ++j) {
-        const int i = lanes_.index() + j * lanes_.count();
-        if (i >= count_ || (taken_ >> j & 1u) != 0) continue;
-        const int here = 2 * i + (is_number(value_[j]) ? 0 : 1);
+        if (at(j) >= count_ || (taken_ >> j & 1u) != 0) continue;
+        const int here = 2 * at(j) + (key_[j] != 0 ? 0 : 1);
         first = here < first ? here : first;
       }
       first = lanes_.least(first);
@@ -122,17 +145,34 @@ class LaneValues {
   template <typename Function>
   WALSH_EXPERT_LANE void each(const Function& function) const {
     WALSH_EXPERT_UNROLL
-    for (int j = 0; j < Each; ++j) {
-      const int i = lanes_.index() + j * lanes_.count();
-      if (i < count_) function(i, value_[j]);
-    }
+    for (int j = 0; j < Each; ++j)
+      if (at(j) < count_) function(at(j), value_[j]);
   }
 
  private:
+  WALSH_EXPERT_LANE int at(int j) const { return lanes_.index() + j * lanes_.count(); }
+
+  // By two reductions: the largest of the keys, of which 0 is none, then the first that has it.
+  template <typename Keys>
+  WALSH_EXPERT_LANE Best best_of(const Keys& keys) const {
+    uint32_t most = 0;
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < Each; ++j)
+      most = keys(j) > most ? keys(j) : most;
+    most = lanes_.most(most);
+    int first = std::numeric_limits<int>::max();
+    WALSH_EXPERT_UNROLL
+    for (int j = Each - 1; j >= 0; --j)
+      first = keys(j) == most ? at(j) : first;
+    first = lanes_.least(first);
+    return {most, most == 0 ? -1 : first};
+  }
+
   const Lanes& lanes_;
   int count_;
   float value_[Each] = {};
-  uint32_t taken_ = 0;  // bit j: value j of this lane
+  uint32_t key_[Each] = {};  // 0: taken, or no number
+  uint32_t taken_ = 0;       // bit j: value j of this lane
   bool numbers_ = true;
 };
 
@@ -146,18 +186,18 @@ WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
   for (int g = 0; g < rule.groups; ++g) {
     float total = 0;
     for (int k = 0; k < most; ++k) {
-      const Candidate next = ranks.best(g * size, (g + 1) * size);
+      const Best next = ranks.best(g * size, (g + 1) * size);
       if (next.index >= 0) ranks.take(next.index);
-      total += next.index >= 0 ? next.value : std::numeric_limits<float>::quiet_NaN();
+      total += next.index >= 0 ? number_of(next.key) : std::numeric_limits<float>::quiet_NaN();
     }
     if (lanes.index() != 0) continue;
     s.totals[g] = total;
     s.is_best[g] = 0;
   }
-  ranks.take_none();
   lanes.sync();
   LaneValues<kMostLaneGroups, Lanes> totals(lanes, rule.groups);
   totals.set([&](int g, float) { return s.totals[g]; });
+  totals.take_none();
   for (int k = 0; k < rule.groups_chosen; ++k) {
     const int best = totals.take_best();
     if (lanes.index() == 0) s.is_best[best] = 1;
@@ -166,6 +206,7 @@ WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
   ranks.set([&](int i, float rank) {
     return s.is_best[i / size] != 0 ? rank : -std::numeric_limits<float>::infinity();
   });
+  ranks.take_none();
 }
 
 // `load(i)` is the logit of expert i.
@@ -197,6 +238,7 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
   ranks.each([&](int i, float score) { s.scores[i] = score; });
   lanes.sync();
   if (bias != nullptr) ranks.set([&](int i, float score) { return score + bias[i]; });
+  ranks.take_none();
   if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
   float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
   for (int k = 0; k < rule.chosen; ++k) {

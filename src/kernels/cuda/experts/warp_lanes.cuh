@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "kernels/cuda/experts/experts.h"
 
@@ -28,16 +27,8 @@ struct WarpLanes {
   static __device__ __forceinline__ int least(int i) {
     return __reduce_min_sync(~0u, i);
   }
-  // By two reductions of the warp: the largest key in the order of floats (both zeros are one, no
-  // key is 0), then the lowest index that has it.
-  static __device__ __forceinline__ Candidate best(Candidate mine) {
-    const uint32_t bits = __float_as_uint(mine.value + 0.0f);
-    const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
-    const uint32_t top = __reduce_max_sync(~0u, mine.index < 0 ? 0 : key);
-    if (top == 0) return {};
-    const bool first = mine.index >= 0 && key == top;
-    const int index = __reduce_min_sync(~0u, first ? mine.index : std::numeric_limits<int>::max());
-    return {__uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top), index};
+  static __device__ __forceinline__ uint32_t most(uint32_t key) {
+    return __reduce_max_sync(~0u, key);
   }
 };
 

@@ -130,7 +130,8 @@ int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs
     int64_t fit = args.k_tiles;
     for (int tokens = 1; tokens <= most; ++tokens) {
       const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
-      const GemvMemory memory = gemv_memory(kind.decoder, kind.flush, tiles8, architecture);
+      const GemvMemory memory =
+          gemv_memory({kind.decoder, kind.flush, tiles8, kind.many_tiles}, architecture);
       const int64_t space = shared - fixed - memory.ring_bytes() - memory.sum_bytes;
       const bool doubled = doubles_inputs(kind.decoder, tiles8);
       fit = std::min(fit, space / input_bytes(vectors, tiles8, args.x_group, doubled));
@@ -144,7 +145,7 @@ int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs
 }
 
 int64_t gemv_bytes(const GemvKind& kind, const GemvArgs& args, int architecture) {
-  const GemvMemory memory = gemv_memory(kind.decoder, kind.flush, kind.tiles8, architecture);
+  const GemvMemory memory = gemv_memory(kind, architecture);
   const int64_t k_tiles = std::min(args.k_tiles, args.slice_k_tiles);
   const bool doubled = doubles_inputs(kind.decoder, kind.tiles8);
   return memory.ring_bytes() + memory.sum_bytes +

@@ -16,7 +16,7 @@ struct InputImage {
   int vectors, scale_columns;
   int warps;  // of the block
   bool doubled = false;
-  int zero_times = 0;  // of trellis codes
+  bool zeros = false;  // second members are zero_member
 
   // Of a k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {
@@ -27,8 +27,7 @@ struct InputImage {
   }
   // The scale of a group.
   __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
-    return make_float2(
-        scale, zero_times != 0 ? zero_member(zero_times, sum) : static_cast<float>(sum) * scale);
+    return make_float2(scale, zeros ? zero_member(sum) : static_cast<float>(sum) * scale);
   }
   // Of a k-tile, 32 or 128 columns each.
   static __device__ int k_tile_groups(int group) {

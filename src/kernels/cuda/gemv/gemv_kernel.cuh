@@ -8,10 +8,12 @@
 namespace walsh::cuda {
 
 // `Loader` brings the inputs to shared memory, as InputLoader does.
-template <typename Decoder, int Flush, int Tiles8, typename Loader = InputLoader>
+template <typename Decoder, int Flush, int Tiles8, typename Loader = InputLoader,
+          bool ManyTiles = false>
 struct GemvBlock {
   static constexpr GemvMemory kMemory =
-      gemv_memory(Decoder::kKind, Flush, Tiles8, kGemvArchitecture);
+      gemv_memory({Decoder::kKind, Flush, Tiles8, ManyTiles}, kGemvArchitecture);
+  static constexpr int kRoundTiles = round_tiles(ManyTiles, Tiles8);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 
@@ -166,7 +168,7 @@ struct GemvBlock {
 
   __device__ __forceinline__ void run() {
     const InputImage image{inputs, args.vectors,    KTile::kScaleColumns,
-                           kWarps, KTile::kDoubled, KTile::kZeroTimes};
+                           kWarps, KTile::kDoubled, KTile::kOwn};
     const typename KTile::Places p = KTile::places(lane, args.vectors);
     const auto k_tile_step = static_cast<uint32_t>(image.k_tile_bytes(args.x_group));
     const uint32_t input = shared_address(inputs);

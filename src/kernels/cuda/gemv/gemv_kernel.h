@@ -66,6 +66,7 @@ struct GemvKind {
   DecoderKind decoder = DecoderKind::scalar2;
   int flush = 128;  // columns between two additions to the float sums: 32 or 128
   int tiles8 = 0;
+  bool many_tiles = false;  // blocks have many: round_tiles()
 };
 
 // The architecture that code is for, which decides the depth of the rings; kernels and the host
@@ -76,8 +77,11 @@ inline constexpr int kGemvArchitecture = __CUDA_ARCH__ / 10;
 inline constexpr int kGemvArchitecture = 90;  // where host code only names device functions
 #endif
 
-// Tiles whose sums are in shared memory together: as many as leave room for 16 inputs of 8192.
-inline constexpr int kRoundTiles = 7;
+// Tiles whose sums are in shared memory together, as many as leave room for 16 inputs of 8192. All
+// warps meet behind them, so that blocks with many tiles take more at a time.
+constexpr int round_tiles(bool many_tiles, int tiles8) {
+  return !many_tiles ? 7 : tiles8 <= 1 ? 48 : 24;
+}
 
 // Few registers are left for 16 warps; 8-bit codes take more of them.
 constexpr int gemv_warps(int code_vectors) {
@@ -99,7 +103,8 @@ struct GemvMemory {
 // Up to 8 vectors leave room for deeper rings than the most there can be. Still deeper ones are
 // slower (docs/gpu.md). Where a table lies beside them, fewer fit a device of 99 KB that runs code
 // for 8.0.
-constexpr GemvMemory gemv_memory(DecoderKind decoder, int flush, int tiles8, int architecture) {
+constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
+  const auto [decoder, flush, tiles8, many_tiles] = kind;
   const int vectors = code_vectors(decoder), warps = gemv_warps(vectors);
   const int stage = k_tile_bytes(vectors, flush);
   const bool large = architecture == 80 || architecture == 90;  // 163 and 227 KB, others have 99
@@ -109,7 +114,8 @@ constexpr GemvMemory gemv_memory(DecoderKind decoder, int flush, int tiles8, int
   const int shallow = vectors == 2 ? 3 : vectors == 8 ? 1 : 2;
   const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
-  return {warps, stage, stages, (kRoundTiles + warps - 1) * tokens * kTileRows * 4};
+  const int pieces = round_tiles(many_tiles, tiles8) + warps - 1;
+  return {warps, stage, stages, pieces * tokens * kTileRows * 4};
 }
 
 // Whether inputs are for trellis codes alone and every pair of columns stands twice

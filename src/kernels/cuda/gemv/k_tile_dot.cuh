@@ -67,11 +67,6 @@ struct KTileDot {
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
   static constexpr bool kDoubled = kOwn && Tiles8 == 0;
-  // What TrellisDot makes sums larger by, if scales have zeros with them.
-  static constexpr int kZeroTimes = [] {
-    if constexpr (kOwn) return TrellisDot<Decoder, Tiles8, kDoubled>::kTimes;
-    return 0;
-  }();
   static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // of a vector
   // Levels as two products, which tensor cores have time for with few vectors.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
@@ -330,8 +325,8 @@ struct KTileDot {
   }
 
   // What sums over a group of inputs are too small by, from the two members of its scale.
-  static __device__ __forceinline__ int zero_of(int times, float scale, float second) {
-    return kOwn ? __float_as_int(second) : -times * kTrellisZero * input_sum(scale, second);
+  static __device__ __forceinline__ int zero_of(float scale, float second) {
+    return kOwn ? __float_as_int(second) : -kTrellisZero * input_sum(scale, second);
   }
 
   // As flush: trellis codes have no offsets, and their unit is multiplied in the end.
@@ -345,12 +340,12 @@ struct KTileDot {
     for (int n = 0; n < kNTiles; ++n) {
       if constexpr (Tiles8 == 0) {
         const float2 v = shared_float2(place);
-        const int zero = zero_of(Sums::kTimes, v.x, v.y);
+        const int zero = zero_of(v.x, v.y);
         add(n, 0, scale.x * v.x, zero);
         add(n, 2, scale.y * v.x, zero);
       } else {
         const float4 v = shared_float4(place + n * 64);
-        const int even = zero_of(Sums::kTimes, v.x, v.y), odd = zero_of(Sums::kTimes, v.z, v.w);
+        const int even = zero_of(v.x, v.y), odd = zero_of(v.z, v.w);
         add(n, 0, scale.x * v.x, even);
         add(n, 1, scale.x * v.z, odd);
         add(n, 2, scale.y * v.x, even);

@@ -32,57 +32,42 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// What sums of bytes over a group of inputs with this sum are too small by, as the second member of
-// the group's scale in shared memory.
-__device__ __forceinline__ float zero_member(int times, int sum) {
-  return __int_as_float(-times * kTrellisZero * sum);
+// What the sum of bytes over a group of inputs with this sum is too small by, as the second member
+// of the group's scale in shared memory.
+__device__ __forceinline__ float zero_member(int sum) {
+  return __int_as_float(-kTrellisZero * sum);
 }
 
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Of how many of four quads the upper bits of bytes are masked; those of others are summed once
-  // up and once down. With more vectors than tensor cores have time for twice, masks cost less.
-  static constexpr int kMaskedQuads = kNTiles > 1 ? 4 : Decoder::kMaskedQuads;
-  static_assert(kMaskedQuads % 2 == 0 && kMaskedQuads <= 4);
-  static constexpr bool kMasks = kMaskedQuads == 4;
-  static constexpr int kTimes = kMasks ? 1 : 2;  // what sums are larger by
-  // Sums that do not wait for each other; of two masked quads the last.
-  static constexpr int kChains = kMaskedQuads == 2 ? 3 : kMasks && Tiles8 > 0 ? 1 : 2;
-
-  static constexpr __device__ bool masked(int quad) {
-    return kMasks || (kMaskedQuads == 2 && quad % 2 != 0);
-  }
+  // Sums that do not wait for each other.
+  static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;
 
   struct Sums {
-    static constexpr int kTimes = TrellisDot::kTimes;
     int part[kChains][kNTiles][4] = {};
 
     __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
-      if (masked(quad)) {
-        mma_bytes(part[kMasks ? quad % kChains : 2][n], a, b0, b1);
-      } else {
-        mma_bytes(part[0][n], a, b0, b1);
-        mma_int8(part[1][n], a, b0, b1, part[1][n]);
-      }
+      int(&sum)[4] = part[quad % kChains][n];
+      mma_int8(sum, a, b0, b1, sum);
     }
     // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
     __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
-      const uint32_t zeros = (kMasks ? 0x00000101u : 0x01010101u) * (256 - kTrellisZero);
-      const uint32_t a[4] = {zeros, zeros, zeros, zeros};
+      constexpr uint32_t kZeros = 0x00000101u * (256 - kTrellisZero);
+      const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // The sum of levels, `zero` being -kTimes kTrellisZero times the inputs' sum, or taken already.
+    // The sum of levels, `zero` being -kTrellisZero times the inputs' sum, or taken already.
     __device__ __forceinline__ int of(int n, int i, int zero) const {
       int sum = zero;
 #pragma unroll
       for (int c = 0; c < kChains; ++c)
-        sum += part[c][n][i] * (kMaskedQuads == 2 && c == 2 ? 2 : 1);
-      return kMasks ? sum : sum >> 1;
+        sum += part[c][n][i];
+      return sum;
     }
   };
 
@@ -137,8 +122,8 @@ struct TrellisDot {
   template <typename Inputs, typename Add>
   static __device__ __forceinline__ void add_quad(int quad, const uint32_t (&s)[4],
                                                   const Inputs& inputs, const Add& add) {
-    const uint32_t bits = masked(quad) ? 0x7f7f7f7fu : ~0u;
-    const uint32_t a[4] = {s[0] & bits, s[2] & bits, s[1] & bits, s[3] & bits};
+    constexpr uint32_t kBits = 0x7f7f7f7fu;
+    const uint32_t a[4] = {s[0] & kBits, s[2] & kBits, s[1] & kBits, s[3] & kBits};
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
       const uint2 b = inputs(n);

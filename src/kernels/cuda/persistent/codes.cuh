@@ -19,7 +19,6 @@ struct OneCode {
   // Of inputs that stand doubled (ProgramPhase::doubled), which only trellis codes know.
   using Doubled = KTileDot<Decoder, Flush, 0, KTilePlaces<Decoder::kVectors, Flush, true>>;
   static constexpr bool kDoubles = Doubled::kDoubled;
-  static constexpr int kZeroTimes = Doubled::kZeroTimes;
 };
 
 // All k-tiles have the places of the largest. Flush: 32 for codes of both kinds, 128 if there are
@@ -28,7 +27,6 @@ template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true, kDoubles = false;
   static constexpr bool kExperts = false, kMixers = false;
-  static constexpr int kZeroTimes = 0;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 

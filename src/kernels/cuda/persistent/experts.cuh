@@ -126,37 +126,54 @@ __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint3
   }
 }
 
-// The choice of the row, by one warp. `times`: what the norm of the router's input makes of it. A
-// function, since its registers would be spilled everywhere else.
-template <int MostEach>
-__device__ __noinline__ void choose_experts(const ExpertPhase& e, uint32_t bit, float times,
-                                            Choice& choice, int lane) {
+// The logits of the row, less the division by the norm, by one warp, as they come.
+__device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, Choice& choice,
+                                            int lane) {
+  constexpr int kAtOnce = 4;
   const int count = e.rule.experts + (e.gates_shared ? 1 : 0);
   auto* logits = reinterpret_cast<float*>(&choice + 1);
 #pragma unroll 1
-  for (int i = lane; i < count; i += 32) {
-    uint32_t word;
+  for (int first = lane; first < count; first += 32 * kAtOnce) {
+    uint32_t word[kAtOnce], missing;
     do {
-      word = exchanged_word(e.logits + exchange_place(i));
-    } while (((word ^ bit) & 1) != 0);
-    logits[i] = __uint_as_float(word & ~1u) * times;
-  }
-  __syncwarp();
-  const RouteScratch scratch = RouteScratch::at(logits + (e.rule.experts + 4) / 4 * 4, e.rule);
-  route_by_warp<MostEach>(
-      e.rule, [&](int i) { return logits[i]; }, e.bias, scratch, choice.experts, choice.weights);
-  if (lane == 0) {
-    choice.experts[e.chosen] = 0;
-    choice.weights[e.chosen] =
-        e.gates_shared ? 1.0f / (1.0f + expf(-logits[e.rule.experts])) : 1.0f;
+      missing = 0;
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        if (first + 32 * j < count)
+          word[j] = exchanged_word(e.logits + exchange_place(first + 32 * j));
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        if (first + 32 * j < count) missing |= (word[j] ^ bit) & 1u;
+    } while (missing != 0);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (first + 32 * j < count) logits[first + 32 * j] = __uint_as_float(word[j] & ~1u);
   }
   __syncwarp();
 }
 
-// The work of a warp in a product of the chosen experts, as find_work.
+// The choice of the row, by one warp that has read the logits. `times`: what the norm of the
+// router's input makes of them. A function, since its registers would be spilled everywhere else.
+template <int MostEach>
+__device__ __noinline__ void choose_experts(const ExpertPhase& e, float times, Choice& choice,
+                                            int lane) {
+  const auto* logits = reinterpret_cast<const float*>(&choice + 1);
+  void* const behind = const_cast<float*>(logits) + (e.rule.experts + 4) / 4 * 4;
+  route_by_warp<MostEach>(
+      e.rule, [&](int i) { return logits[i] * times; }, e.bias, RouteScratch::at(behind, e.rule),
+      choice.experts, choice.weights);
+  if (lane == 0) {
+    choice.experts[e.chosen] = 0;
+    choice.weights[e.chosen] =
+        e.gates_shared ? 1.0f / (1.0f + expf(-(logits[e.rule.experts] * times))) : 1.0f;
+  }
+  __syncwarp();
+}
+
+// The work of a warp in a product of the chosen experts, as find_work, in the matrices of expert 0.
 template <typename Codes>
 __device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, const ExpertPhase& e,
-                                                 const Choice& choice, int warp, PhaseWork& work) {
+                                                 int warp, PhaseWork& work) {
   StreamPiece* const pieces = work.piece[warp];
   TileRound r = tiles_of_block<Codes::kSeveral>(phase);
   r.share(warp, kProgramWarps);
@@ -172,17 +189,28 @@ __device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, cons
     if (run.slot == e.chosen) {
       const ExpertPhase::Arrays& shared = e.shared[run.set];
       of = {shared.codes, shared.scales, shared.offsets};
-    } else {
-      const int64_t bytes = choice.experts[run.slot] * e.stride;
-      of.codes += bytes / static_cast<int64_t>(sizeof(uint4));
-      of.scales += bytes;
-      of.offsets += bytes;
     }
+    pieces[count].slot = static_cast<uint8_t>(run.slot);
     place_piece<Codes>(phase, run.set, of, run.first, run.count, pieces[count++]);
     at += run.count;
   }
   if (count == 0) pieces[count++].count = 0;
   pieces[count - 1].last = 1;
+}
+
+// Moves that work to the experts of a choice.
+__device__ __forceinline__ void move_expert_work(const ExpertPhase& e, const Choice& choice,
+                                                 int warp, PhaseWork& work) {
+  StreamPiece* piece = work.piece[warp];
+#pragma unroll 1
+  for (bool last = false; !last; ++piece) {
+    last = piece->last != 0;
+    if (piece->count == 0 || piece->slot == e.chosen) continue;
+    const int64_t bytes = choice.experts[piece->slot] * e.stride;
+    piece->codes += bytes / static_cast<int64_t>(sizeof(uint4));
+    piece->scales += bytes;
+    piece->offsets += bytes;
+  }
 }
 
 }  // namespace walsh::cuda

@@ -218,18 +218,18 @@ class InputKTile {
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// The int8 values and scale of a lane to their k-tile's place in shared memory. `zero_times`: not 0
-// where inputs stand doubled (gemv/trellis_dot.cuh).
+// The int8 values and scale of a lane to their k-tile's place in shared memory, doubled if inputs
+// stand so (gemv/trellis_dot.cuh).
 __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_tile, int lane,
                                            const Quantized& part, bool has_scale, int group,
-                                           int zero_times) {
+                                           bool twice) {
   float second = static_cast<float>(part.sum) * part.scale;
-  if (zero_times != 0) {
+  if (twice) {
     std::byte* const to = k_tile + doubled_place(lane_byte(lane) / kLaneColumns);
     own.store(to, doubled(part.low));
     own.store(to + 8, doubled(part.high));
     k_tile += kKTileColumns;
-    second = zero_member(zero_times, part.sum);
+    second = zero_member(part.sum);
   } else {
     own.store(k_tile + lane_byte(lane), make_uint2(part.low, part.high));
   }
@@ -241,7 +241,7 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
 // All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits. `k_tile_of`
 // gives the InputKTile's k-tile by its number.
 template <typename KTileOf, typename Meanwhile>
-__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, int zero_times,
+__device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool twice,
                                                 uint32_t epoch, const PairInputs& own, int warp,
                                                 int lane, const KTileOf& k_tile_of,
                                                 const Meanwhile& meanwhile) {
@@ -254,7 +254,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, int z
     InputKTile k_tile(phase, epoch, k_tile_of(i), lane);
     k_tile.load(meanwhile);
     std::byte* const to = own.place() + i * k_tile_bytes;
-    store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), zero_times);
+    store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), twice);
     if (args.in.gain) {
       const uint64_t sum = __double_as_longlong(k_tile.squares());
       if (lane == 0) {

@@ -140,8 +140,9 @@ class PersistentBlock {
   __device__ __forceinline__ void find_work_of(int phase) const {
     if (phase < 0 || lane_ >= kProgramWarps) return;
     if constexpr (Codes::kExperts) {
-      // That of experts is found when they have been chosen.
-      if (phases()[phase].kind == PhaseKind::matmul && experts_of(phase).chosen > 0) return;
+      if (phases()[phase].kind == PhaseKind::matmul && experts_of(phase).chosen > 0)
+        return find_expert_work<Codes>(phases()[phase], experts_of(phase), lane_,
+                                       phases().work(phase));
     }
     find_work<Codes>(phases()[phase], lane_, phases().work(phase));
   }
@@ -215,10 +216,11 @@ class PersistentBlock {
     const auto meanwhile = [&] {
       stream_.fill(phases());
       copy_phase(next_phase(phase));
+      if constexpr (Codes::kExperts) read_logits_of(phase);
     };
     known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, phase.doubled ? Codes::kZeroTimes : 0, launch_epoch, own_inputs(phase),
+      make_own_inputs(phase, Codes::kDoubles && phase.doubled, launch_epoch, own_inputs(phase),
                       warp_, lane_, k_tiles_of(phase), meanwhile);
     } else {
       meanwhile();
@@ -236,19 +238,24 @@ class PersistentBlock {
         });
   }
 
-  // Where a phase is the first that needs a choice of experts: makes it and finds their work. Then
-  // the stream may go on, up to the next phase of the kind.
+  // What a choice is made of, by the warp that makes it.
+  __device__ __forceinline__ void read_logits_of(const ProgramPhase& phase) {
+    const ExpertPhase& experts = experts_of(phase_);
+    if (experts.next != 0 && warp_ == kChoiceWarp)
+      read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
+  }
+
+  // Where a phase is the first that needs a choice of experts: makes it and moves the work to them.
+  // Then the stream may go on, up to the next phase of the kind.
   __device__ __forceinline__ void choose(const ProgramPhase& phase) {
     const ExpertPhase& experts = experts_of(phase_);
     if (experts.next == 0) return;
     if (warp_ == kChoiceWarp) {
       const float times =
           phase.gemv.in.gain ? norm_factor(phase.gemv, squares_of(phase), lane_) : 1.0f;
-      choose_experts<kMostStepLaneExperts>(experts, tag_bit(phase.in[kLogitsArray], launch_epoch),
-                                           times, choice(), lane_);
+      choose_experts<kMostStepLaneExperts>(experts, times, choice(), lane_);
       const int of = lane_ < kProgramWarps ? phase_ : experts.last;
-      find_expert_work<Codes>(phases()[of], experts_of(of), choice(), lane_ % kProgramWarps,
-                              phases().work(of));
+      move_expert_work(experts_of(of), choice(), lane_ % kProgramWarps, phases().work(of));
     }
     __syncthreads();
     chosen_ = experts.next;

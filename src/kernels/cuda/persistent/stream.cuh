@@ -15,6 +15,7 @@ struct StreamPiece {
   uint8_t last;  // of the phase
   uint8_t scale_vectors, offset_vectors;
   uint8_t code_words;  // of a lane and k-tile
+  uint8_t slot;        // of the choice of experts whose matrix it is, if it is one's
 };
 
 // The k-tiles of a warp in a phase.

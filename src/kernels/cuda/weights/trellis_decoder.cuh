@@ -6,9 +6,8 @@
 // the lowest word of that lane are one stream, which begins at a word, and every state is cut out
 // at a place that is known when kernels are compiled.
 //
-// The four bytes of a product are operands of tensor cores as they are, against inputs x0 x1 x0 x1:
-// the sum over unsigned bytes and that over signed ones count the upper bit of a byte once up and
-// once down, so that half of both together is the sum over the seven bits below. No mask, no table.
+// The four bytes of a product, seven bits of each, are operands of tensor cores, against inputs
+// x0 x1 x0 x1. No table.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -27,7 +26,6 @@ struct TrellisDecoder {
   static constexpr int kWords = code_words(kKind), kVectors = code_vectors(kKind);
   static constexpr bool kSplit = false, kTable = false;
   static constexpr bool kUnitLevels = true;
-  static constexpr int kMaskedQuads = 0;  // with up to 8 vectors (gemv/trellis_dot.cuh)
 
   // The bits of sixteen steps, the newest step lowest, and behind them those of the lane before.
   static constexpr int kWhole = Bits / 2;  // words that have a lane's own bits only

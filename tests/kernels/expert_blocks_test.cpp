@@ -1,0 +1,43 @@
+// How many blocks share the tiles of an expert.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/experts/expert_product.h"
+
+namespace walsh::cuda {
+namespace {
+
+ExpertBatch batch_of(int64_t rows, int64_t chosen, int64_t experts) {
+  ExpertBatch batch;
+  batch.plan = plan_experts(rows, chosen, experts, true);
+  batch.slots = rows * chosen;
+  batch.experts = experts;
+  return batch;
+}
+
+TEST(ExpertBlocks, OfOneRowAreOneWave) {
+  EXPECT_EQ(blocks_of_item(96, batch_of(1, 8, 128), 132), 16);
+  EXPECT_EQ(blocks_of_item(360, batch_of(1, 4, 32), 132), 33);
+  EXPECT_EQ(blocks_of_item(3, batch_of(1, 1, 8), 132), 3);
+}
+
+// 83 experts of 128 have slots: three blocks to each are two full waves, one would leave 49 of 132
+// multiprocessors without work.
+TEST(ExpertBlocks, OfSeveralRowsFillTheirWaves) {
+  EXPECT_EQ(active_items(batch_of(16, 8, 128)), 82);
+  EXPECT_EQ(blocks_of_item(96, batch_of(16, 8, 128), 132), 3);
+}
+
+TEST(ExpertBlocks, AreNeverMoreThanTiles) {
+  for (int64_t rows = 1; rows <= 16; ++rows) {
+    for (const int64_t tiles : {1, 2, 5, 48, 1000}) {
+      const int64_t blocks = blocks_of_item(tiles, batch_of(rows, 2, 8), 132);
+      EXPECT_GE(blocks, 1);
+      EXPECT_LE(blocks, std::min(tiles, kMostItemBlocks));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace walsh::cuda
