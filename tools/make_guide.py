@@ -22,10 +22,7 @@ TYPES = {
     "tc2.5": "the largest model that fits",
     "tq2": "only as a draft or to try things out",
 }
-ALONE = ("tc2", "tc2.5", "tc3", "tc3.5", "tc4")  # short for the profile :h
 WEIGHTS = 8e9
-# What results.json does not have: docs/gpu.md, "Trellis codes"; the head of tc4 is in tc4.
-GPU = {"tc3:h": 579, "tc4:h": 593}
 
 
 def rows():
@@ -37,9 +34,8 @@ def rows():
     gpu = {r["type"]: r["tokens_per_s"] for r in results["gpu"]
            if r["shape"] == "8b" and r["test"] == "tg64"}
     plain = next(r for r in results["speed"] if r["type"] == "bf16")
-    gpu.update(GPU)
     for name, use in TYPES.items():
-        kind = name + ":h" if name in ALONE else name
+        kind = name + ":h" if name + ":h" in quality else name  # what the name is short for
         own = quality.get(kind, {"bpw": plain["bpw"], "kld": 0.0, "top1": 1.0})
         yield {"type": name, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
                "gib": WEIGHTS * own["bpw"] / 8 / 2**30, "cpu": cpu.get(kind),

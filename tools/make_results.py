@@ -32,14 +32,15 @@ ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 
                  ("none", "--rotation none"))])
 # Shape of a random model, types, type of embedding and head below 8 bits, further flags.
 GPU_MODELS = [
-    ("8b", ["bf16", "q8_0", "tq4+4", "q4_0", "tq4", "itq3_s8", "tq3", "itq3_s", "tq2"], "tq4", []),
+    ("8b", ["bf16", "q8_0", "tq4+4", "q4_0", "tq4", "tc4:h", "itq3_s8", "tc3.5:h", "tq3", "itq3_s",
+            "tc3:h", "pq3", "tc2.5:h", "tq2", "tc2:h"], "tq4", []),
     ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
     ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
 ]
 # What a GPU multiplies with.
 GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_s:ternary-paper",
              "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
-             "tq3+2"]
+             "tq3+2", "pq3", "tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"]
 SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", "itq3_s", "itq3_s8",
                "tq2", "pq3", "tc4:h", "tc3.5:h", "tc3:h", "tc2.5:h", "tc2:h", "tc4:L12", "tc5",
                "tc6", "tc3.5:L14", "tc3:L12", "tc2.5:L14", "tc2:L12"]

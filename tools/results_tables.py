@@ -147,7 +147,7 @@ def agreement(results, _):
     kld = {(r["type"], r["model"], r["ctx"]): r["kld"] for r in rows}
     columns = list(dict.fromkeys((r["model"], r["ctx"]) for r in rows))
     return table(["type"] + [f"{m}, {c}" for m, c in columns], [
-        [kind] + [f"{kld[kind, m, c]:.1e}" for m, c in columns]
+        [kind] + [f"{kld[kind, m, c]:.1e}" if (kind, m, c) in kld else "-" for m, c in columns]
         for kind in dict.fromkeys(r["type"] for r in rows)])
 
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "calls.h"
 #include "layers.h"
 #include "module.h"
@@ -54,7 +55,7 @@ LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
 void check_gpu(const std::string& type, int64_t rows, int64_t cols,
                const std::vector<RotationTuple>& rotations, int device) {
   refuse_unsupported(form_of(type, rows, cols, rotations), device);
-  if (cuda::devices().empty()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
+  if (!cuda::first_device()) throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
 }
 
 using ArrayTuple = std::tuple<std::string, int64_t, int64_t>;  // name, rows, bytes of a row

@@ -11,6 +11,7 @@
 
 #include "api/engine_access.h"
 #include "api/load.h"
+#include "api/outputs.h"
 #include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
@@ -44,7 +45,7 @@ struct Options {
   const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
   bool color = false, show_tokens = false, escapes = false;
-  std::string grammar_file, schema_file;
+  std::string grammar, schema;
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
 };
 
@@ -206,18 +207,18 @@ std::string read_rules(const std::string& given, bool is_text) {
 
 // llama.cpp's flags of these names take the rules themselves, of which no name of a file has signs.
 void read_rules(Options& options) {
-  const std::string &grammar = options.grammar_file, &schema = options.schema_file;
+  const std::string &grammar = options.grammar, &schema = options.schema;
   options.generation.grammar = read_rules(grammar, grammar.find("::=") != std::string::npos);
   const size_t first = schema.find_first_not_of(" \t\r\n");
   const bool is_schema = first != std::string::npos && schema[first] == '{';
   options.generation.json_schema = read_rules(schema, is_schema);
 }
 
-// A terminal's lines would be written over the model when it ends.
+// A terminal's lines would be written over the model when it ends. What is no file is no history.
 void check_history(const Options& options) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(options.history, options.model.path, ignored))
-    throw Error(ErrorCode::usage, "--history", options.history + " is the model");
+  std::error_code none;
+  if (std::filesystem::is_regular_file(options.history, none))
+    check_outputs({options.history}, options.model.path, {options.model.path});
 }
 
 int run(Options options) {
@@ -267,11 +268,11 @@ void add_text_options(CLI::App& command, Options& options) {
                    "On a terminal what is given in another colour than what the model says");
   command.add_flag("-q,--quiet,!--timings", options.quiet, "No timing footer");
   command
-      .add_option("--grammar,--grammar-file", options.grammar_file,
+      .add_option("--grammar,--grammar-file", options.grammar,
                   "Grammar in GBNF that the text has to match, or a file with one")
       ->type_name("FILE");
   command
-      .add_option("-j,--json-schema,--json-schema-file", options.schema_file,
+      .add_option("-j,--json-schema,--json-schema-file", options.schema,
                   "JSON schema that the text has to match, or a file with one")
       ->type_name("FILE")
       ->excludes("--grammar");

@@ -356,14 +356,6 @@ constexpr Rate kRates[] = {
     {{"tc4", "tc4:h"}, "tc4:L12"},
 };
 
-// The rate that `name` is, alone or with scales per row and column block.
-const Rate* rate_of(std::string_view name) {
-  if (name.ends_with(kBlocks)) name.remove_suffix(kBlocks.size());
-  const auto found = std::find_if(std::begin(kRates), std::end(kRates),
-                                  [&](const Rate& rate) { return rate.now.name == name; });
-  return found == std::end(kRates) ? nullptr : found;
-}
-
 const Format& format_named(std::string_view name) {
   std::string known;
   for (const Format& format : kFormats) {
@@ -373,6 +365,19 @@ const Format& format_named(std::string_view name) {
   if (const Format* profile = trellis_profiles().find(name)) return *profile;
   throw Error(ErrorCode::usage, "format",
               "unknown format '" + std::string(name) + "', expected one of " + known);
+}
+
+// What format_of(rate) is the name of if `name` is a rate, alone or with scales per row and column
+// block, or else what `name` itself is the name of.
+template <class FormatOf>
+const Format& format_of_rate(std::string_view name, const FormatOf& format_of) {
+  const bool blocks = name.ends_with(kBlocks);
+  const std::string_view rate = name.substr(0, name.size() - (blocks ? kBlocks.size() : 0));
+  for (const Rate& known : kRates) {
+    if (known.now.name != rate) continue;
+    return format_named(std::string(format_of(known)).append(blocks ? kBlocks : ""));
+  }
+  return format_named(name);
 }
 
 }  // namespace
@@ -389,15 +394,11 @@ std::vector<ShortName> short_names() {
 }
 
 const Format& get_format(std::string_view name) {
-  const Rate* rate = rate_of(name);
-  if (rate == nullptr) return format_named(name);
-  return format_named(std::string(rate->now.format).append(name, rate->now.name.size()));
+  return format_of_rate(name, [](const Rate& rate) { return rate.now.format; });
 }
 
 const Format& stored_format(std::string_view name) {
-  const Rate* rate = rate_of(name);
-  if (rate == nullptr) return format_named(name);
-  return format_named(std::string(rate->in_old_files).append(name, rate->now.name.size()));
+  return format_of_rate(name, [](const Rate& rate) { return rate.in_old_files; });
 }
 
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales) {

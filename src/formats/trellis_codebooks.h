@@ -7,7 +7,7 @@
 
 namespace walsh::detail {
 
-// tc2.5: 5 bits per step; NMSE on N(0,1) 0.03607.
+// tc2.5:L14: 5 bits per step; NMSE on N(0,1) 0.03607.
 inline constexpr uint8_t kPairs5Bit[512] = {
       0,   4,    2,   1,    5,   1,    3,   2,    5,  10,    2,  13,    1,   7,    2,  10,
       4,  12,    4,  20,    1,  26,    4,  21,    5,  25,    4,  20,    1,  19,    8,  16,
@@ -81,7 +81,7 @@ inline constexpr uint8_t kPairs6Bit[512] = {
 };
 inline constexpr float kPairs6BitUnit = 0.026662414f;
 
-// tc3.5: 7 bits per step; NMSE on N(0,1) 0.00976.
+// tc3.5:L14: 7 bits per step; NMSE on N(0,1) 0.00976.
 inline constexpr uint8_t kPairs7Bit[512] = {
       3,   2,    3,   2,    5,   0,    3,   5,    3,   7,    4,  10,    2,   8,    1,  11,
       1,  13,    1,  17,    1,  22,    2,  20,    4,  22,    5,  18,    5,  16,    5,  13,

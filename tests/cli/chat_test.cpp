@@ -136,7 +136,9 @@ TEST_F(ChatCommand, NothingIsWrittenOverTheModel) {
   refused(path, path);
   refused(folder, config);
   refused(coded, coded + "/config.json");
-  expect_error(walsh({"run", path, "-p", "a", "--history", path}), 2, "is the model");
+  const std::string written = "would be written over";
+  expect_error(walsh({"run", path, "-p", "a", "--history", path}), 2, written);
+  expect_error(walsh({"run", folder, "-p", "a", "--history", config}), 2, written);
 }
 
 TEST_F(ChatCommand, AMessageThatDoesNotFitCountsAsNotSaid) {
