@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kRouteWarps = 4;  // rows of a block
 constexpr int kGroupThreads = 512, kSumThreads = 256;
+constexpr int kSumColumns = 4, kSumChoices = 8;
 constexpr int kSharedBytes = 48 << 10;
 
 // The threads of a block.
@@ -108,6 +109,64 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column < call.width) sum_column(call, blockIdx.y, column);
 }
 
+// Many rows: a thread per 4 columns, with the results of up to kSumChoices choices on their way.
+__global__ void __launch_bounds__(kSumThreads, 4)
+    sum_rows_kernel(const __grid_constant__ ExpertSum call) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t row = blockIdx.y;
+  const int64_t column = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * kSumColumns;
+  if (column >= call.width) return;
+  const int64_t at = row * call.width + column;
+  const int32_t* slot = call.slot + row * call.chosen;
+  const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
+  float4 before = make_float4(0, 0, 0, 0);
+  if (call.stream != nullptr) before = *reinterpret_cast<const float4*>(call.stream + at);
+  float4 sum = make_float4(0, 0, 0, 0);
+  if (call.shared) {
+    sum = *reinterpret_cast<const float4*>(call.out + at);
+    if (call.share != nullptr) {
+      const float share = 1.0f / (1.0f + expf(-call.share[row]));
+      sum.x *= share, sum.y *= share, sum.z *= share, sum.w *= share;
+    }
+  }
+  for (int begin = 0; begin < call.chosen; begin += kSumChoices) {
+    float4 result[kSumChoices];
+    float weight[kSumChoices];
+#pragma unroll
+    for (int i = 0; i < kSumChoices; ++i) {
+      const int k = begin + i;
+      if (k >= call.chosen) break;
+      weight[i] = weights == nullptr ? 1.0f : weights[k];
+      result[i] =
+          __ldcg(reinterpret_cast<const float4*>(call.results + slot[k] * call.width + column));
+    }
+#pragma unroll
+    for (int i = 0; i < kSumChoices; ++i) {
+      if (begin + i >= call.chosen) break;
+      sum.x += weight[i] * result[i].x;
+      sum.y += weight[i] * result[i].y;
+      sum.z += weight[i] * result[i].z;
+      sum.w += weight[i] * result[i].w;
+    }
+  }
+  if (call.stream == nullptr) {
+    *reinterpret_cast<float4*>(call.out + at) = sum;
+    return;
+  }
+  before.x += call.scale * sum.x, before.y += call.scale * sum.y;
+  before.z += call.scale * sum.z, before.w += call.scale * sum.w;
+  *reinterpret_cast<float4*>(call.stream + at) = before;
+}
+
+// Rows that fill the device four columns to a thread, and may be read so.
+bool sums_by_rows(const ExpertSum& call) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  const int64_t threads = int64_t{current_device().multiprocessors} * 4 * kSumThreads;
+  return call.width % kSumColumns == 0 && call.m * call.width >= threads * kSumColumns &&
+         aligned(call.results) && aligned(call.out) && aligned(call.stream);
+}
+
 }  // namespace
 
 void check_routing(const RouteCall& call) {
@@ -157,10 +216,12 @@ void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weigh
 
 void sum_experts(const ExpertSum& call, Stream stream) {
   if (call.m == 0) return;
-  const LaunchShape shape{dim3(static_cast<unsigned>((call.width + kSumThreads - 1) / kSumThreads),
+  const bool by_rows = sums_by_rows(call);
+  const int64_t columns = by_rows ? kSumThreads * kSumColumns : kSumThreads;  // of a block
+  const LaunchShape shape{dim3(static_cast<unsigned>((call.width + columns - 1) / columns),
                                static_cast<unsigned>(call.m)),
                           dim3(kSumThreads)};
-  launch("sum of experts", sum_kernel, shape, stream, call);
+  launch("sum of experts", by_rows ? sum_rows_kernel : sum_kernel, shape, stream, call);
 }
 
 }  // namespace walsh::cuda

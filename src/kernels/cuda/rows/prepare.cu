@@ -1,4 +1,4 @@
-// Inputs of products (rows/prepare_row.cuh).
+// Inputs of products: few rows (rows/prepare_row.cuh) and many (rows/prepare_many.cuh).
 #include <string>
 #include <type_traits>
 
@@ -6,6 +6,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows/foreign_rows.h"
 #include "kernels/cuda/rows/form_view.h"
+#include "kernels/cuda/rows/prepare_many.cuh"
 #include "kernels/cuda/rows/prepare_row.cuh"
 #include "walsh/error.h"
 
@@ -16,37 +17,20 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// Two neighbouring 16-bit values.
-template <typename Element>
-__device__ float2 pair_of(uint32_t word) {
-  if constexpr (std::is_same_v<Element, __half>) {
-    return halves(word);
-  } else {
-    return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
-  }
-}
-
 // Columns `column`.. of row t of 16-bit values, which InputView::x points to.
 template <typename Element>
 __device__ void load_16bit(const InputView& in, int64_t t, int column, float (&v)[kLaneColumns]) {
-  const auto* row = reinterpret_cast<const uint16_t*>(in.x) + t * in.ldx;
-  uint32_t words[kLaneColumns / 2] = {};
+  RawLane<Element> lane;
   if (in.vectors) {
-    if (column < in.width) {
-      const uint4 four = *reinterpret_cast<const uint4*>(row + column);
-      words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
-    }
+    load_raw<Element>(in.x, t * in.ldx, column, in, lane);
   } else {
+    const auto* row = reinterpret_cast<const uint16_t*>(in.x) + t * in.ldx;
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e)
       if (column + e < in.width)
-        words[e / 2] |= static_cast<uint32_t>(row[column + e]) << (e % 2 * 16);
+        lane.words[e / 2] |= static_cast<uint32_t>(row[column + e]) << (e % 2 * 16);
   }
-#pragma unroll
-  for (int e = 0; e < kLaneColumns; e += 2) {
-    const float2 pair = pair_of<Element>(words[e / 2]);
-    v[e] = pair.x, v[e + 1] = pair.y;
-  }
+  values_of<Element>(lane, v);
 }
 
 // Grid: x over the k-tiles, y over the inputs, z over the forms.
@@ -73,23 +57,59 @@ Kernel kernel_for(int span) {
   return span == 1 ? prepare_kernel<1, Element> : prepare_kernel<4, Element>;
 }
 
+template <typename Element, RowSteps Steps>
+__global__ void __launch_bounds__(kResidentWarps * 32)
+    prepare_many_kernel(const __grid_constant__ InputView in, const __grid_constant__ FormView form,
+                        const __grid_constant__ ManyRows shape) {
+  allow_next_kernel();
+  prepare_many<Element, Steps>(in, form, shape);
+}
+
+using ManyKernel = void (*)(const InputView, const FormView, const ManyRows);
+
+// Null: no kernel for many rows takes all these steps.
+ManyKernel many_kernel_for(const InputView& in, DType type) {
+  if (in.gain != nullptr && (in.up != nullptr || type != DType::f32)) return nullptr;
+  if (type == DType::f16) return prepare_many_kernel<__half, RowSteps::none>;
+  if (type == DType::bf16) return prepare_many_kernel<__nv_bfloat16, RowSteps::none>;
+  return in.gain != nullptr ? prepare_many_kernel<float, RowSteps::norm>
+         : in.up != nullptr ? prepare_many_kernel<float, RowSteps::gate>
+                            : prepare_many_kernel<float, RowSteps::none>;
+}
+
+void launch_few(const InputView& in, DType type, const Forms& views, size_t count, int64_t m,
+                Stream stream) {
+  const PrepareShape blocks = prepare_shape({views.form, count});
+  const int span = blocks.span;
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks.blocks), static_cast<unsigned>(m),
+                               static_cast<unsigned>(count)),
+                          dim3(kPrepareWarps * 32)};
+  const Kernel kernel = type == DType::f32   ? kernel_for<float>(span)
+                        : type == DType::f16 ? kernel_for<__half>(span)
+                                             : kernel_for<__nv_bfloat16>(span);
+  launch("input preparation", kernel, shape, stream, in, views);
+}
+
 void launch_prepare(const InputSource& source, const InputView& in, DType type,
                     std::span<const InputForm> forms, int64_t m, Stream stream) {
   if (forms.size() > kMaxForms) {
     throw Error(ErrorCode::internal, "GPU input", std::to_string(forms.size()) + " forms at once");
   }
   Forms views;
-  for (size_t i = 0; i < forms.size(); ++i)
+  ManyRows shapes[kMaxForms];
+  bool many = true;  // each form in a launch of its own
+  const ManyKernel kernel = many_kernel_for(in, type);
+  for (size_t i = 0; i < forms.size(); ++i) {
     views.form[i] = form_view(source, forms[i], m);
-  const PrepareShape blocks = prepare_shape({views.form, forms.size()});
-  const int span = blocks.span;
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks.blocks), static_cast<unsigned>(m),
-                               static_cast<unsigned>(forms.size())),
-                          dim3(kPrepareWarps * 32)};
-  const Kernel kernel = type == DType::f32   ? kernel_for<float>(span)
-                        : type == DType::f16 ? kernel_for<__half>(span)
-                                             : kernel_for<__nv_bfloat16>(span);
-  launch("input preparation", kernel, shape, stream, in, views);
+    shapes[i] = many_rows(in, views.form[i], m, current_device().multiprocessors);
+    many &= kernel != nullptr && shapes[i].blocks > 0;
+  }
+  if (!many) return launch_few(in, type, views, forms.size(), m, stream);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const LaunchShape shape{dim3(static_cast<unsigned>(shapes[i].blocks)),
+                            dim3(static_cast<unsigned>(shapes[i].warps * 32))};
+    launch("input preparation", kernel, shape, stream, in, views.form[i], shapes[i]);
+  }
 }
 
 }  // namespace

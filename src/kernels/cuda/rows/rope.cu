@@ -1,4 +1,5 @@
-// Norm and rotary positions of queries and keys, and the append to the cache: one warp per head.
+// Norm and rotary positions of queries and keys, and the append to the cache: one warp per head,
+// or, of many rows, per kManyHeads heads of a row.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -14,6 +15,8 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kManyRowsWarps = 8, kManyHeads = 4;
+constexpr int kFewHeads = 64;  // per multiprocessor: with fewer a warp has one
 
 struct RopeArgs {
   RopeCall call;
@@ -72,6 +75,126 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
               [](float x) { return __float2half_rn(x); });
 }
 
+// Sums over the warp of four values: lane l has that of value l / 8. Each is added up in the order
+// in which normalize() does it.
+__device__ __forceinline__ double warp_sums(const double (&x)[kManyHeads], int lane) {
+  static_assert(kManyHeads == 4);
+  const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
+  double a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
+  a += __shfl_xor_sync(~0u, upper ? x[0] : x[2], 16);
+  b += __shfl_xor_sync(~0u, upper ? x[1] : x[3], 16);
+  double sum = odd ? b : a;
+  sum += __shfl_xor_sync(~0u, odd ? a : b, 8);
+#pragma unroll
+  for (int distance = 4; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  return sum;
+}
+
+// normalize() of kManyHeads heads: roots and divisions in double, which take longer than all else,
+// are those of one head.
+__device__ __forceinline__ void normalize_heads(Pairs (&v)[kManyHeads], const float* gain,
+                                                float eps, const HeadPairs& pairs, int lane) {
+  double sums[kManyHeads] = {};
+#pragma unroll
+  for (int h = 0; h < kManyHeads; ++h) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      if (lane + 32 * j >= pairs.half) break;
+      sums[h] += static_cast<double>(v[h].a[j]) * static_cast<double>(v[h].a[j]) +
+                 static_cast<double>(v[h].b[j]) * static_cast<double>(v[h].b[j]);
+    }
+  }
+  const double sum = warp_sums(sums, lane);
+  const float inverse =
+      static_cast<float>(1.0 / sqrt(sum / (2 * pairs.half) + static_cast<double>(eps)));
+  const Pairs gains = load_pairs(gain, pairs, lane);
+#pragma unroll
+  for (int h = 0; h < kManyHeads; ++h) {
+    const float of_head = __shfl_sync(~0u, inverse, 8 * h);
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      v[h].a[j] = v[h].a[j] * of_head * gains.a[j];
+      v[h].b[j] = v[h].b[j] * of_head * gains.b[j];
+    }
+  }
+}
+
+// Warps over groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
+// Dim: values of a head, 0: any.
+template <int Dim>
+__global__ void __launch_bounds__(kManyRowsWarps * 32)
+    rope_rows_kernel(const __grid_constant__ RopeArgs args) {
+  const RopeCall& call = args.call;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int dim = Dim > 0 ? Dim : args.head_dim, turned = args.turned;
+  const int query_groups = (call.heads + kManyHeads - 1) / kManyHeads;
+  const int kv_groups = (args.kv_heads + kManyHeads - 1) / kManyHeads;
+  const int groups = query_groups + 2 * kv_groups;
+  const int unit = static_cast<int>(blockIdx.x * kManyRowsWarps + threadIdx.x / 32);
+  const int64_t row = unit / groups;
+  int group = unit % groups;
+  allow_next_kernel();
+  if (row >= call.m) return wait_previous_kernel();
+  const HeadPairs pairs{dim / 2, turned};
+  const bool query = group < query_groups, value = group >= query_groups + kv_groups;
+  if (!query) group -= value ? query_groups + kv_groups : query_groups;
+  const int first = group * kManyHeads;
+  const int most = (query ? call.heads : args.kv_heads) - first;
+  // Positions and pages are there before the step's first kernel lets others start.
+  const int64_t position = args.positions[row];
+  Pairs angles{};
+  if (!value)
+    angles = load_angles(call.cos + position * turned, call.sin + position * turned, turned, lane);
+  int64_t to = 0, to_head = int64_t{kPageTokens} * dim;
+  if (query) {
+    to = row * call.ldq + first * dim, to_head = dim;
+  } else {
+    const int64_t page =
+        args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
+    to = ((page * args.kv_heads + first) * kPageTokens + position % kPageTokens) * dim;
+  }
+  wait_previous_kernel();
+  const int64_t head_ld = query ? args.q_head_ld : dim;
+  const float* from = query   ? args.q + row * args.q_ld
+                      : value ? call.v + row * call.ldv
+                              : call.k + row * call.ldk;
+  Pairs v[kManyHeads]{};
+#pragma unroll
+  for (int h = 0; h < kManyHeads; ++h)
+    if (h < most) v[h] = load_pairs(from + (first + h) * head_ld, pairs, lane);
+  if (!value) {
+    const float* gain = query ? call.q_norm : call.k_norm;
+    if (gain) normalize_heads(v, gain, call.eps, pairs, lane);
+    const bool scaled = query && call.q_scale != nullptr;
+    const float factor = scaled ? call.q_scale[position] : 1.0f;
+#pragma unroll
+    for (int h = 0; h < kManyHeads; ++h) {
+      rotate(v[h], angles, turned, lane);
+      if (scaled) multiply(v[h], factor);
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < kManyHeads; ++h) {
+    if (h >= most) break;
+    if (query) {
+      store_pairs(v[h], call.q + to + h * to_head, pairs, lane, [](float x) { return x; });
+    } else {
+      store_pairs(v[h], (value ? args.values : args.keys) + to + h * to_head, pairs, lane,
+                  [](float x) { return __float2half_rn(x); });
+    }
+  }
+}
+
+using RopeKernel = void (*)(const RopeArgs);
+
+RopeKernel rope_rows_kernel_for(int dim) {
+  return dim == 64    ? rope_rows_kernel<64>
+         : dim == 128 ? rope_rows_kernel<128>
+         : dim == 256 ? rope_rows_kernel<256>
+                      : rope_rows_kernel<0>;
+}
+
 }  // namespace
 
 int turned_pairs(const RopeCall& call, int head_dim) {
@@ -111,6 +234,14 @@ void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPo
   args.positions = rows.positions;
   args.sequences = rows.sequences;
   const int heads = call.heads + 2 * cache.kv_heads;
+  if (call.m * heads >= int64_t{kFewHeads} * current_device().multiprocessors) {
+    const auto groups_of = [](int count) { return (count + kManyHeads - 1) / kManyHeads; };
+    const int64_t groups = groups_of(call.heads) + 2 * groups_of(cache.kv_heads);
+    const int64_t blocks = (call.m * groups + kManyRowsWarps - 1) / kManyRowsWarps;
+    launch("rope", rope_rows_kernel_for(cache.head_dim),
+           {dim3(static_cast<unsigned>(blocks)), dim3(kManyRowsWarps * 32)}, stream, args);
+    return;
+  }
   const LaunchShape shape{
       dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
       dim3(kWarps * 32)};
