@@ -1,14 +1,19 @@
 // Throughput of the search for tiles of trellis codes on a GPU: kernels alone at several numbers of
-// tiles, then whole matrices from host memory without and with error feedback. Prints one line per
-// case; arguments: [index of the device].
+// tiles and in teams of blocks, whole matrices from host memory without and with error feedback,
+// and the matrices of two layers of an 8B model, one or several at once. Prints one line per case;
+// arguments: [index of the device] [kernels] [matrices] [layer], all three parts if none is named.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/cuda/device.h"
@@ -48,12 +53,13 @@ double least_seconds(int repetitions, const std::function<void()>& work) {
   return least;
 }
 
-void bench_search(const DeviceInfo& device, const char* name, Effort effort, bool products,
+void bench_search(const SearchDevice& device, const char* name, Effort effort, bool products,
                   int64_t tiles, const std::vector<float>& values) {
   const TrellisCode& code = get_format(name).trellis;
   if (products && !has_tile_products(code)) return;
   const TileSearchPlan plan =
       products ? plan_tile_products(code, tiles, device) : plan_tile_floats(code, tiles, device);
+  if (plan.blocks == 0) return;
   const auto weights = static_cast<uint64_t>(tiles * kTileWeights);
   const Buffer targets(weights * sizeof(float)), states(weights * sizeof(uint16_t)),
       best(plan.best_bytes);
@@ -76,16 +82,20 @@ void bench_search(const DeviceInfo& device, const char* name, Effort effort, boo
   });
   const double steps =
       static_cast<double>(tiles) * tile_steps(code) * (1 + 2.0 * args.seam / kTileWeights);
-  std::printf("%-10s %-4s %-8s %6lld tiles, %2d at once %7.1f Mweights/s %6.2f Tstates/s\n", name,
-              effort == Effort::full ? "full" : "fast", products ? "products" : "floats",
-              static_cast<long long>(tiles), plan.group, static_cast<double>(weights) / time * 1e-6,
-              steps * std::ldexp(1.0, code.state_bits) / time * 1e-12);
+  std::printf(
+      "%-10s %-4s %-8s %6lld tiles, %2d at once by %d of %3d blocks %7.1f Mweights/s %6.2f "
+      "Tstates/s\n",
+      name, effort == Effort::full ? "full" : "fast", products ? "products" : "floats",
+      static_cast<long long>(tiles), plan.group, plan.team, plan.blocks,
+      static_cast<double>(weights) / time * 1e-6,
+      steps * std::ldexp(1.0, code.state_bits) / time * 1e-12);
   std::fflush(stdout);
 }
 
-void bench_kernels(const DeviceInfo& device) {
+void bench_kernels(const DeviceInfo& info) {
   const std::vector<float> values = normal_values(1 << 20);
-  const int64_t wave = 8 * device.multiprocessors;
+  const int64_t wave = 8 * info.multiprocessors;
+  const SearchDevice device(info);
   std::printf("kernels\n");
   for (const bool products : {false, true}) {
     for (const char* name : {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14",
@@ -95,31 +105,76 @@ void bench_kernels(const DeviceInfo& device) {
     for (const int64_t tiles : {wave, wave / 2, int64_t{256}, int64_t{64}})
       bench_search(device, "tc3:h", Effort::full, products, tiles, values);
   }
+  std::printf("kernels in teams, as many as run at the same time:");
+  SearchDevice teams;
+  teams.shared_bytes = info.shared_bytes;
+  for (int size = 0; size < kTeamSizes; ++size) {
+    teams.teams[size] = most_teams(info, 1 << size);
+    std::printf(" %d of %d", teams.teams[size], 1 << size);
+  }
+  std::printf("\n");
+  for (const char* name : {"tc3:h", "tc4:h"}) {
+    for (const int64_t tiles : {896, 256, 64, 16}) {
+      for (const bool products : {false, true}) {
+        for (int size = 0; size < kTeamSizes; ++size) {
+          SearchDevice only;
+          only.shared_bytes = teams.shared_bytes;
+          only.teams[size] = teams.teams[size];
+          bench_search(only, name, Effort::full, products, tiles, values);
+        }
+      }
+      const TileSearchPlan plan = plan_tile_search(get_format(name).trellis, tiles, teams);
+      std::printf("%s, %lld tiles: the plan takes %s, %d at once by %d\n", name,
+                  static_cast<long long>(tiles), plan.products ? "products" : "floats", plan.group,
+                  plan.team);
+    }
+  }
 }
 
-// A matrix from host memory to its arrays in host memory.
-void bench_matrix(GpuTiles& device, const char* name, int64_t rows, int64_t cols, bool fed_back) {
-  const Format& format = get_format(name);
-  const std::vector<float> values = normal_values(1 << 22);
-  Rotation rotation[2];
-  rotation[0].block = format.rotation_block;
-  ThreadPool pool(available_cores());
-  const auto read_rows = [&](int64_t begin, int64_t end, float* out) {
+// What matrices of any shape are read from, and what is fed back in them.
+struct Weights {
+  std::vector<float> values = normal_values(1 << 22);
+  std::map<int64_t, ErrorFeedback> feedback;  // by the number of columns
+
+  void read(int64_t begin, int64_t end, float* out) const {
     const auto size = static_cast<int64_t>(values.size());
-    for (int64_t i = begin * cols; i < end * cols; ++i)
-      *out++ = values[static_cast<size_t>(i % size)];
-  };
-  std::optional<ErrorFeedback> feedback;
-  if (fed_back) {
+    while (begin < end) {
+      const int64_t first = begin % size, count = std::min(end - begin, size - first);
+      out = std::copy_n(values.data() + first, count, out);
+      begin += count;
+    }
+  }
+  const ErrorFeedback* feedback_for(const Format& format, int64_t cols, ThreadPool& pool) {
+    if (const auto known = feedback.find(cols); known != feedback.end()) return &known->second;
     InputMoments moments(cols);
     moments.add(values.data(), cols, std::min<int64_t>(512, (1 << 22) / cols), pool);
-    feedback.emplace(moments, std::span<const float>(), rotation[0], padded_cols(format, cols),
-                     pool);
+    Rotation rotation;
+    rotation.block = format.rotation_block;
+    const auto [place, added] = feedback.try_emplace(cols, moments, std::span<const float>(),
+                                                     rotation, padded_cols(format, cols), pool);
+    return &place->second;
   }
-  const double time = least_seconds(2, [&] {
-    encode_tensor(format, rotation, {}, rows, cols, read_rows, pool, nullptr, nullptr,
-                  feedback ? &*feedback : nullptr, &device);
-  });
+};
+
+// A matrix from host memory to its arrays in host memory.
+void encode_matrix(GpuTiles& device, const Format& format, const Weights& weights, int64_t rows,
+                   int64_t cols, ThreadPool& pool, const ErrorFeedback* feedback) {
+  Rotation rotation[2];
+  rotation[0].block = format.rotation_block;
+  const auto read_rows = [&](int64_t begin, int64_t end, float* out) {
+    weights.read(begin * cols, end * cols, out);
+  };
+  encode_tensor(format, rotation, {}, rows, cols, read_rows, pool, nullptr, nullptr, feedback,
+                &device);
+}
+
+void bench_matrix(GpuTiles& device, Weights& weights, const char* name, int64_t rows, int64_t cols,
+                  bool fed_back) {
+  const Format& format = get_format(name);
+  ThreadPool pool(available_cores());
+  const ErrorFeedback* feedback = fed_back ? weights.feedback_for(format, cols, pool) : nullptr;
+  const double time =
+      least_seconds(2, [&] { encode_matrix(device, format, weights, rows, cols, pool, feedback); });
   std::printf("%-12s [%lld, %lld]%s, %d threads %8.1f Mweights/s\n", name,
               static_cast<long long>(rows), static_cast<long long>(cols),
               fed_back ? " fed back" : "", pool.size(),
@@ -127,16 +182,78 @@ void bench_matrix(GpuTiles& device, const char* name, int64_t rows, int64_t cols
   std::fflush(stdout);
 }
 
-int run(int index) {
+struct Shape {
+  int64_t rows, cols;
+};
+// q, k, v, o, gate, up and down of an 8B model.
+constexpr Shape kLayer[] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4096},
+                            {14336, 4096}, {14336, 4096}, {4096, 14336}};
+constexpr int kLayers = 2;
+
+// All matrices of the layers by so many threads, each of which has its share of the device.
+void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bool fed_back,
+                  bool teams, int at_once) {
+  const Format& format = get_format(name);
+  const int cores = available_cores();
+  ThreadPool all(cores);
+  std::vector<const ErrorFeedback*> feedback;
+  for (const Shape& shape : kLayer)
+    feedback.push_back(fed_back ? weights.feedback_for(format, shape.cols, all) : nullptr);
+  DeviceInfo share = info;
+  if (!teams) share.code = 0;  // which has no clusters
+  share.multiprocessors = info.multiprocessors / at_once;
+  constexpr size_t kMatrices = std::size(kLayer);
+  std::atomic<size_t> next{0};
+  const double time = seconds([&] {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < at_once; ++i) {
+      threads.emplace_back([&] {
+        select_device(info.index);
+        GpuTiles device(share);
+        ThreadPool pool(cores);
+        for (size_t m; (m = next.fetch_add(1)) < kLayers * kMatrices;) {
+          const Shape& shape = kLayer[m % kMatrices];
+          encode_matrix(device, format, weights, shape.rows, shape.cols, pool,
+                        feedback[m % kMatrices]);
+        }
+      });
+    }
+    for (std::thread& thread : threads)
+      thread.join();
+  });
+  double count = 0;
+  for (const Shape& shape : kLayer)
+    count += static_cast<double>(kLayers * shape.rows * shape.cols);
+  std::printf("%-6s %d layers%s%s, %d matrices at once %8.1f Mweights/s\n", name, kLayers,
+              fed_back ? " fed back" : "", teams ? " in teams" : "", at_once, count / time * 1e-6);
+  std::fflush(stdout);
+}
+
+int run(int index, const std::vector<std::string_view>& parts) {
+  const auto wanted = [&](std::string_view part) {
+    return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
+  };
   const DeviceInfo device = use_device(index);
   std::printf("%s, %d multiprocessors\n", device.name.c_str(), device.multiprocessors);
-  bench_kernels(device);
-  std::printf("whole matrices, host memory to host memory\n");
-  GpuTiles tiles(device);
-  for (const bool fed_back : {false, true}) {
-    bench_matrix(tiles, "tc3:h", 4096, 4096, fed_back);
-    bench_matrix(tiles, "tc3:h", 14336, 4096, fed_back);
-    bench_matrix(tiles, "tc3:h", 4096, 14336, fed_back);
+  if (wanted("kernels")) bench_kernels(device);
+  Weights weights;
+  if (wanted("matrices")) {
+    std::printf("whole matrices, host memory to host memory\n");
+    GpuTiles tiles(device);
+    for (const bool fed_back : {false, true}) {
+      for (const Shape& shape : {kLayer[0], kLayer[1], kLayer[4], kLayer[6]})
+        bench_matrix(tiles, weights, "tc3:h", shape.rows, shape.cols, fed_back);
+    }
+  }
+  if (wanted("layer")) {
+    for (const char* name : {"tc3:h", "tc4:h"}) {
+      for (const bool fed_back : {true, false}) {
+        for (const bool teams : {false, true}) {
+          for (const int at_once : {1, 2, 3, 4})
+            bench_layers(device, weights, name, fed_back, teams, at_once);
+        }
+      }
+    }
   }
   return 0;
 }
@@ -146,7 +263,13 @@ int run(int index) {
 
 int main(int argc, char** argv) {
   try {
-    return walsh::run(argc > 1 ? std::atoi(argv[1]) : 0);
+    std::vector<std::string_view> parts(argv + std::min(argc, 1), argv + argc);
+    int device = 0;
+    if (!parts.empty() && parts[0].find_first_not_of("0123456789") == std::string_view::npos) {
+      device = std::atoi(parts[0].data());
+      parts.erase(parts.begin());
+    }
+    return walsh::run(device, parts);
   } catch (const walsh::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return walsh::exit_status(e.code());

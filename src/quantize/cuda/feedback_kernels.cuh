@@ -35,7 +35,7 @@ __device__ __forceinline__ void set_targets(const FeedbackArgs& args, const Tile
 #pragma unroll
     for (int i = 0; i < kTileCols; ++i) {
       targets[i] = targets[i] * args.inverse[column.col + i];
-      const float* of = args.factor + (column.col + i) * args.size + column.col;
+      const float* of = args.factor_row(column.col + i) + column.col;
 #pragma unroll
       for (int l = i + 1; l < kTileCols; ++l)
         targets[l] = targets[l] - targets[i] * of[l];
@@ -80,7 +80,7 @@ __device__ __forceinline__ void set_row(const FeedbackArgs& args, const TileColu
 #pragma unroll
     for (int i = 0; i < kTileCols; ++i) {
       if (column.col + i < l) {
-        sum = sum + errors[i] * args.factor[(column.col + i) * args.size + l];
+        sum = sum + errors[i] * args.factor_row(column.col + i)[l];
       }
     }
     args.sums[at + l] = sum;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void add_product(const FeedbackArgs& args, const Fact
       memory.a[i % kProductDepth][i / kProductDepth] =
           r < args.rows ? product.a[r * args.size + begin + i % kProductDepth] : 0;
       memory.b[i / kProductTile][i % kProductTile] =
-          c < args.size ? args.factor[(begin + i / kProductTile) * args.size + c] : 0;
+          c < args.size ? args.factor_row(begin + i / kProductTile)[c] : 0;
     }
     __syncthreads();
 #pragma unroll 8
@@ -155,9 +155,9 @@ __device__ __forceinline__ void row_factor(const FeedbackArgs& args, double* fac
     if (thread < count) {
       const int64_t j = begin + thread;
       const double q = args.products[at + j];
-      const double e = static_cast<double>(args.sums[at + j]) +
-                       static_cast<double>(args.errors[at + j]) *
-                           static_cast<double>(args.factor[j * args.size + j]);
+      const double e =
+          static_cast<double>(args.sums[at + j]) +
+          static_cast<double>(args.errors[at + j]) * static_cast<double>(args.diagonal[j]);
       terms[thread] = e * q;
       terms[kFactorThreads + thread] = q * q;
     }

@@ -13,8 +13,10 @@ inline constexpr int64_t kFeedbackColumns = 128;  // FeedbackStrip::kBlock
 // Rows [0, rows) of `size` columns each; matrices are [rows][size].
 struct FeedbackArgs {
   int64_t rows = 0, size = 0;
-  const float* factor = nullptr;   // ErrorFeedback::row: [size][size], upper triangle
-  const float* inverse = nullptr;  // [size], 1 / factor[j][j]
+  const float* factor = nullptr;    // ErrorFeedback::row: [][size], upper triangle,
+  int64_t first = 0;                // its rows from `first` on
+  const float* diagonal = nullptr;  // [size], of the factor
+  const float* inverse = nullptr;   // [size], 1 / diagonal
   const float* x = nullptr;
   float* rounded = nullptr;               // what columns were rounded to
   float* errors = nullptr;                // x - rounded
@@ -23,6 +25,8 @@ struct FeedbackArgs {
   const float* target_factors = nullptr;  // [rows][blocks]
   const float* level_factors = nullptr;   // [rows][blocks]
   int64_t blocks = 0;
+
+  constexpr const float* factor_row(int64_t i) const { return factor + (i - first) * size; }
 };
 
 // The tile column of 16 columns from `col` on, in column block `block`.

@@ -16,7 +16,8 @@ using encoding::TileSearchArgs;
 using encoding::TileSearchPlan;
 
 constexpr int64_t kMostGroup = 8;
-// Weights of the rows that are fed back together, 22 bytes of device memory each.
+// Weights of the rows that are fed back together, 22 bytes of device memory and 4 of pinned memory
+// each.
 constexpr int64_t kFedBackWeights = int64_t{1} << 27;
 
 void grow(Buffer& buffer, uint64_t bytes) {
@@ -63,12 +64,18 @@ void GpuTiles::release() {
 
 bool GpuTiles::searches(const TrellisCode& code) const {
   return encoding::has_tile_search(code) &&
-         encoding::plan_tile_floats(code, kMostGroup * device_.multiprocessors, device_)
+         encoding::plan_tile_floats(code, kMostGroup * device_.multiprocessors,
+                                    encoding::SearchDevice(device_))
                  .shared_bytes <= device_.shared_bytes;
 }
 
 void GpuTiles::prepare(const TrellisCode& code, const detail::TrellisTable&, int seam_weights) {
   synchronize(work_.get());
+  if (!asked_teams_) {
+    for (int size = 0; size < encoding::kTeamSizes; ++size)
+      teams_.teams[size] = encoding::most_teams(device_, 1 << size);
+    asked_teams_ = true;
+  }
   code_ = code;
   seam_ = seam_weights;
   tables_ = encoding::TileSearchTables(code, work_.get());
@@ -105,7 +112,7 @@ const uint16_t* GpuTiles::finish(int slot) {
 }
 
 void GpuTiles::search(const float* targets, uint16_t* states, int64_t tiles) {
-  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, device_);
+  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, teams_);
   if (best_.bytes() < plan.best_bytes) synchronize(work_.get());
   grow(best_, plan.best_bytes);
   TileSearchArgs args = tables_.args(plan);
@@ -122,19 +129,22 @@ int64_t GpuTiles::fed_back_rows(int64_t cols) const {
 }
 
 float* GpuTiles::rows(int64_t count, int64_t cols) {
-  grow(feedback_.x, static_cast<uint64_t>(count * cols) * sizeof(float));
+  const int64_t tiles = tile_rows(count) * (cols / kTileCols);
+  grow(feedback_.x,
+       std::max(static_cast<uint64_t>(count * cols) * sizeof(float), state_bytes(tiles)));
   return feedback_.x.as<float>();
 }
 
-// Everything that the kernels read, in device memory.
+// Everything that the kernels read, in device memory, but for the factor.
 FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   const int64_t size = rows.feedback.size(), blocks = column_blocks(size);
   const auto weights = static_cast<uint64_t>(rows.rows * size);
-  const auto square = static_cast<uint64_t>(size * size) * sizeof(float);
   const auto factors = static_cast<uint64_t>(rows.rows * blocks) * sizeof(float);
-  std::vector<float> inverse(static_cast<size_t>(size));
-  for (int64_t j = 0; j < size; ++j)
-    inverse[static_cast<size_t>(j)] = 1 / rows.feedback.row(j)[j];
+  std::vector<float> diagonal, inverse;
+  for (int64_t j = 0; j < size; ++j) {
+    diagonal.push_back(rows.feedback.row(j)[j]);
+    inverse.push_back(1 / diagonal.back());
+  }
   const Stream stream = work_.get();
   const auto send_to = [&](Buffer& buffer, const void* host, uint64_t bytes) {
     grow(buffer, bytes);
@@ -145,7 +155,7 @@ FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   args.rows = rows.rows;
   args.size = size;
   args.blocks = blocks;
-  args.factor = send_to(feedback_.factor, rows.feedback.row(0), square);
+  args.diagonal = send_to(feedback_.diagonal, diagonal.data(), diagonal.size() * sizeof(float));
   args.inverse = send_to(feedback_.inverse, inverse.data(), inverse.size() * sizeof(float));
   args.target_factors = send_to(feedback_.scales[0], rows.target_factors, factors);
   args.level_factors = send_to(feedback_.scales[1], rows.level_factors, factors);
@@ -160,17 +170,33 @@ FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   args.sums = matrix[3];
   args.products = matrix[4];
   fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // and the products
-  synchronize(stream);                                        // `inverse` goes
+  synchronize(stream);  // `inverse` goes, and rows.x gets the states
   return args;
 }
 
-void GpuTiles::encode_columns(const FeedbackArgs& args) {
+// Of a block of columns. The kernels of the block before the one before it have ended.
+void GpuTiles::send_factor(const ErrorFeedback& feedback, int64_t begin) {
+  const int64_t size = feedback.size();
+  if (begin >= size) return;
+  const int64_t rows = std::min(encoding::kFeedbackColumns, size - begin);
+  Buffer& buffer = feedback_.factor[begin / encoding::kFeedbackColumns % 2];
+  grow(buffer, static_cast<uint64_t>(encoding::kFeedbackColumns * size) * sizeof(float));
+  copy_to_device(buffer.as(), feedback.row(begin),
+                 static_cast<uint64_t>(rows * size) * sizeof(float), copy_.get());
+  feedback_.sent.record(copy_.get());
+}
+
+void GpuTiles::encode_columns(FeedbackArgs args, const ErrorFeedback& feedback) {
   const Stream stream = work_.get();
   const int64_t tiles = tile_rows(args.rows);
   const encoding::LevelTable table{tables_.levels(), code_.unit, code_.step_bits, code_.state_bits,
                                    code_.values};
+  send_factor(feedback, 0);
   for (int64_t begin = 0; begin < args.size; begin += encoding::kFeedbackColumns) {
     const int64_t end = std::min(args.size, begin + encoding::kFeedbackColumns);
+    feedback_.sent.hold_back(stream);
+    args.factor = feedback_.factor[begin / encoding::kFeedbackColumns % 2].as<float>();
+    args.first = begin;
     for (int64_t col = begin; col < end; col += kTileCols) {
       uint16_t* states = feedback_.states.as<uint16_t>() + col / kTileCols * tiles * kTileWeights;
       const TileColumn column{col, column_block(col, args.size), feedback_.targets.as<float>(),
@@ -183,6 +209,7 @@ void GpuTiles::encode_columns(const FeedbackArgs& args) {
       encoding::launch_product(args, {args.errors, args.sums, begin, end, end}, stream);
     }
     encoding::launch_product(args, {args.rounded, args.products, begin, end, begin}, stream);
+    send_factor(feedback, end);  // while the kernels run
     synchronize(stream);
     check_stop();
   }
@@ -194,15 +221,14 @@ const uint16_t* GpuTiles::feed_back(const detail::FedBackRows& rows) {
   const int64_t tiles = row_tiles * (args.size / kTileCols);
   grow(feedback_.targets, target_bytes(row_tiles));
   grow(feedback_.states, state_bytes(tiles));
-  grow(feedback_.host_states, state_bytes(tiles));
   grow(feedback_.row_factors, static_cast<uint64_t>(args.rows) * sizeof(double));
-  encode_columns(args);
+  encode_columns(args, rows.feedback);
   encoding::launch_row_factors(args, feedback_.row_factors.as<double>(), work_.get());
   copy_to_host(rows.row_factors, feedback_.row_factors.as(),
                static_cast<uint64_t>(args.rows) * sizeof(double), work_.get());
-  copy_to_host(feedback_.host_states.as(), feedback_.states.as(), state_bytes(tiles), work_.get());
+  copy_to_host(feedback_.x.as(), feedback_.states.as(), state_bytes(tiles), work_.get());
   synchronize(work_.get());
-  return feedback_.host_states.as<uint16_t>();
+  return feedback_.x.as<uint16_t>();
 }
 
 }  // namespace walsh::cuda

@@ -17,7 +17,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   static constexpr int kBatchWaves = 16;
 
   explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves)
-      : device_(device), batch_waves_(batch_waves) {}
+      : device_(device), teams_(device), batch_waves_(batch_waves) {}
   ~GpuTiles() override;
   GpuTiles(const GpuTiles&) = delete;
   GpuTiles& operator=(const GpuTiles&) = delete;
@@ -41,15 +41,20 @@ class GpuTiles : public walsh::detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x, host_states;
-    Buffer factor, inverse, scales[2], matrices, targets, states, row_factors;
+    PinnedBuffer x;    // and then the states
+    Buffer factor[2];  // rows of two blocks of columns in turn
+    StreamEvent sent;  // of the factor
+    Buffer diagonal, inverse, scales[2], matrices, targets, states, row_factors;
   };
 
   void search(const float* targets, uint16_t* states, int64_t tiles);
   encoding::FeedbackArgs send(const detail::FedBackRows& rows);
-  void encode_columns(const encoding::FeedbackArgs& args);
+  void send_factor(const ErrorFeedback& feedback, int64_t begin);
+  void encode_columns(encoding::FeedbackArgs args, const ErrorFeedback& feedback);
 
   DeviceInfo device_;
+  encoding::SearchDevice teams_;  // of the device, when it was asked
+  bool asked_teams_ = false;
   int batch_waves_;
   TrellisCode code_;
   int seam_ = 0;

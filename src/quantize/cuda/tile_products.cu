@@ -1,3 +1,4 @@
+#include "quantize/cuda/tile_launch.cuh"
 #include "quantize/cuda/tile_products.cuh"
 
 namespace walsh::cuda::encoding {
@@ -13,9 +14,7 @@ __global__ void __launch_bounds__(kSearchThreads, 1)
 template <int kStepBits>
 void launch(const TileSearchPlan& plan, const TileSearchArgs& args, Stream stream) {
   const auto kernel = tile_products_kernel<kStepBits>;
-  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "tile search");
-  kernel<<<static_cast<unsigned>(plan.blocks), kSearchThreads, plan.shared_bytes, stream>>>(args);
-  check_launch("tile search");
+  launch_search(kernel, plan, args, stream);
 }
 
 }  // namespace

@@ -116,21 +116,24 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      ThreadPool& pool, ErrorSum& errors) {
   const int64_t rows = tensor.rows, padded = feedback.size();
   const TileDeviceUse use(device);
-  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool, &device);
   const int64_t tile_cols = padded / kTileCols, step = device.fed_back_rows(padded);
+  float* all = rows <= step ? device.rows(rows, padded) : nullptr;
+  const FedBackTrellis job(tensor, options, feedback, read_rows, storage, pool, &device, all);
   std::vector<double> factors;
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t count = std::min(step, rows - begin), tiles = tile_rows(count);
     const FedBackScales scales(job, begin, count);
-    float* x = device.rows(count, padded);
+    float* x = all ? all : device.rows(count, padded);
     const auto for_tiles = [&](const auto& body) {
       pool.for_each(tiles, [&](int64_t tile) {
         body(tile, begin + tile * kTileRows, begin + std::min(count, (tile + 1) * kTileRows));
       });
     };
-    for_tiles([&](int64_t, int64_t first, int64_t end) {
-      job.read(first, end, x + (first - begin) * padded);
-    });
+    if (!all) {
+      for_tiles([&](int64_t, int64_t first, int64_t end) {
+        job.read(first, end, x + (first - begin) * padded);
+      });
+    }
     factors.resize(static_cast<size_t>(count));
     const uint16_t* states = device.feed_back(
         {feedback, count, x, scales.target_factors(), scales.level_factors(), factors.data()});

@@ -49,14 +49,14 @@ float expected_scale(const TrellisCode& code, const TrellisTable& table, int sea
 FedBackTrellis::FedBackTrellis(const Tensor& coded, const EncodeOptions& encode_options,
                                const ErrorFeedback& error_feedback, ReadRows read,
                                const TensorStorage& tensor_storage, ThreadPool& pool,
-                               TileDevice* device)
+                               TileDevice* device, float* kept)
     : tensor(coded),
       options(encode_options),
       feedback(error_feedback),
       read_rows(read),
       storage(tensor_storage),
       rotator(coded.rotation[0], error_feedback.size()),
-      powers(measure_powers(rotator, coded.rows, coded.cols, read, pool)),
+      powers(measure_powers(rotator, coded.rows, coded.cols, read, pool, kept)),
       scales(fit_rank_one(powers)),
       table(coded.format->trellis),
       expected(expected_scale(code(), table, seam_weights(encode_options.effort), device)) {

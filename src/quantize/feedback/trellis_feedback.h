@@ -19,9 +19,10 @@ inline constexpr float kLargestTarget = 64;
 
 // What one call knows about the whole tensor; shared by the threads.
 struct FedBackTrellis {
+  // `kept` gets what read() would give of all rows, unless it is null.
   FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
                  ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
-                 TileDevice* device = nullptr);
+                 TileDevice* device = nullptr, float* kept = nullptr);
 
   const TrellisCode& code() const { return tensor.format->trellis; }
   // Rows [begin, end) into rotated[][feedback.size()].

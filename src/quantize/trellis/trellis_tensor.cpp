@@ -135,7 +135,7 @@ class TileBatch {
 }  // namespace
 
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
-                           ThreadPool& pool) {
+                           ThreadPool& pool, float* kept) {
   BlockPowers powers(rows, rotator.size());
   pool.for_each(tile_rows(rows), [&](int64_t item) {
     const int64_t begin = item * kTileRows, end = std::min(rows, begin + kTileRows);
@@ -143,8 +143,9 @@ BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, R
     std::vector<float> rotated(static_cast<size_t>(rotator.size()));
     read_finite_rows(read_rows, begin, end, cols, source.data());
     for (int64_t row = begin; row < end; ++row) {
-      rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, rotated.data());
-      powers.set_row(row, rotated.data());
+      float* out = kept ? kept + row * rotator.size() : rotated.data();
+      rotate_row(rotator, source.data() + (row - begin) * cols, cols, row, out);
+      powers.set_row(row, out);
     }
   });
   return powers;

@@ -17,9 +17,10 @@ void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOpt
                        ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
                        ErrorSum& errors);
 
-// Mean squares of the rotated source rows per column block.
+// Mean squares of the rotated source rows per column block; the rows themselves in
+// kept[rows][rotator.size()], unless it is null.
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
-                           ThreadPool& pool);
+                           ThreadPool& pool, float* kept = nullptr);
 
 // Share of the variance per row and column block that one factor per row and one per block do not
 // explain (RankOneScales::unexplained), of source rows in the rotated basis.

@@ -7,206 +7,49 @@
 #include <limits>
 #include <vector>
 
-#include "base/aligned.h"
 #include "base/cuda/counted_memory.h"
-#include "base/half.h"
 #include "base/random.h"
 #include "kernels/cuda/attention/prefill.h"
-#include "kernels/cuda/random_weights.h"
-#include "kernels/ops.h"
+#include "kernels/cuda/attention_data.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
 namespace {
 
-using test::to_device;
-using test::to_host;
-
-constexpr uint16_t kNaN = 0x7e00;
-constexpr float kUntouched = -7.0f;
+using Problem = AttentionProblem;
 
 // `prompt` takes the device's best kernel, `prefill_mma` the one that all devices have.
 enum class Kernel { decode, prompt, prefill_mma };
 constexpr Kernel kPrompts[] = {Kernel::prompt, Kernel::prefill_mma};
 
-struct Shape {
-  int head_dim, heads, kv_heads;
-  int64_t window;
-};
-
-// Sequences whose pages are scattered over the pool, which holds NaN where nothing may be read.
-struct Problem {
-  Shape shape;
-  std::vector<int32_t> positions, sequences;  // per row
-  std::vector<int64_t> lengths;               // per sequence
-  int64_t per_sequence = 0, capacity = 0;
-  std::vector<int32_t> table;
-  std::vector<uint16_t> keys, values;  // [sequence][kv_head][capacity][head_dim]
-  std::vector<float> q;
-  int64_t ldq, ldo;
-  float scale, cap = 0;
-  std::vector<float> sinks;  // per head, or empty
-
-  // Rows of decoding stand at the ends of their sequences, which have the given lengths.
-  Problem(const Shape& s, const std::vector<int64_t>& sequence_lengths, uint64_t seed,
-          double size = 1)
-      : shape(s), lengths(sequence_lengths) {
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      positions.push_back(static_cast<int32_t>(lengths[i] - 1));
-      sequences.push_back(static_cast<int32_t>(i));
-    }
-    fill(seed, size);
+void attend(Kernel kernel, const Problem& p, const AttentionCall& call,
+            const AttentionScratch& scratch) {
+  if (kernel == Kernel::prompt) {
+    attend_prefill(call, nullptr);
+  } else if (kernel == Kernel::prefill_mma) {
+    detail::launch_prefill_mma(detail::prefill_args(call), nullptr);
+  } else {
+    attend_decode(call, p.longest(), scratch, nullptr);
   }
-  // A prompt: the last m positions of a sequence.
-  Problem(const Shape& s, int64_t length, int64_t m, uint64_t seed, double size = 1)
-      : shape(s), lengths{70, length} {
-    for (int64_t i = 0; i < m; ++i) {
-      positions.push_back(static_cast<int32_t>(length - m + i));
-      sequences.push_back(1);
-    }
-    fill(seed, size);
-  }
+}
 
-  int64_t rows() const { return static_cast<int64_t>(positions.size()); }
-  size_t at(int64_t sequence, int head, int64_t position) const {
-    return static_cast<size_t>(((sequence * shape.kv_heads + head) * capacity + position) *
-                               shape.head_dim);
-  }
+std::vector<float> run(Kernel kernel, const Problem& p) {
+  return p.run([&](const AttentionCall& call, const AttentionScratch& scratch) {
+    attend(kernel, p, call, scratch);
+  });
+}
 
-  void fill(uint64_t seed, double size) {
-    Random random(seed);
-    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-    per_sequence = (longest + kPageTokens - 1) / kPageTokens + 1;
-    capacity = per_sequence * kPageTokens;
-    const auto count = static_cast<int64_t>(lengths.size());
-    for (int64_t i = 0; i < count * per_sequence; ++i)
-      table.push_back(static_cast<int32_t>(i + 1));
-    for (size_t i = table.size(); i > 1; --i)
-      std::swap(table[i - 1], table[random.below(i)]);
-    keys.assign(at(count, 0, 0), kNaN);
-    values = keys;
-    for (int64_t s = 0; s < count; ++s) {
-      for (int h = 0; h < shape.kv_heads; ++h) {
-        for (size_t i = at(s, h, 0); i < at(s, h, lengths[static_cast<size_t>(s)]); ++i) {
-          keys[i] = f32_to_f16(static_cast<float>(random.normal()));
-          values[i] = f32_to_f16(static_cast<float>(random.normal()));
-        }
-      }
-    }
-    ldq = shape.heads * shape.head_dim + 6;
-    ldo = shape.heads * shape.head_dim + 2;
-    scale = static_cast<float>(1 / std::sqrt(shape.head_dim));
-    for (int64_t i = 0; i < rows() * ldq; ++i)
-      q.push_back(static_cast<float>(size * random.normal()));
-  }
-
-  std::vector<uint16_t> paged(const std::vector<uint16_t>& dense) const {
-    const int64_t page_values = int64_t{kPageTokens} * shape.head_dim;
-    std::vector<uint16_t> out(
-        (table.size() + 1) * static_cast<size_t>(page_values) * static_cast<size_t>(shape.kv_heads),
-        kNaN);
-    for (size_t i = 0; i < table.size(); ++i) {
-      const auto sequence = static_cast<int64_t>(i) / per_sequence;
-      const int64_t first = static_cast<int64_t>(i) % per_sequence * kPageTokens;
-      for (int h = 0; h < shape.kv_heads; ++h) {
-        std::copy_n(dense.begin() + static_cast<std::ptrdiff_t>(at(sequence, h, first)),
-                    page_values, out.begin() + (table[i] * shape.kv_heads + h) * page_values);
-      }
-    }
-    return out;
-  }
-
-  std::vector<float> expected() const {
-    std::vector<float> out(static_cast<size_t>(rows() * ldo), kUntouched);
-    AlignedArray<float> scratch(
-        static_cast<size_t>(attention_scratch(1, capacity, shape.head_dim)));
-    const int group = shape.heads / shape.kv_heads;
-    for (int64_t t = 0; t < rows(); ++t) {
-      const int64_t sequence = sequences[static_cast<size_t>(t)];
-      const KvView view{keys.data() + at(sequence, 0, 0), values.data() + at(sequence, 0, 0),
-                        capacity, shape.kv_heads, shape.head_dim};
-      for (int h = 0; h < shape.kv_heads; ++h) {
-        const int64_t column = int64_t{h} * group * shape.head_dim;
-        std::vector<float> log_sums(static_cast<size_t>(group));
-        ops().attention(view, h, group, q.data() + t * ldq + column, ldq, 1,
-                        positions[static_cast<size_t>(t)], shape.window, {scale, cap},
-                        out.data() + t * ldo + column, ldo, log_sums.data(), scratch.data());
-        for (int i = 0; i < group * shape.head_dim && !sinks.empty(); ++i) {
-          const int head = i / shape.head_dim;
-          out[static_cast<size_t>(t * ldo + column + i)] /=
-              1 + std::exp(sinks[static_cast<size_t>(h * group + head)] -
-                           log_sums[static_cast<size_t>(head)]);
-        }
-      }
-    }
-    return out;
-  }
-
-  // Two launches over the same scratch, which must give the same bits.
-  std::vector<float> run(Kernel kernel, int64_t longest = 0) const {
-    KvPool pool(shape.kv_heads, shape.head_dim, static_cast<int64_t>(table.size()) + 1);
-    pool.keys = to_device(paged(keys));
-    pool.values = to_device(paged(values));
-    const Buffer pages = to_device(table), at = to_device(positions), of = to_device(sequences);
-    const Buffer queries = to_device(q), of_sinks = to_device(sinks);
-    const std::vector<float> untouched(static_cast<size_t>(rows() * ldo), kUntouched);
-    const AttentionScratch scratch(rows(), shape.heads, shape.kv_heads, shape.head_dim);
-    AttentionCall call;
-    call.cache = &pool;
-    call.table = {pages.as<const int32_t>(), per_sequence};
-    call.rows = {at.as<const int32_t>(), of.as<const int32_t>()};
-    call.m = rows();
-    call.heads = shape.heads;
-    call.window = shape.window;
-    call.scale = scale;
-    call.logit_cap = cap;
-    call.sinks = sinks.empty() ? nullptr : of_sinks.as<const float>();
-    call.q = queries.as<const float>();
-    call.ldq = ldq;
-    call.ldo = ldo;
-    std::vector<float> first;
-    for (int repeat = 0; repeat < 2; ++repeat) {
-      const Buffer out = to_device(untouched);
-      call.out = out.as<float>();
-      if (kernel == Kernel::prompt) {
-        attend_prefill(call, nullptr);
-      } else if (kernel == Kernel::prefill_mma) {
-        detail::launch_prefill_mma(detail::prefill_args(call), nullptr);
-      } else {
-        attend_decode(call, std::max(longest, *std::max_element(lengths.begin(), lengths.end())),
-                      scratch, nullptr);
-      }
-      synchronize(nullptr);
-      std::vector<float> result = to_host<float>(out);
-      if (repeat == 0) {
-        first = std::move(result);
-      } else {
-        EXPECT_TRUE(std::equal(first.begin(), first.end(), result.begin(), [](float a, float b) {
-          return a == b || (std::isnan(a) && std::isnan(b));
-        })) << "a second run differs";
-      }
-    }
-    return first;
-  }
-};
-
-// Queries and weights are rounded to fp16: with normal keys a logit of standard deviation `size` is
-// off by about 2^-12 * size, a weight as much and 2^-12 more relative to itself; values stay
+// Prompts round queries and weights to fp16: with normal keys a logit of standard deviation `size`
+// is off by about 2^-12 * size, a weight as much and 2^-12 more relative to itself; values stay
 // below 5.
-void expect_cpu(const Problem& p, Kernel kernel, double size = 1, int64_t longest = 0) {
-  const auto expected = p.expected(), out = p.run(kernel, longest);
-  const double tolerance = 1e-3 * (1 + size);
-  double worst = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const double error = std::abs(double{out[i]} - double{expected[i]});
-    ASSERT_FALSE(std::isnan(out[i]))
-        << "row " << i / static_cast<size_t>(p.ldo) << " column " << i % static_cast<size_t>(p.ldo)
-        << " head_dim " << p.shape.head_dim;
-    worst = std::max(worst, error);
-  }
-  EXPECT_LT(worst, tolerance) << "head_dim " << p.shape.head_dim << " heads " << p.shape.heads
-                              << "/" << p.shape.kv_heads << " window " << p.shape.window << " rows "
-                              << p.rows();
+void expect_cpu(const Problem& p, Kernel kernel, double size = 1) {
+  if (kernel == Kernel::decode) return expect_decoded(p, size);
+  expect_attention(
+      p,
+      [&](const AttentionCall& call, const AttentionScratch& scratch) {
+        attend(kernel, p, call, scratch);
+      },
+      1e-3 * (1 + size));
 }
 
 class GpuAttention : public testing::Test {
@@ -218,15 +61,15 @@ class GpuAttention : public testing::Test {
 
 TEST_F(GpuAttention, DecodesAsTheCpuForEveryHeadSize) {
   for (const int dim : {8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 136, 192, 256}) {
-    expect_cpu(Problem({dim, 4, 2, 0}, {1, 130, 517}, static_cast<uint64_t>(dim)), Kernel::decode);
+    expect_decoded(Problem({dim, 4, 2, 0}, {1, 130, 517}, static_cast<uint64_t>(dim)));
   }
 }
 
 TEST_F(GpuAttention, DecodesAsTheCpuForEveryGroup) {
   for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{
            {1, 1}, {3, 3}, {7, 1}, {8, 1}, {9, 1}, {14, 2}, {16, 1}, {20, 1}, {32, 8}}) {
-    expect_cpu(Problem({64, heads, kv_heads, 0}, {63, 64, 65, 1000}, 7), Kernel::decode);
-    expect_cpu(Problem({128, heads, kv_heads, 0}, {700}, 8), Kernel::decode);
+    expect_decoded(Problem({64, heads, kv_heads, 0}, {63, 64, 65, 1000}, 7));
+    expect_decoded(Problem({128, heads, kv_heads, 0}, {700}, 8));
   }
 }
 
@@ -236,20 +79,20 @@ TEST_F(GpuAttention, DecodesAsTheCpuForEveryBatchAndLength) {
     std::vector<int64_t> lengths;
     for (int64_t i = 0; i < m; ++i)
       lengths.push_back(1 + static_cast<int64_t>(random.below(600)));
-    expect_cpu(Problem({64, 4, 1, 0}, lengths, 11), Kernel::decode);
-    expect_cpu(Problem({64, 4, 1, 0}, lengths, 11), Kernel::decode, 1, 100000);
+    expect_decoded(Problem({64, 4, 1, 0}, lengths, 11));
+    expect_decoded(Problem({64, 4, 1, 0}, lengths, 11), 1, 100000);
   }
   for (const int64_t length : {1, 15, 16, 17, 31, 33, 255, 256, 257, 4096, 20000})
-    expect_cpu(Problem({64, 2, 1, 0}, {length}, 12), Kernel::decode);
+    expect_decoded(Problem({64, 2, 1, 0}, {length}, 12));
 }
 
 TEST_F(GpuAttention, DecodesAsTheCpuWithWindowsAndLargeLogits) {
   for (const int64_t window : {1, 2, 16, 63, 64, 100, 1000, 5000, -1, -64, -100, -600}) {
-    expect_cpu(Problem({64, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
-    expect_cpu(Problem({256, 4, 2, window}, {1, 50, 64, 513, 2000}, 13), Kernel::decode);
+    expect_decoded(Problem({64, 4, 2, window}, {1, 50, 64, 513, 2000}, 13));
+    expect_decoded(Problem({256, 4, 2, window}, {1, 50, 64, 513, 2000}, 13));
   }
-  expect_cpu(Problem({64, 4, 2, 0}, {900, 30}, 14, 8), Kernel::decode, 8);
-  expect_cpu(Problem({128, 4, 2, 0}, {900, 30}, 15, 30), Kernel::decode, 30);
+  expect_decoded(Problem({64, 4, 2, 0}, {900, 30}, 14, 8), 8);
+  expect_decoded(Problem({128, 4, 2, 0}, {900, 30}, 15, 30), 30);
 }
 
 void expect_cpu_prompt(const Problem& p, double size = 1) {
@@ -348,7 +191,7 @@ void expect_visible(Kernel kernel, int64_t window) {
       probes[s].push_back(probe);
     }
   }
-  const auto out = p.run(kernel);
+  const auto out = run(kernel, p);
   for (int64_t t = 0; t < p.rows(); ++t) {
     const int64_t end = p.positions[static_cast<size_t>(t)] + 1;
     const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
@@ -373,9 +216,9 @@ TEST_F(GpuAttention, NanQueriesStayInTheirRow) {
   for (const Kernel kernel : {Kernel::decode, Kernel::prompt, Kernel::prefill_mma}) {
     const bool prompt = kernel != Kernel::decode;
     Problem p = prompt ? Problem({64, 2, 1, 0}, 100, 70, 41) : Problem({64, 2, 1, 0}, {90, 80}, 41);
-    const auto clean = p.run(kernel);
+    const auto clean = run(kernel, p);
     p.q[static_cast<size_t>(p.ldq + 3)] = std::numeric_limits<float>::quiet_NaN();  // row 1, head 0
-    const auto out = p.run(kernel);
+    const auto out = run(kernel, p);
     for (int64_t t = 0; t < p.rows(); ++t) {
       for (int c = 0; c < 128; ++c) {
         const auto i = static_cast<size_t>(t * p.ldo + c);
@@ -393,15 +236,15 @@ TEST_F(GpuAttention, RefusesShapesThatItCannotRead) {
   EXPECT_THROW(KvPool(1, 12, 1), Error);
   EXPECT_THROW(KvPool(1, 264, 1), Error);
   Problem p({64, 3, 2, 0}, {5}, 1);
-  EXPECT_THROW(p.run(Kernel::decode), Error);
+  EXPECT_THROW(run(Kernel::decode, p), Error);
   p.shape.heads = 2;
   p.ldq = 129;
-  EXPECT_THROW(p.run(Kernel::prompt), Error);
+  EXPECT_THROW(run(Kernel::prompt, p), Error);
   p.ldq = 128;
   for (const float cap : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
     p.cap = cap;
-    EXPECT_THROW(p.run(Kernel::decode), Error);
-    EXPECT_THROW(p.run(Kernel::prompt), Error);
+    EXPECT_THROW(run(Kernel::decode, p), Error);
+    EXPECT_THROW(run(Kernel::prompt, p), Error);
   }
 }
 

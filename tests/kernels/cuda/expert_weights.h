@@ -64,8 +64,11 @@ struct RoutedRows {
   std::vector<int32_t> slot_of, expert_of_slot, row_of_slot;
 
   RoutedRows(const ExpertShape& shape, int64_t m, bool tiles, uint64_t seed)
-      : plan(plan_experts(m, shape.chosen, shape.experts, tiles)),
-        logits(to_device(random_values(m * shape.experts, seed))) {
+      : RoutedRows(shape, m, tiles, random_values(m * shape.experts, seed)) {}
+
+  // scores[m][experts]
+  RoutedRows(const ExpertShape& shape, int64_t m, bool tiles, const std::vector<float>& scores)
+      : plan(plan_experts(m, shape.chosen, shape.experts, tiles)), logits(to_device(scores)) {
     const auto slots = static_cast<uint64_t>(m * shape.chosen);
     choices = Buffer(slots * sizeof(int32_t));
     weights = Buffer(slots * sizeof(float));

@@ -6,60 +6,90 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <string>
 
 #include "base/cuda/graph.h"
 #include "expert_weights.h"
 #include "formats/codec.h"
+#include "kernels/cuda/experts/expert_tile.h"
 
 namespace walsh::cuda {
 namespace {
 
+// A product of experts with inputs of rows, or of slots.
+struct ExpertProduct {
+  const ExpertWeights weights;
+  const ExpertShape shape;
+  const bool by_row;
+  const int64_t slots, inputs;
+  std::vector<ActivationsI8> x;
+  std::vector<Activations> device_x;
+  Buffer y;
+  Matmul product;
+
+  ExpertProduct(const Format& format, const ExpertShape& wanted, int64_t m, bool of_rows)
+      : weights(format, wanted, 1),
+        shape(wanted),
+        by_row(of_rows),
+        slots(m * shape.chosen),
+        inputs(by_row ? m : slots),
+        y(static_cast<uint64_t>(slots * shape.rows) * sizeof(float)) {
+    const int64_t padded = divide_up(shape.cols, 32) * 32;
+    for (int pass = 0; pass < format.passes; ++pass) {
+      x.push_back(random_inputs(inputs, padded, format.rotation_block ? 128 : 32,
+                                format.activation_planes, 7u + static_cast<unsigned>(pass)));
+      device_x.push_back(upload(x.back(), inputs));
+    }
+    for (int pass = 0; pass < format.passes; ++pass) {
+      product.pass[pass] = &weights.device[0][static_cast<size_t>(pass)];
+      product.input[pass] = &device_x[static_cast<size_t>(pass)];
+    }
+    product.bias = weights.device_bias[0].as<float>();
+    product.y = y.as<float>();
+    product.ldy = shape.rows;
+  }
+
+  template <typename Multiply>
+  std::vector<float> results(const Multiply& multiply) const {
+    fill_zero(y.as(), y.bytes(), nullptr);
+    multiply();
+    return to_host<float>(y);
+  }
+
+  // Every expert by all inputs, of which slots are chosen.
+  std::vector<float> on_cpu(const RoutedRows& routed) const {
+    std::vector<std::vector<float>> all;
+    for (const RandomTensor& of_expert : weights.host) {
+      std::vector<float>& rows = all.emplace_back(static_cast<size_t>(inputs * shape.rows));
+      for (int pass = 0; pass < of_expert.tensor.format->passes; ++pass) {
+        const PanelMatrix panels = pack_panels(of_expert.tensor, pass);
+        ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], inputs, rows.data(),
+                                shape.rows, 0, panels.panels(), pass > 0);
+      }
+    }
+    std::vector<float> expected;
+    for (int64_t s = 0; s < slots; ++s) {
+      const auto e = static_cast<size_t>(routed.expert_of_slot[static_cast<size_t>(s)]);
+      const int64_t from = by_row ? routed.row_of_slot[static_cast<size_t>(s)] : s;
+      for (int64_t row = 0; row < shape.rows; ++row)
+        expected.push_back(all[e][static_cast<size_t>(from * shape.rows + row)] +
+                           weights.bias[e][static_cast<size_t>(row)]);
+    }
+    return expected;
+  }
+};
+
 void expect_products(const Format& format, const ExpertShape& shape, int64_t m, bool by_row) {
   SCOPED_TRACE(std::string(format.name) + ", " + std::to_string(m) + " rows" +
                (by_row ? "" : ", a row per slot"));
-  const ExpertWeights weights(format, shape, 1);
+  const ExpertProduct p(format, shape, m, by_row);
   const RoutedRows routed(shape, m, have_tiles(format), 2);
-  const int64_t slots = m * shape.chosen, inputs = by_row ? m : slots;
-  const int64_t padded = divide_up(shape.cols, 32) * 32;
-  std::vector<ActivationsI8> x;
-  std::vector<Activations> device_x;
-  for (int pass = 0; pass < format.passes; ++pass) {
-    x.push_back(random_inputs(inputs, padded, format.rotation_block ? 128 : 32,
-                              format.activation_planes, 7u + static_cast<unsigned>(pass)));
-    device_x.push_back(upload(x.back(), inputs));
-  }
-  const Buffer y(static_cast<uint64_t>(slots * shape.rows) * sizeof(float));
-  fill_zero(y.as(), y.bytes(), nullptr);
-  Matmul product;
-  for (int pass = 0; pass < format.passes; ++pass) {
-    product.pass[pass] = &weights.device[0][static_cast<size_t>(pass)];
-    product.input[pass] = &device_x[static_cast<size_t>(pass)];
-  }
-  product.bias = weights.device_bias[0].as<float>();
-  product.y = y.as<float>();
-  product.ldy = shape.rows;
-  multiply_experts({&product, 1}, weights.stride, routed.batch(shape, m, by_row), nullptr);
-  const auto got = to_host<float>(y);
-
-  std::vector<std::vector<float>> all;  // of every expert, all inputs
-  for (const RandomTensor& of_expert : weights.host) {
-    std::vector<float>& rows = all.emplace_back(static_cast<size_t>(inputs * shape.rows));
-    for (int pass = 0; pass < format.passes; ++pass) {
-      const PanelMatrix panels = pack_panels(of_expert.tensor, pass);
-      ops(Isa::ref).matmul_i8(panels, x[static_cast<size_t>(pass)], inputs, rows.data(), shape.rows,
-                              0, panels.panels(), pass > 0);
-    }
-  }
-  std::vector<float> expected;
-  for (int64_t s = 0; s < slots; ++s) {
-    const auto e = static_cast<size_t>(routed.expert_of_slot[static_cast<size_t>(s)]);
-    const int64_t from = by_row ? routed.row_of_slot[static_cast<size_t>(s)] : s;
-    for (int64_t row = 0; row < shape.rows; ++row)
-      expected.push_back(all[e][static_cast<size_t>(from * shape.rows + row)] +
-                         weights.bias[e][static_cast<size_t>(row)]);
-  }
-  expect_close(got, expected, 1e-5);
+  const auto got = p.results([&] {
+    multiply_experts({&p.product, 1}, p.weights.stride, routed.batch(shape, m, by_row), nullptr);
+  });
+  expect_close(got, p.on_cpu(routed), 1e-5);
 }
 
 // One row, few, some, and so many that tiles are medium and large.
@@ -84,6 +114,69 @@ TEST(GpuExperts, MultiplyAsTheCpuByTiles) {
     }
     if (HasFatalFailure()) return;
   }
+}
+
+// Experts whose last items have as many slots as here, behind whole ones or alone: blocks leave out
+// what an item does not have in steps of their own.
+constexpr int kSlots[] = {1, 8, 9, 33, 64, 65, 127, 128, 0, 129, 257, 447};
+
+TEST(GpuExperts, MultiplyItemsOfAnyLengthAsTheCpuInTilesOfEveryShape) {
+  WALSH_NEED_GPU();
+  using detail::TileShape;
+  const auto experts = static_cast<int64_t>(std::size(kSlots));
+  const int64_t m = std::accumulate(std::begin(kSlots), std::end(kSlots), int64_t{0});
+  std::vector<float> scores(static_cast<size_t>(m * experts));
+  std::vector<int> left(std::begin(kSlots), std::end(kSlots));
+  for (size_t row = 0, e = 0; row < static_cast<size_t>(m); ++row) {
+    do {
+      e = (e + 1) % left.size();
+    } while (left[e] == 0);
+    --left[e];
+    scores[row * left.size() + e] = 9;
+  }
+  for (const char* name : {"tq2", "tq3", "tq4", "itq3_s", "q4_0", "tq4+4"}) {
+    SCOPED_TRACE(name);
+    const ExpertShape shape{experts, 1, 136, name == std::string("tq3") ? 768 : 256};
+    const RoutedRows routed(shape, m, true, scores);
+    ASSERT_EQ(routed.plan.per_item, kLargeTileSlots);
+    const ExpertProduct p(get_format(name), shape, m, true);
+    const ExpertBatch batch = routed.batch(shape, m, true);
+    const auto by = [&](TileShape tiles) {
+      return p.results([&] {
+        detail::multiply_experts_by_tiles({&p.product, 1}, p.weights.stride, batch, tiles, nullptr);
+      });
+    };
+    const auto chosen = p.results([&] {
+      multiply_experts({&p.product, 1}, p.weights.stride, batch, nullptr);
+    });
+    const auto expected = p.on_cpu(routed);
+    expect_close(chosen, expected, 1e-5);
+    // Sums over the columns are in one order, but for the shape that splits them.
+    for (const TileShape tiles : {TileShape::group, TileShape::large, TileShape::small})
+      EXPECT_EQ(bits_of(by(tiles)), bits_of(chosen)) << static_cast<int>(tiles);
+    expect_close(by(TileShape::medium), expected, 1e-5);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Gate and up in one launch, whose rows are not a whole number of blocks.
+TEST(GpuExperts, MultiplyTwoProductsInOneLaunchAsOneByOne) {
+  WALSH_NEED_GPU();
+  const ExpertShape shape{3, 2, 200, 512};
+  constexpr int64_t kRows = 300;
+  const RoutedRows routed(shape, kRows, true, 5);
+  const ExpertProduct gate(get_format("tq3"), shape, kRows, true);
+  const ExpertProduct up(get_format("tq3"), shape, kRows, true);
+  ASSERT_EQ(gate.weights.stride, up.weights.stride);
+  const ExpertBatch batch = routed.batch(shape, kRows, true);
+  const auto multiply = [&](std::span<const Matmul> products) {
+    multiply_experts(products, gate.weights.stride, batch, nullptr);
+  };
+  const auto expected = bits_of(gate.results([&] { multiply({&gate.product, 1}); }));
+  fill_zero(up.y.as(), up.y.bytes(), nullptr);
+  const Matmul both[] = {gate.product, up.product};
+  EXPECT_EQ(bits_of(gate.results([&] { multiply(both); })), expected);
+  EXPECT_EQ(bits_of(to_host<float>(up.y)), expected);
 }
 
 TEST(GpuExperts, MultiplyPlainMatricesAsTheCpu) {

@@ -22,6 +22,9 @@ inline float2 __half22float2(__half2 x) {
 inline __half2 __float2half2_rn(float x) {
   return {__float2half_rn(x), __float2half_rn(x)};
 }
+inline __half2 __floats2half2_rn(float x, float y) {
+  return {__float2half_rn(x), __float2half_rn(y)};
+}
 inline __half2 __hsub2(__half2 a, __half2 b) {
   return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
           __float2half_rn(__half2float(a.y) - __half2float(b.y))};

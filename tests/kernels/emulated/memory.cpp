@@ -3,7 +3,6 @@
 
 #include "kernels/emulated/device.h"
 //
-#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/emulated/memory.h"
 
@@ -22,6 +21,9 @@ void copy_to_device(void* device, const void* host, uint64_t bytes, Stream) {
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
+void copy_on_device(void* to, const void* from, uint64_t bytes, Stream) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 void synchronize(Stream) {}
 
 // One, so that tests of kernels run.
@@ -31,13 +33,6 @@ std::vector<DeviceInfo> devices() {
 std::string unavailable_reason() {
   return {};
 }
-
-KvPool::KvPool(int heads, int dim, int64_t count)
-    : kv_heads(heads),
-      head_dim(dim),
-      pages(count),
-      keys(static_cast<uint64_t>(count * kPageTokens * heads * dim) * 2),
-      values(keys.bytes()) {}
 
 Activations::Activations(int64_t most, int64_t columns, int columns_of_scale, int count)
     : cols(columns),

@@ -6,9 +6,6 @@
 namespace walsh {
 namespace {
 
-// Attention rounds queries and the weights of the softmax to fp16.
-constexpr double kHalfPrecision = 2e-3;
-
 // A rope that depends on the length of the context is that of 256 positions in most of them.
 int64_t positions_of(const test::Golden& golden) {
   return std::max<int64_t>(256, static_cast<int64_t>(golden.tokens.size() + golden.greedy.size()));
@@ -27,7 +24,7 @@ TEST_P(GpuGolden, LogitsAndGreedyTextEqualTransformers) {
   std::vector<std::vector<float>> rows;
   for (const int32_t token : golden.tokens)
     rows.push_back(test::all_logits(session, {token}).back());
-  test::expect_logits(golden, rows, kHalfPrecision);
+  test::expect_logits(golden, rows);
   EXPECT_EQ(test::continue_greedily(session, rows.back(), golden.greedy.size()), golden.greedy);
 }
 

@@ -50,9 +50,9 @@ struct RowPlaces {
 
 // out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions from first_seen(window, p)
 // (kernels/first_seen.h) up to that of row t, p, with cap(x) = logit_cap * tanh(x / logit_cap), or
-// x without a cap. Query head h reads the cache's head h / (heads / kv_heads). Queries and weights
-// of the softmax are rounded to fp16, sums are float32; what the cache holds beyond the row's
-// position is not used, NaN included.
+// x without a cap. Query head h reads the cache's head h / (heads / kv_heads). Sums are float32;
+// all but attend_decode of an fp16 cache round queries and weights of the softmax to fp16. What the
+// cache holds beyond the row's position is not used, NaN included.
 struct AttentionRows {
   RowPlaces rows;
   int64_t m = 0;

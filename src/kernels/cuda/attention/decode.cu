@@ -5,6 +5,9 @@
 // softmax and sums; they are put together at the end, and the parts of a row by the block that
 // comes last, in order. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that positions
 // fill the 16 rows of the tensor cores' operand and the few heads its 8 columns.
+//
+// Tensor cores have time to spare: queries and weights are sums of two halves each, so that nothing
+// is rounded to fp16 but the cache.
 #include "kernels/cuda/attention/parts.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -37,6 +40,14 @@ struct DecodeShape {
   static_assert(kShared >= PartsShape<Dim, kWarps>::kFloats * 4, "sums and factors reuse the ring");
 };
 
+// Queries as operand b: each is near + 2^-11 rest. The second half is as large as the first one, so
+// that it is as exact for small numbers.
+template <int Dim>
+struct SplitQueries {
+  static constexpr float kRestTimes = 2048;
+  uint32_t near[Dim / 16][2], rest[Dim / 16][2];
+};
+
 // What a block works on.
 struct Part : PartHeads {
   int sequence, kv_head;
@@ -66,7 +77,7 @@ struct Part : PartHeads {
 
 template <int Dim>
 __device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part& part, int lane,
-                                             uint32_t (&q)[Dim / 16][2]) {
+                                             SplitQueries<Dim>& q) {
   const int head = lane / 4, column = 2 * (lane % 4);
   const int dim = args.cache.head_dim;
   const float* from = args.q + part.row * args.ldq + (part.first_head + head) * dim;
@@ -75,36 +86,52 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part&
     const int c = 8 * i + column;
     float2 v = make_float2(0, 0);
     if (head < part.heads && c < dim) v = *reinterpret_cast<const float2*>(from + c);
-    q[i / 2][i % 2] = pack_halves(v.x, v.y);
+    const uint32_t near = pack_halves(v.x, v.y);
+    q.near[i / 2][i % 2] = near;
+    q.rest[i / 2][i % 2] = pack_rests(near, v.x, v.y, SplitQueries<Dim>::kRestTimes);
   }
 }
 
 // One step: 16 positions, of which those in [low, high) count.
 template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_tile(const DecodeArgs& args,
-                                            const uint32_t (&q)[Dim / 16][2], uint32_t keys,
-                                            uint32_t values, int low, int high, int lane,
-                                            Running<Dim>& run) {
+__device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQueries<Dim>& q,
+                                            uint32_t keys, uint32_t values, int low, int high,
+                                            int lane, Running<Dim>& run) {
   using Layout = TileLayout<Dim>;
   const int matrix = lane / 8, r = lane % 8;
-  float s[2][4] = {};
+  float near[2][4] = {}, rest[2][4] = {};  // chains of products are as short as can be
   const uint32_t key_row = keys + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
 #pragma unroll
   for (int k = 0; k < Dim / 16; ++k) {
     uint32_t a[4];
     load_matrices(a, key_row ^ Layout::step(k));
-    mma_f16(s[k % 2], a, q[k][0], q[k][1]);
+    mma_f16(near[k % 2], a, q.near[k][0], q.near[k][1]);
+    mma_f16(rest[k % 2], a, q.rest[k][0], q.rest[k][1]);
   }
-  float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2], s[0][3] + s[1][3]};
+  float logits[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    logits[e] = __fmaf_rn(rest[0][e] + rest[1][e], 1 / SplitQueries<Dim>::kRestTimes,
+                          near[0][e] + near[1][e]);
+  }
   cap_tile<Capped>(args.cap, logits);
-  uint32_t b0, b1;
-  weigh_tile<Dim>(logits, low, high, args.parts.scale, lane, run, b0, b1);
+  uint32_t b[2], b_rest[2];
+  weigh_tile<Dim, false>(
+      logits, low, high, args.parts.scale, lane, run, 0, [&](const float(&p)[4]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t packed = pack_halves(p[2 * i], p[2 * i + 1]);
+          b[i] = transpose8x8(packed);
+          b_rest[i] = transpose8x8(pack_rests(packed, p[2 * i], p[2 * i + 1], 1));
+        }
+      });
   const uint32_t value_row = values + Layout::offset(r + 8 * (matrix >> 1), matrix & 1);
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
     uint32_t a[4];
     load_transposed(a, value_row ^ Layout::step(d));
-    mma_f16(run.sum[d], a, b0, b1);
+    mma_f16(run.sum[d], a, b[0], b[1]);
+    mma_f16(run.sum[d], a, b_rest[0], b_rest[1]);
   }
 }
 
@@ -144,7 +171,7 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
     issue(part.first_unit + i, i);
   }
   if (!waited) wait_previous_kernel();
-  uint32_t q[Dim / 16][2];
+  SplitQueries<Dim> q;
   load_queries<Dim>(args, part, lane, q);
   int stage = 0;
   for (int unit = part.first_unit; unit < part.last_unit; ++unit) {
@@ -168,7 +195,7 @@ template <int Dim, bool Capped>
 __global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
     decode_kernel(const __grid_constant__ DecodeArgs args) {
   using Shape = DecodeShape<Dim>;
-  extern __shared__ __align__(1024) unsigned char memory[];
+  WALSH_SHARED_TILES(memory);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   allow_next_kernel();
   const Part part = Part::of_block<Shape::kUnit>(args);

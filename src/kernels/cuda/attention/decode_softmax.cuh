@@ -28,13 +28,13 @@ __device__ __forceinline__ void cap_tile(const LogitCap& cap, float (&s)[4]) {
     product = capped(cap, product);
 }
 
-// Logits of a tile, of which positions in [low, high) count, to weights: operand b of the product
-// with the values, 2^shift times as large if `Shifted`. Sums so far are brought to the new largest
-// logit.
-template <int Dim, bool Shifted = false>
+// Logits of a tile, of which positions in [low, high) count, to weights, 2^shift times as large if
+// `Shifted`: take(weights of heads 2 t and 2 t + 1, of row g and then of row g + 8). Sums so far
+// are brought to the new largest logit.
+template <int Dim, bool Shifted, typename Take>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
-                                           int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
-                                           float shift = 0) {
+                                           int lane, Running<Dim>& run, float shift,
+                                           const Take& take) {
   const int g = lane / 4;
   float factor[2], p[4];
 #pragma unroll
@@ -54,14 +54,24 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
     run.largest[h] = largest;
     run.total[h] = __fmaf_rn(run.total[h], factor[h], p[h] + p[h + 2]);
   }
-  b0 = transpose8x8(pack_halves(p[0], p[1]));
-  b1 = transpose8x8(pack_halves(p[2], p[3]));
+  take(p);
   if (!__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) return;
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       run.sum[d][e] *= factor[e % 2];
+}
+
+// The same, as operand b of the product with the values: rounded to fp16.
+template <int Dim, bool Shifted = false>
+__device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
+                                           int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
+                                           float shift = 0) {
+  weigh_tile<Dim, Shifted>(s, low, high, scale, lane, run, shift, [&](const float(&p)[4]) {
+    b0 = transpose8x8(pack_halves(p[0], p[1]));
+    b1 = transpose8x8(pack_halves(p[2], p[3]));
+  });
 }
 
 // The sum of a head's total over the positions of all lanes.

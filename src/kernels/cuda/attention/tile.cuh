@@ -1,5 +1,5 @@
-// What both attention kernels are made of: tiles of the cache in shared memory, fragments for
-// mma.m16n8k16, and the numbers of a softmax in base 2.
+// What both attention kernels are made of: tiles of the cache in shared memory and the numbers of a
+// softmax in base 2.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/fragments.cuh"
 
 namespace walsh::cuda {
 
@@ -17,13 +18,6 @@ namespace walsh::cuda {
 __device__ __forceinline__ int first_seen(int window, int position) {
   if (window < 0) return position - position % -window;
   return window > 0 ? max(0, position + 1 - window) : 0;
-}
-
-// 16 bytes from global to shared memory, or zeros.
-__device__ __forceinline__ void copy_async_or_zero(uint32_t shared, const void* global, bool copy) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
-               "r"(copy ? 16 : 0)
-               : "memory");
 }
 
 // Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row's
@@ -65,53 +59,21 @@ struct F16Tiles {
   }
 };
 
-// Four 8 x 8 matrices of halves: lane l gives the address of row l % 8 of matrix l / 8 and gets of
-// each matrix columns 2 (l % 4) and + 1 of row l / 4, after transposition in the second function.
-__device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(shared)
-               : "memory");
-}
-
-__device__ __forceinline__ void load_transposed(uint32_t (&d)[4], uint32_t shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(shared)
-               : "memory");
-}
-
-__device__ __forceinline__ uint32_t transpose8x8(uint32_t v) {
-  uint32_t out;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
-  return out;
-}
-
-// c += a b of halves: a 16 x 16, b 16 x 8.
-__device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                        uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 __device__ __forceinline__ uint32_t pack_halves(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 2^x; 0 for minus infinity.
-__device__ __forceinline__ float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+// What two numbers lack as packed halves, `times` as large.
+__device__ __forceinline__ uint32_t pack_rests(uint32_t packed, float low, float high,
+                                               float times) {
+  const float2 near = halves(packed);
+  return pack_halves((low - near.x) * times, (high - near.y) * times);
 }
 
 // A product under a cap. The tangent is off by at most 2^-21.
 __device__ __forceinline__ float capped(const LogitCap& cap, float s) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(power_of_two(cap.power * s) + 1.0f));
+  const float inverse = quick_reciprocal(power_of_two(cap.power * s) + 1.0f);
   return __fmaf_rn(-2.0f * cap.largest, inverse, cap.largest);
 }
 

@@ -101,8 +101,9 @@ detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
   }
 }
 
+// By tiles of `shape`, or of the next one that the device and the codes have.
 void multiply_tiles(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
-                    Stream stream) {
+                    detail::TileShape shape, Stream stream) {
   using detail::TileShape;
   const auto kernel = tile_kernel_for(group.front());
   detail::ExpertTileLaunch work;
@@ -112,16 +113,28 @@ void multiply_tiles(std::span<const PassMatmul> group, int64_t stride, const Exp
   work.places = batch.plan.places(batch.slots, batch.experts);
   for (const PassMatmul& p : group)
     work.tiles.input[work.tiles.count++] = detail::tile_input(*p.product, p.pass, 0);
-  const TileShape shape =
-      batch.plan.per_item >= kLargeTileSlots ? TileShape::large : TileShape::medium;
-  if (kernel(shape, work, stream) || kernel(TileShape::medium, work, stream) ||
-      kernel(TileShape::small, work, stream)) {
-    return;
+  for (const TileShape tried :
+       {TileShape::group, TileShape::large, TileShape::medium, TileShape::small}) {
+    if (tried >= shape && kernel(tried, work, stream)) return;
   }
   throw Error(ErrorCode::limit, "GPU product", "the device has too little shared memory");
 }
 
 }  // namespace
+
+namespace detail {
+
+void multiply_experts_by_tiles(std::span<const Matmul> products, int64_t stride,
+                               const ExpertBatch& batch, TileShape shape, Stream stream) {
+  for (int pass = 0; pass < 2; ++pass) {
+    for_launches(products, pass, [&](std::span<const PassMatmul> group) {
+      multiply_tiles(group, stride, batch, shape, stream);
+      return true;
+    });
+  }
+}
+
+}  // namespace detail
 
 bool have_tiles(const Format& format) {
   return !format.dense && format.kind == CodeKind::scalar;
@@ -130,15 +143,17 @@ bool have_tiles(const Format& format) {
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
                       Stream stream, const ExpertTail* tail) {
   if (batch.slots == 0) return;
-  const bool tiles = batch.plan.kind == ExpertPlan::Kind::tiles;
-  if (tiles && tail != nullptr) detail::refuse_matmul("a tail of tiles");
+  if (batch.plan.kind == ExpertPlan::Kind::tiles) {
+    if (tail != nullptr) detail::refuse_matmul("a tail of tiles");
+    const bool many = batch.plan.per_item >= kLargeTileSlots;
+    detail::multiply_experts_by_tiles(products, stride, batch,
+                                      many ? detail::TileShape::group : detail::TileShape::medium,
+                                      stream);
+    return;
+  }
   for (int pass = 0; pass < 2; ++pass) {
     detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {
-      if (tiles) {
-        multiply_tiles(group, stride, batch, stream);
-      } else {
-        multiply_vectors(group, stride, batch, tail, stream);
-      }
+      multiply_vectors(group, stride, batch, tail, stream);
       return true;
     });
   }

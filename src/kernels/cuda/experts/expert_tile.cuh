@@ -2,6 +2,7 @@
 // weights and the slots of one item.
 #pragma once
 
+#include "kernels/cuda/experts/expert_group_tile.cuh"
 #include "kernels/cuda/experts/expert_tile.h"
 #include "kernels/cuda/gemm/int8_tile.cuh"
 
@@ -28,14 +29,14 @@ __device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes
   }
 }
 
-// Grid: x over blocks of rows of all products, y over items.
-template <typename Decoder, bool Fine, int WM, int WK, int NT>
-__global__ void __launch_bounds__(WM* WK * 32)
-    expert_tile_kernel(const __grid_constant__ ExpertTileLaunch launch, int stages) {
-  using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
-  extern __shared__ __align__(16) unsigned char tile_shared[];
+// Calls multiply(p, rows, block, first, end) for the vectors of the block's item, kTokens of them
+// at a time, with block `block` of the rows of product p. Grid: x over blocks of rows of all
+// products, y over items.
+template <int kTokens, typename Multiply>
+__device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
+                                              const Multiply& multiply) {
   __shared__ __align__(16) unsigned char storage[sizeof(TileInput)];
-  __shared__ int list[Kernel::kTokens];
+  __shared__ __align__(16) int list[kTokens];
   wait_previous_kernel();
   const ExpertItem item = launch.items[blockIdx.y];
   if (item.count == 0) return;
@@ -46,15 +47,53 @@ __global__ void __launch_bounds__(WM* WK * 32)
   TileInput& p = *reinterpret_cast<TileInput*>(storage);
   find_input(launch.tiles.input[which], item.expert * launch.stride, p);
   const int end = item.first + item.count;
-  for (int first = item.first; first < end; first += Kernel::kTokens) {
+  for (int first = item.first; first < end; first += kTokens) {
     __syncthreads();  // the stages before have been read
-    for (int t = static_cast<int>(threadIdx.x); t < Kernel::kTokens; t += Kernel::kThreads) {
-      const int slot = first + t < end ? first + t : first;
-      list[t] = launch.rows != nullptr ? launch.rows[slot] : slot;
+    for (int t = static_cast<int>(threadIdx.x); t < kTokens; t += static_cast<int>(blockDim.x)) {
+      const int slot = min(first + t, end - 1);
+      list[t] = (launch.rows != nullptr ? launch.rows[slot] : slot) * p.planes;
     }
     __syncthreads();
-    Kernel::multiply(p, {list}, block - p.first_block, first, end, stages, tile_shared);
+    multiply(p, InputRows<true>{list}, block - p.first_block, first, end);
   }
+}
+
+template <typename Decoder, bool Fine, int WM, int WK, int NT>
+__global__ void __launch_bounds__(WM* WK * 32)
+    expert_tile_kernel(const __grid_constant__ ExpertTileLaunch launch, int stages) {
+  using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
+  extern __shared__ __align__(16) unsigned char tile_shared[];
+  multiply_item<Kernel::kTokens>(
+      launch, [&](const TileInput& p, InputRows<true> rows, int block, int first, int end) {
+        Kernel::multiply(p, rows, block, first, end, stages, tile_shared);
+      });
+}
+
+// Has a body where the instructions exist.
+template <typename Decoder>
+__global__ void __launch_bounds__(GroupTile<Decoder>::kThreads, 2)
+    expert_group_kernel(const __grid_constant__ ExpertTileLaunch launch) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Kernel = GroupTile<Decoder>;
+  extern __shared__ __align__(16) unsigned char tile_shared[];
+  const uint32_t past = shared_address(tile_shared) % Kernel::kAlignment;
+  auto* ring = reinterpret_cast<typename Kernel::Stage*>(tile_shared + (Kernel::kAlignment - past) %
+                                                                           Kernel::kAlignment);
+  multiply_item<Kernel::kTokens>(
+      launch, [&](const TileInput& p, InputRows<true> rows, int block, int first, int end) {
+        Kernel::multiply(p, rows, block, first, end, ring);
+      });
+#endif
+}
+
+// Finds which blocks are those of which product.
+inline dim3 expert_grid(ExpertTileLaunch& work, int rows_of_block) {
+  int blocks = 0;
+  for (int k = 0; k < work.tiles.count; ++k) {
+    work.tiles.input[k].first_block = blocks;
+    blocks += (work.tiles.input[k].rows + rows_of_block - 1) / rows_of_block;
+  }
+  return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(work.places));
 }
 
 template <typename Decoder, bool Fine, int WM, int WK, int NT>
@@ -67,21 +106,38 @@ bool launch_expert_blocks(ExpertTileLaunch& work, Stream stream) {
   while (stages > 1 && Kernel::shared_bytes(stages) > limit)
     --stages;
   if (stages < 2) return false;
-  int blocks = 0;
-  for (int k = 0; k < work.tiles.count; ++k) {
-    work.tiles.input[k].first_block = blocks;
-    blocks += (work.tiles.input[k].rows + Kernel::kRows - 1) / Kernel::kRows;
-  }
-  cuda::launch("tiles of experts", expert_tile_kernel<Decoder, Fine, WM, WK, NT>,
-               {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(work.places)),
-                dim3(Kernel::kThreads), Kernel::shared_bytes(stages)},
-               stream, work, stages);
+  cuda::launch(
+      "tiles of experts", expert_tile_kernel<Decoder, Fine, WM, WK, NT>,
+      {expert_grid(work, Kernel::kRows), dim3(Kernel::kThreads), Kernel::shared_bytes(stages)},
+      stream, work, stages);
+  return true;
+}
+
+template <typename Decoder>
+bool launch_expert_groups(ExpertTileLaunch& work, Stream stream) {
+  using Kernel = GroupTile<Decoder>;
+  // A kernel without a body needs few registers.
+  static const bool usable = [] {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, expert_group_kernel<Decoder>), "tiles of experts");
+    return attributes.numRegs > 64;
+  }();
+  if (!usable || current_device().major != 9) return false;
+  cuda::launch("tiles of experts", expert_group_kernel<Decoder>,
+               {expert_grid(work, Kernel::kRows), dim3(Kernel::kThreads), Kernel::kSharedBytes},
+               stream, work);
   return true;
 }
 
 template <typename Decoder, bool Fine>
 bool launch_expert_tile(TileShape shape, ExpertTileLaunch& work, Stream stream) {
   switch (shape) {
+    case TileShape::group:
+      if constexpr (Fine) {
+        return false;
+      } else {
+        return launch_expert_groups<Decoder>(work, stream);
+      }
     case TileShape::large:
       return launch_expert_blocks<Decoder, Fine, 8, 1, 16>(work, stream);
     case TileShape::medium:

@@ -1,6 +1,7 @@
 // Tiles of experts' products with many vectors.
 #pragma once
 
+#include "kernels/cuda/experts/expert_product.h"
 #include "kernels/cuda/experts/expert_slots.h"
 #include "kernels/cuda/gemm/int8_tile.h"
 
@@ -14,9 +15,14 @@ struct ExpertTileLaunch {
   int64_t places = 0;
 };
 
-// False if the device lacks the shared memory.
+// False if the device lacks the shared memory or the instructions, or codes have no such tiles.
 using ExpertTileLauncher = bool (*)(TileShape shape, ExpertTileLaunch& work, Stream stream);
 template <typename Decoder>
 ExpertTileLauncher expert_tile(bool fine);  // one file per decoder
+
+// multiply_experts by tiles of one shape, or of a smaller one where the device or the codes have no
+// such tiles.
+void multiply_experts_by_tiles(std::span<const Matmul> products, int64_t stride,
+                               const ExpertBatch& batch, TileShape shape, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -40,6 +40,7 @@ TileInput tile_input(const Matmul& product, int pass, int64_t m) {
   p.scales = w.scales.as<const uint32_t>();
   p.levels = w.code.levels;
   p.unit = w.code.unit;
+  p.inverse_unit = 1 / p.unit;
   p.rows = static_cast<int>(w.rows);
   p.tiles = static_cast<int>(w.tiles());
   p.cols = static_cast<int>(w.cols);

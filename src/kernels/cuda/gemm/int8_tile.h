@@ -16,7 +16,7 @@ struct TileInput {
   const uint32_t* scales = nullptr;   // fp16 pairs
   const uint32_t* offsets = nullptr;  // or null
   LevelTable levels{};
-  float unit = 1;
+  float unit = 1, inverse_unit = 1;  // of the levels
   int rows = 0, tiles = 0, cols = 0;
   int groups = 0, group_shift = 0;  // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
@@ -41,10 +41,11 @@ struct TileLaunch {
 // A pass of a product for m vectors; throws internal for shapes that tiles do not read.
 TileInput tile_input(const Matmul& product, int pass, int64_t m);
 
-// Rows and vectors per block: 256 x 128; 64 x 64 with the columns split four ways; 64 x 64.
-enum class TileShape { large, medium, small };
+// Rows and vectors per block: 128 x 128 by instructions of warp groups, for experts alone; 256 x
+// 128; 64 x 64 with the columns split four ways; 64 x 64.
+enum class TileShape { group, large, medium, small };
 
-// False if the device lacks the shared memory.
+// False if the device lacks the shared memory or the instructions.
 using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
 // In files of their own. `Fine`: scales change within 128 columns.
 template <typename Decoder, bool Fine>

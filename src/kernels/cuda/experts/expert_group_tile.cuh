@@ -1,0 +1,230 @@
+// Tiles of experts' products by Hopper's tensor core instructions of whole warp groups (wgmma).
+//
+// A block is one warp group with 128 rows of one expert's weights and up to 128 slots of an item;
+// two blocks share a multiprocessor, so that one multiplies while the other one decodes and scales.
+// A warp has two tiles of 16 rows, as in gemm/int8_tile.cuh: codes become the same fragments, which
+// are the operand in registers, and sums over 128 columns are scaled alike, so that results are
+// the same bits. The inputs are the operand in shared memory.
+#pragma once
+
+#include "kernels/cuda/experts/expert_tile.h"
+#include "kernels/cuda/gemm/int8_tile_products.cuh"
+#include "kernels/cuda/gemm/int8_tile_stage.cuh"
+
+namespace walsh::cuda::detail {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+#define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
+
+// d = a b, or d += a b with `Add`, of a warp group: a 64 x 32 in registers, b 32 x 8 N in shared
+// memory.
+template <bool Add>
+__device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
+                                               uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+      "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+      "%62, %63"
+      "}, {%64, %65, %66, %67}, %68, add;\n"
+      "}\n"
+      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3]), WALSH_SUM4(d[4]),
+        WALSH_SUM4(d[5]), WALSH_SUM4(d[6]), WALSH_SUM4(d[7]), WALSH_SUM4(d[8]), WALSH_SUM4(d[9]),
+        WALSH_SUM4(d[10]), WALSH_SUM4(d[11]), WALSH_SUM4(d[12]), WALSH_SUM4(d[13]),
+        WALSH_SUM4(d[14]), WALSH_SUM4(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
+}
+
+template <bool Add>
+__device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, {%16, %17, %18, %19}, %20, add;\n"
+      "}\n"
+      : WALSH_SUM4(d[0]), WALSH_SUM4(d[1]), WALSH_SUM4(d[2]), WALSH_SUM4(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
+}
+
+// Keeps the compiler from moving reads and writes of operands across the edges of products, which
+// run on while it knows nothing of it.
+template <int N, typename T>
+__device__ __forceinline__ void pin(T (&d)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    asm volatile("" : WALSH_SUM4(d[i])::"memory");
+}
+
+#undef WALSH_SUM4
+
+// The descriptor of an operand in shared memory whose rows are 128 bytes in the 128-byte swizzle:
+// 8 rows take 1024 bytes.
+__device__ __forceinline__ uint64_t group_operand(uint32_t address) {
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
+         static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
+}
+
+#endif
+
+template <typename Decoder>
+struct GroupTile {
+  static constexpr int kTokens = 128, kTiles = 8, kRows = kTiles * 16;
+  static constexpr int kFewTokens = 32;  // what is left of an expert is often no more
+  static constexpr int kThreads = 128, kStages = 2;
+  static constexpr int kAlignment = 1024;  // of a pattern of the swizzle
+
+  struct alignas(kAlignment) Stage {
+    static constexpr int kTiles = GroupTile::kTiles, kTokens = GroupTile::kTokens, kSteps = 2;
+
+    // Of both chunks of 128 columns; 16-byte units are permuted by the 128-byte swizzle. Unit
+    // 2 i + h has the columns that are half h of product i: those of lane t of a quad are its
+    // word t.
+    uint32_t q[2][kTokens][32];
+    uint4 codes[kTiles][Decoder::kVectors][32];
+    uint32_t scales[kTiles][kSteps][8];
+    uint32_t offsets[kTiles][8];
+    float x_scales[kSteps][kTokens];
+    int sums[2][kTokens];
+  };
+  static constexpr size_t kSharedBytes = sizeof(Stage) * kStages + kAlignment;
+
+  using Loads = TileLoads<Stage, Decoder, kThreads, true>;
+  template <int Blocks>
+  using Products = TileProducts<Decoder, false, Blocks, Stage>;
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+  // Words of the activations' order, in which a lane's 32 bytes of a chunk are neighbours, go where
+  // the operand has them. A warp copies a chunk of a vector at a time, of four neighbours and of
+  // every eighth after them; 32 vectors without a question in between, the last ones again where
+  // there are fewer (list of InputRows).
+  static __device__ __forceinline__ void load_inputs(Stage& stage, const TileInput& p,
+                                                     const typename Loads::PlaneRows& row_of,
+                                                     int left, int k_tile) {
+    const int thread = static_cast<int>(threadIdx.x), cols = p.cols;
+    const int word = thread % 32, c = thread / 32 % 2, first = thread / 64 * 4;
+    const int unit = word % 8, t = word / 8;
+    const int8_t* from = p.q + row_of.plane * cols + k_tile * kKTileColumns + c * 128 + word * 4;
+    // One number, so that an address is one instruction: a product of 32 bits added to it.
+    asm volatile("" : "+l"(from));
+    uint32_t to[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to[i] = shared_address(&stage.q[c][first + i][(unit ^ (first + i)) * 4 + t]);
+#pragma unroll
+    for (int part = 0; part < kTokens; part += 32) {
+      if (part >= left) break;
+#pragma unroll
+      for (int token = part; token < part + 32; token += 8) {
+        const int4 four = *reinterpret_cast<const int4*>(row_of.rows.list + token + first);
+        const int rows[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          copy_word(to[i] + static_cast<uint32_t>(token) * 128,
+                    from + static_cast<uint64_t>(static_cast<uint32_t>(rows[i])) *
+                               static_cast<uint32_t>(cols));
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void load(Stage& stage, const TileInput& p,
+                                              InputRows<true> rows, int first_tile, int first_token,
+                                              int m, int step) {
+    const int k_tile = step / p.planes, left = m - first_token;
+    const typename Loads::PlaneRows row_of{rows, first_token, p.planes, step - k_tile * p.planes};
+    Loads::load_weights(stage, p, first_tile, k_tile);
+    load_inputs(stage, p, row_of, left, k_tile);
+    Loads::load_input_scales(stage, p, row_of, left, k_tile);
+  }
+
+  // The products of a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used`
+  // ones are wanted.
+  template <int C, int Blocks>
+  static __device__ __forceinline__ void multiply_chunk(const Stage& stage, const TileInput& p,
+                                                        int tile, int lane, int used,
+                                                        float (&y)[Blocks][4]) {
+    const int g = lane / 4, t = lane % 4;
+    uint32_t a[4][4];
+    Products<Blocks>::decode(stage, p.levels, tile, C, lane, a);
+    int sum[Blocks][4];
+    const uint32_t inputs = shared_address(&stage.q[C][0][0]);
+    pin(a);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    multiply_group<false>(sum, a[0], group_operand(inputs));
+#pragma unroll
+    for (int i = 1; i < 4; ++i)
+      multiply_group<true>(sum, a[i], group_operand(inputs + i * 32));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    const uint32_t pair = stage.scales[tile][C][g];
+    const float scale[2] = {Products<Blocks>::scale_of(pair, 0),
+                            Products<Blocks>::scale_of(pair, 1)};
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    pin(sum);
+    pin(a);
+#pragma unroll
+    for (int first = 0; first < Blocks; first += Products<Blocks>::kRun) {
+      if (first >= used) break;
+#pragma unroll
+      for (int n = first; n < first + Products<Blocks>::kRun; ++n) {
+        const float2 xs = Products<Blocks>::input_scales(stage, C, n, t);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float product = __fmul_rn(__int2float_rn(sum[n][e]), scale[e / 2]);
+          y[n][e] = __fmaf_rn(product, e % 2 ? xs.y : xs.x, y[n][e]);
+        }
+      }
+    }
+  }
+
+  // Rows of block `block` of the weights by the vectors [first_token, m), 8 Blocks of them at most.
+  template <int Blocks>
+  static __device__ __forceinline__ void multiply_blocks(const TileInput& p, InputRows<true> rows,
+                                                         int block, int first_token, int m,
+                                                         Stage* ring) {
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int first_tile = block * kTiles, tile = warp * 2, used = (m - first_token + 7) / 8;
+    float y[2][Blocks][4] = {};
+    const int steps = p.cols / kKTileColumns * p.planes;
+    load(ring[0], p, rows, first_tile, first_token, m, 0);
+    copy_commit();
+    for (int k = 0; k < steps; ++k) {
+      copy_wait<0>();
+      // What this thread has copied is visible to products of the group.
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncthreads();  // this step is there, and everybody is done with the one before
+      if (k + 1 < steps) load(ring[(k + 1) % 2], p, rows, first_tile, first_token, m, k + 1);
+      copy_commit();
+      const Stage& stage = ring[k % 2];
+#pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        multiply_chunk<0, Blocks>(stage, p, tile + mt, lane, used, y[mt]);
+        multiply_chunk<1, Blocks>(stage, p, tile + mt, lane, used, y[mt]);
+      }
+      if (p.offsets != nullptr) Products<Blocks>::add_k_tile_offsets(stage, p, tile, lane, used, y);
+    }
+    Products<Blocks>::store(p, (first_tile + tile) * 16, first_token, m, lane, y);
+  }
+
+  // kTokens vectors at most.
+  static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<true> rows,
+                                                  int block, int first_token, int m, Stage* ring) {
+    if (m - first_token <= kFewTokens) {
+      multiply_blocks<kFewTokens / 8>(p, rows, block, first_token, m, ring);
+    } else {
+      multiply_blocks<kTokens / 8>(p, rows, block, first_token, m, ring);
+    }
+  }
+
+#endif
+};
+
+}  // namespace walsh::cuda::detail

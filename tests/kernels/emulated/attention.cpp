@@ -1,0 +1,5 @@
+#include "kernels/emulated/device.h"
+//
+#include "kernels/cuda/attention/attention.cpp"
+//
+#include "kernels/cuda/attention/decode.cu"
