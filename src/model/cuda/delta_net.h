@@ -35,6 +35,11 @@ class CudaDeltaNet {
   const float* norm(int64_t layer) const;
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
+  // What a step of a layer is told of a row of single ones.
+  cuda::ConvolveCall step_call(int64_t layer, const Rows& rows) const {
+    return convolve_call(at(layer), rows);
+  }
+
   // The operations for all rows of a batch, whose runs and marks live until its end.
   void convolve(int64_t layer, const Rows& rows, std::span<const Run> runs,
                 std::span<const StateMark> marks, cuda::Stream stream) const;

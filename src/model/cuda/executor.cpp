@@ -15,8 +15,8 @@ constexpr int64_t kFewRows = 64;
 
 // Whether the persistent kernel has all that this attention does.
 bool is_plain(const AttentionDesc& a) {
-  return !a.norms_all_heads() && !a.gated && a.sinks.empty() && !a.latent.present() &&
-         a.chunk == 0 && a.unit_eps == 0 && a.growth == 0;
+  return !a.norms_all_heads() && a.sinks.empty() && !a.latent.present() && a.chunk == 0 &&
+         a.unit_eps == 0 && a.growth == 0;
 }
 
 // Whether a program has the product when it has the layer's experts: those of the router and of a
@@ -24,6 +24,11 @@ bool is_plain(const AttentionDesc& a) {
 bool is_part_of_experts(const LayerDesc& layer, const ForwardOp& op) {
   return layer.experts.present() &&
          (op.matmuls.front().to == Rows::router || op.from == Rows::gate);
+}
+
+// Whether it has the product when it has the step of the layer's delta net.
+bool is_part_of_delta(const ForwardOp::Matmul& product) {
+  return product.to == Rows::decay || product.to == Rows::strength;
 }
 
 }  // namespace
@@ -120,7 +125,14 @@ void CudaExecutor::compute() {
 
 void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
   // Only a part whose layers are all computed without a break has a program.
-  if (decoding_ && m_ == 1 && !layer_program_.empty()) return layer_program_.launch(stream_.get());
+  if (decoding_ && m_ == 1 && !layer_program_.empty()) {
+    layer_program_.launch(stream_.get());
+    for (const StateMark& mark : batch_.marks) {
+      const auto from = static_cast<int32_t>(batch_.runs[mark.run].sequence);
+      memory_->delta_net.copy(from, mark.slot, stream_.get());
+    }
+    return;
+  }
   const int64_t first = wanted_.empty() ? m_ : wanted_.front();
   for (int64_t layer = begin; layer < end; ++layer) {
     for (const ForwardOp& op : pass_.layer(layer)) {
@@ -315,14 +327,16 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
   switch (op.kind) {
     case ForwardOp::Kind::multiply: {
       if (is_part_of_experts(layer_of(op), op)) return true;
-      const Multiplication what = multiplication(op, 0);
+      Multiplication what = multiplication(op, 0);
+      for (size_t i = op.matmuls.size(); i-- > 0;)
+        if (is_part_of_delta(op.matmuls[i]))
+          what.items.erase(what.items.begin() + static_cast<std::ptrdiff_t>(i));
       return memory_->linear.add_to(program, *what.input, what.source.rows, what.items);
     }
     case ForwardOp::Kind::place_heads:  // a part of attention
       return true;
     case ForwardOp::Kind::attend:
-      if (!is_plain(attention_of(op))) return false;
-      return program.attend(rope_call(op), attention_call(op, 0, 1), memory_->attention_scratch);
+      return is_plain(attention_of(op)) && collect_attention(op, program);
     case ForwardOp::Kind::experts:
       return collect_experts(op, program);
     case ForwardOp::Kind::route:
@@ -330,10 +344,12 @@ bool CudaExecutor::collect(const ForwardOp& op, cuda::PersistentProgram& program
       return true;
     case ForwardOp::Kind::add_branch:  // the sum of experts has been added already
       return !op.after_attention && layer_of(op).experts.present();
-    case ForwardOp::Kind::embed:
-    case ForwardOp::Kind::convolve:
     case ForwardOp::Kind::delta_rule:
-    case ForwardOp::Kind::gate_mixed:
+      return collect_delta(op, program);
+    case ForwardOp::Kind::convolve:    // a part of the delta rule
+    case ForwardOp::Kind::gate_mixed:  // and of this, or of attention
+      return true;
+    case ForwardOp::Kind::embed:
       return false;
   }
   return false;

@@ -40,6 +40,8 @@ class CudaExecutor : public PartExecutor {
                       std::span<const int32_t> history) override;
   std::span<const int32_t> sampled() override;
   const ForwardPass& pass() const override { return pass_; }
+  // Whether all layers of one token are one launch (cuda::PersistentProgram).
+  bool steps_are_one_launch() const { return !layer_program_.empty(); }
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;
   void embed() override;
   void run_layers(int64_t begin, int64_t end) override;
@@ -78,6 +80,7 @@ class CudaExecutor : public PartExecutor {
   void multiply(const ForwardOp& op, int64_t skip);
   bool routes_in_front(const ForwardOp& op, int64_t skip) const;
   void route(const ForwardOp& op, int64_t skip);
+  cuda::InputSource stream_source(const ForwardOp& op, int matrix, int64_t skip) const;
   cuda::InputSource expert_source(const ForwardOp& op, int64_t skip) const;
   void run_experts(const ForwardOp& op, int64_t skip);
   void sum_experts(const ForwardOp& op, int64_t skip);
@@ -89,6 +92,8 @@ class CudaExecutor : public PartExecutor {
   // The same as a part of a program. False if it cannot be.
   bool collect(const ForwardOp& op, cuda::PersistentProgram& program) const;
   bool collect_experts(const ForwardOp& op, cuda::PersistentProgram& program) const;
+  bool collect_attention(const ForwardOp& op, cuda::PersistentProgram& program) const;
+  bool collect_delta(const ForwardOp& op, cuda::PersistentProgram& program) const;
   const LayerDesc& layer_of(const ForwardOp& op) const {
     return model_.config.layers[static_cast<size_t>(op.layer)];
   }

@@ -86,6 +86,14 @@ void CudaExecutor::place_heads(const ForwardOp& op) {
   }
 }
 
+// Of one row, whose queries stand where their product writes them.
+bool CudaExecutor::collect_attention(const ForwardOp& op, cuda::PersistentProgram& program) const {
+  cuda::RopeCall rope = rope_call(op);
+  rope.q = row(Rows::query, 0, 0);
+  return program.attend(rope, attention_call(op, 0, 1), memory_->attention_scratch,
+                        attention_of(op).gated);
+}
+
 // Of all rows of the batch.
 cuda::AttentionRows CudaExecutor::attention_rows(const ForwardOp& op) const {
   const AttentionDesc& a = attention_of(op);

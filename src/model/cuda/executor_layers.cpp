@@ -40,10 +40,10 @@ void CudaExecutor::route(const ForwardOp& op, int64_t skip) {
                          stream_.get());
 }
 
-// The rows of the stream, which the router reads as well.
-cuda::InputSource CudaExecutor::expert_source(const ForwardOp& op, int64_t skip) const {
+// The rows of the stream as a matrix of the layer reads them.
+cuda::InputSource CudaExecutor::stream_source(const ForwardOp& op, int matrix, int64_t skip) const {
   const LayerDesc& desc = layer_of(op);
-  const int input = desc.matrix(desc.experts.router).input;
+  const int input = desc.matrix(matrix).input;
   const ActivationDesc& activation = desc.activations[static_cast<size_t>(input)];
   cuda::InputSource source;
   source.width = source.ldx = activation.width;
@@ -51,6 +51,11 @@ cuda::InputSource CudaExecutor::expert_source(const ForwardOp& op, int64_t skip)
   source.gain = floats(gains_of(op).inputs[static_cast<size_t>(input)]);
   source.eps = activation.norm.eps;
   return source;
+}
+
+// The router reads the experts' input as well.
+cuda::InputSource CudaExecutor::expert_source(const ForwardOp& op, int64_t skip) const {
+  return stream_source(op, layer_of(op).experts.router, skip);
 }
 
 // What down makes of its input waits for sum_experts: a shared expert is multiplied before.
@@ -104,6 +109,26 @@ void CudaExecutor::convolve(const ForwardOp& op) {
 void CudaExecutor::apply_rule(const ForwardOp& op, int64_t skip) {
   memory_->delta_net.apply_rule(op.layer, delta_rows(), batch_.runs, groups_, batch_.marks, skip,
                                 stream_.get());
+}
+
+// What lies between the products of a delta net, of one row.
+bool CudaExecutor::collect_delta(const ForwardOp& op, cuda::PersistentProgram& program) const {
+  const LayerDesc& desc = layer_of(op);
+  const DeltaNetDesc& d = desc.delta_net;
+  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+  const CudaWeights &decay = cuda_weights(layer.matrix(d.a)),
+                    &strength = cuda_weights(layer.matrix(d.b));
+  if (!layer.matrix(d.a).is_dense() || !layer.matrix(d.b).is_dense() || !decay.bias.empty() ||
+      !strength.bias.empty())
+    return false;
+  cuda::DeltaStep step;
+  step.net = memory_->delta_net.step_call(op.layer, delta_rows());
+  step.source = stream_source(op, d.a, 0);
+  step.decay = &decay.dense;
+  step.strength = &strength.dense;
+  step.gates = head_gates(desc, op.layer, 0);
+  step.mixed = row(Rows::mixed, 0, 0);
+  return program.step_delta(step);
 }
 
 // Of the rows from `skip` on: what a mixer gives keeps its place in the batch, and so do gates.

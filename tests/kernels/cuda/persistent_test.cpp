@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/rows/query_source.h"
 #include "step_data.h"
 #include "walsh/error.h"
 
@@ -240,15 +241,20 @@ struct Heads {
   int64_t window;
   bool norms;
   bool rope = true, factors = false;  // of queries
+  bool gated = false;
+  int rotated = 0;  // values of a head; 0: all
 };
 
 // One row at the end of a sequence whose pages are scattered; the program's other phase is a
 // product of what attention gives, of which every block has some of the `rows`.
 void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   SCOPED_TRACE(testing::Message() << "head_dim " << h.dim << " heads " << h.heads << "/"
-                                  << h.kv_heads << " window " << h.window << " length " << length);
+                                  << h.kv_heads << " window " << h.window << " length " << length
+                                  << (h.gated ? " gated" : "") << " rotated " << h.rotated);
   const int64_t per_sequence = (length + kPageTokens - 1) / kPageTokens + 1;
-  const int64_t width = h.heads * h.dim, kv_width = h.kv_heads * h.dim, half = h.dim / 2;
+  const int64_t width = h.heads * h.dim, kv_width = h.kv_heads * h.dim;
+  const int64_t turned = (h.rotated == 0 ? h.dim : h.rotated) / 2;
+  const int64_t query_step = h.gated ? 2 * h.dim : h.dim;
   std::vector<int32_t> table(static_cast<size_t>(2 * per_sequence));
   for (size_t i = 0; i < table.size(); ++i)
     table[i] = static_cast<int32_t>((i * 7 + 3) % table.size());
@@ -265,8 +271,8 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   const Buffer sequence = to_device(std::vector<int32_t>{1});
   const Buffer k = to_device(random_values(kv_width, 21)),
                v = to_device(random_values(kv_width, 22));
-  const Buffer cos = to_device(random_values(length * half, 23, 0.7));
-  const Buffer sin = to_device(random_values(length * half, 24, 0.7));
+  const Buffer cos = to_device(random_values(length * turned, 23, 0.7));
+  const Buffer sin = to_device(random_values(length * turned, 24, 0.7));
   const Buffer q_norm = to_device(random_values(h.dim, 25)),
                k_norm = to_device(random_values(h.dim, 26));
   const Buffer factors = to_device(random_values(length, 28));
@@ -283,13 +289,15 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
     KvPool pool = shape;
     pool.keys = to_device(keys);
     pool.values = to_device(values);
-    const Buffer q = to_device(random_values(width, 20));
+    const Buffer from = to_device(random_values(h.heads * query_step, 20));
+    const Buffer q(static_cast<uint64_t>(width) * 4);
     Buffer attended(static_cast<uint64_t>(width) * 4), y(static_cast<uint64_t>(rows) * 4);
     RopeCall rope{q.as<float>(), width, k.as<float>(), kv_width, v.as<float>(),
                   kv_width,      1,     h.heads};
     rope.q_norm = h.norms ? q_norm.as<float>() : nullptr;
     rope.k_norm = h.norms ? k_norm.as<float>() : nullptr;
     rope.eps = 1e-6f;
+    rope.rotated = h.rotated;
     rope.cos = h.rope ? cos.as<float>() : nullptr;
     rope.sin = h.rope ? sin.as<float>() : nullptr;
     rope.q_scale = h.factors ? factors.as<float>() : nullptr;
@@ -308,14 +316,18 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
     const Matmul product = forms.product(weights, y.as<float>());
     if (whole) {
       PersistentProgram program;
-      EXPECT_TRUE(program.attend(rope, call, scratch));
+      rope.q = from.as<float>();
+      EXPECT_TRUE(program.attend(rope, call, scratch, h.gated));
       EXPECT_TRUE(program.multiply(source, forms.forms, {&product, 1}));
       EXPECT_TRUE(program.finish());
       program.launch(nullptr);
       program.launch(nullptr);  // finds its counters as the first one did
     } else {
-      rope_and_store(rope, pool, call.table, call.rows, nullptr);
+      const QuerySource queries{from.as<float>(), h.heads * query_step, query_step};
+      rope_and_store(rope, queries, pool, call.table, call.rows, nullptr);
       attend_decode(call, length, scratch, nullptr);
+      const HeadGates gates{from.as<float>() + h.dim, 0, query_step, nullptr, 0, h.dim};
+      if (h.gated) gate_heads(call.out, gates, 1, h.heads, nullptr);
       prepare(source, forms.forms, 1, nullptr);
       gemv({&product, 1}, 1, nullptr);
     }
@@ -336,6 +348,24 @@ TEST(GpuPersistent, AttendsAsSingleLaunches) {
         Heads{128, 24, 2, 0, true}, Heads{64, 16, 4, 100, true}, Heads{128, 16, 2, 700, false},
         Heads{128, 16, 4, 0, true, false}, Heads{64, 16, 4, 0, false, false},
         Heads{128, 32, 8, 0, false, true, true}}) {
+    for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
+      expect_attention(h, length, length == 17 || length == 1500 ? 2500 : 40);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Heads of 256 values, with gates behind their queries, of which a part is rotated, as hybrids have
+// them; one of these at a time, too.
+TEST(GpuPersistent, AttendsWithGatesAndPartsOfHeadsAsSingleLaunches) {
+  WALSH_NEED_STEPS();
+  for (const Heads& h :
+       {Heads{256, 16, 4, 0, true, true, false, true, 64},
+        Heads{256, 16, 2, 0, true, true, false, true, 64}, Heads{256, 8, 8, 300, false},
+        Heads{256, 24, 2, 0, true, false}, Heads{128, 32, 8, 0, true, true, true, true},
+        Heads{128, 16, 2, 0, false, true, false, false, 96},
+        Heads{64, 4, 2, 0, true, true, false, true, 16},
+        Heads{64, 16, 4, 0, false, false, false, true}}) {
     for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
       expect_attention(h, length, length == 17 || length == 1500 ? 2500 : 40);
       if (testing::Test::HasFatalFailure()) return;
@@ -392,7 +422,7 @@ TEST(GpuPersistent, SaysNoToAttentionThatNoStepCanDo) {
   EXPECT_FALSE(attends(rope, capped));
   RopeCall part = rope;
   part.rotated = 32;
-  EXPECT_FALSE(attends(part, whole));
+  EXPECT_TRUE(attends(part, whole));
   part.rotated = 64;
   EXPECT_TRUE(attends(part, whole));
   part.cos = part.sin = nullptr;

@@ -82,6 +82,32 @@ TEST(PhaseOrder, LayersWithExpertsFollowEachOtherWithoutBarriers) {
   EXPECT_FALSE(part(order, x, logits));
 }
 
+// A step of a delta net reads both results of the product in front of it, and that one's input once
+// more; what it gives and the squares of its heads are read together.
+TEST(PhaseOrder, LayersOfDeltaNetsFollowEachOtherWithoutBarriers) {
+  PhaseOrder order;
+  ExchangeArray x, channels, gates, mixed, squares, gate_up;
+  ExchangeArray *const stream[] = {&x}, *const firsts[] = {&channels, &gates};
+  ExchangeArray *const read[] = {&channels, &gates, &x}, *const given[] = {&mixed, &squares};
+  for (int layer = 0; layer < 5; ++layer) {
+    EXPECT_TRUE(order.add(Work::matmul, stream, firsts));
+    EXPECT_TRUE(order.add(Work::part, read, given));
+    EXPECT_TRUE(order.add(Work::matmul, given, stream));
+    EXPECT_TRUE(product(order, x, gate_up));
+    EXPECT_TRUE(product(order, gate_up, x));
+  }
+  EXPECT_EQ(x.writes, 10);
+  EXPECT_EQ(squares.writes, 5);
+  // Blocks that have gates may not have come so far if nobody reads these.
+  PhaseOrder without;
+  ExchangeArray y, some, others, out;
+  ExchangeArray *const from[] = {&y}, *const both[] = {&some, &others}, *const one[] = {&some, &y};
+  ExchangeArray* const to[] = {&out};
+  EXPECT_TRUE(without.add(Work::matmul, from, both));
+  EXPECT_TRUE(without.add(Work::part, one, to));
+  EXPECT_FALSE(without.add(Work::matmul, to, from));
+}
+
 TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
   PhaseOrder order;
   ExchangeArray x, a, b;

@@ -14,7 +14,8 @@ namespace {
 
 }  // namespace
 
-// Those of 3 bits, and of 2 to 4 bits, with experts: every other one takes as long to compile.
+// Those of 3 bits, and of 2 to 4 bits, with experts, and of 3 bits with other mixers: every other
+// one takes as long to compile.
 template <typename Decoder>
 PersistentKernel persistent_kernel(int) {
   refuse();
@@ -26,6 +27,28 @@ PersistentKernel persistent_expert_kernel(int) {
 template <>
 PersistentKernel persistent_expert_kernel<ScalarDecoder<3>>(int) {
   return persistent_kernel_of<WithExperts<OneCode<ScalarDecoder<3>, 128>>>;
+}
+template <typename Decoder>
+PersistentKernel persistent_mixer_kernel() {
+  refuse();
+}
+template <>
+PersistentKernel persistent_mixer_kernel<ScalarDecoder<3>>() {
+  return persistent_kernel_of<WithMixers<OneCode<ScalarDecoder<3>, 128>>>;
+}
+template <typename Decoder>
+PersistentKernel persistent_mixer_expert_kernel() {
+  refuse();
+}
+template <>
+PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<3>>() {
+  return persistent_kernel_of<WithMixers<WithExperts<OneCode<ScalarDecoder<3>, 128>>>>;
+}
+PersistentKernel persistent_mixer_kernel_of_several() {
+  refuse();
+}
+PersistentKernel persistent_mixer_expert_kernel_of_several() {
+  refuse();
 }
 PersistentKernel persistent_kernel_of_several(bool, bool) {
   refuse();
@@ -46,5 +69,9 @@ template PersistentKernel persistent_kernel<TrellisDecoder<8>>(int);
 template PersistentKernel persistent_expert_kernel<ScalarDecoder<2>>(int);
 template PersistentKernel persistent_expert_kernel<ScalarDecoder<4>>(int);
 template PersistentKernel persistent_expert_kernel<ScalarDecoder<8>>(int);
+template PersistentKernel persistent_mixer_kernel<ScalarDecoder<2>>();
+template PersistentKernel persistent_mixer_kernel<ScalarDecoder<4>>();
+template PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<2>>();
+template PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<4>>();
 
 }  // namespace walsh::cuda

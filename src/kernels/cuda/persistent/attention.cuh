@@ -11,11 +11,10 @@
 #include "kernels/cuda/attention/decode_softmax.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/persistent/program_row.cuh"
 #include "kernels/cuda/rows/rope.cuh"
 
 namespace walsh::cuda {
-
-__shared__ ProgramRow program_row;
 
 // The tags of queries, keys and values, and of what comes out.
 struct PhaseBits {
@@ -34,21 +33,26 @@ __device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t
   return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
 }
 
-template <int Dim>
+// `Mixers`: heads may have gates, and a part of a head may be rotated.
+template <int Dim, bool Mixers>
 class AttendPhase {
   static constexpr int kChunks = Dim / 32;            // of 32 columns of a key
   static constexpr int kWords = Dim / 16;             // of a lane's columns of a value
   static constexpr int kVectors = Dim / 64;           // 16 bytes each
   static constexpr int kRowBytes = Dim * 2 + 16;      // of queries: other banks for every head
   static constexpr int kPassHeads = kHeadPass / Dim;  // whose sums are put together at a time
+  // Steps in which keys, and values, come to registers: with the sums of 256 values of a head there
+  // is room for 128 columns.
+  static constexpr int kSteps = Dim <= 128 ? 1 : Dim / 128;
+  static constexpr int kStepChunks = kChunks / kSteps, kStepVectors = kVectors / kSteps;
 
   // 16 positions. Lane 4 g + t: keys g and g + 8, columns 32 c + 8 t ..; values 2 t, 2 t + 1,
   // 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
   struct Keys {
-    uint4 row[2][kChunks];
+    uint4 row[2][kStepChunks];
   };
   struct Values {
-    uint4 row[4][kVectors];
+    uint4 row[4][kStepVectors];
   };
 
  public:
@@ -117,36 +121,43 @@ class AttendPhase {
     return position >= first_ && position < position_;
   }
 
-  // Visible positions of tile at_ but the newest; zeros for others.
-  __device__ __forceinline__ void load(Keys& to) const {
+  // A step of the visible positions of tile at_ but the newest; zeros for others.
+  __device__ __forceinline__ void load(Keys& to, int step) const {
     const int token = at_ * kWarpTokens;
     const auto* rows = reinterpret_cast<const uint4*>(a_.keys + place_) + lane_ % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int offset = lane_ / 4 + 8 * r;
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c)
-        to.row[r][c] = in_memory(token + offset) ? rows[offset * (Dim / 8) + 4 * c] : uint4{};
+      for (int c = 0; c < kStepChunks; ++c)
+        to.row[r][c] = in_memory(token + offset)
+                           ? rows[offset * (Dim / 8) + 4 * (step * kStepChunks + c)]
+                           : uint4{};
     }
   }
 
-  __device__ __forceinline__ void load(Values& to) const {
+  __device__ __forceinline__ void load(Values& to, int step) const {
     const int token = at_ * kWarpTokens;
-    const auto* rows = reinterpret_cast<const uint4*>(a_.values + place_) + lane_ / 4 * kVectors;
+    const auto* rows = reinterpret_cast<const uint4*>(a_.values + place_) + lane_ / 4 * kVectors +
+                       step * kStepVectors;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int offset = value_row(r);
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v)
+      for (int v = 0; v < kStepVectors; ++v)
         to.row[r][v] = in_memory(token + offset) ? rows[offset * (Dim / 8) + v] : uint4{};
     }
   }
 
   // Asks for tile at_ to come nearer: there are no registers for it until the queries are ready.
   __device__ __forceinline__ void expect() const {
-    const int64_t line = place_ + lane_ * (kWarpTokens * Dim / 32);
-    prefetch(a_.keys + line);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
+    constexpr int kEach = kWarpTokens * Dim / 32, kLine = Dim == 256 ? 64 : kEach;
+#pragma unroll
+    for (int i = 0; i < kEach; i += kLine) {
+      const int64_t line = place_ + lane_ * kEach + i;
+      prefetch(a_.keys + line);
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
+    }
   }
 
   // Of a tile, in order of a lane's values.
@@ -161,14 +172,19 @@ class AttendPhase {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
-  // All values of a head are rotated, or none.
-  static __device__ __forceinline__ HeadPairs head_pairs() {
-    return {Dim / 2, Dim / 2};
+  // All pairs of a head are rotated, or none, unless there are other mixers.
+  __device__ __forceinline__ HeadPairs head_pairs() const {
+    return {Dim / 2, Mixers ? a_.turned : Dim / 2};
+  }
+  // From a head of queries to the next one: gates may stand between them.
+  __device__ __forceinline__ int query_step() const {
+    return Mixers && a_.gated ? 2 * Dim : Dim;
   }
 
-  // A head of queries, keys or values.
-  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, PhaseBits::In in) const {
-    const float* from = all + head * Dim;
+  // A head of queries, keys or values, which are `step` values apart.
+  __device__ __forceinline__ Pairs read_pairs(const float* all, int head, int step,
+                                              PhaseBits::In in) const {
+    const float* from = all + head * step;
     if (!in.here) return load_pairs(from, head_pairs(), lane_);
     Pairs v;
     uint32_t wrong;
@@ -183,8 +199,24 @@ class AttendPhase {
     return v;
   }
 
-  __device__ __forceinline__ void write(int head, int column, float value) const {
+  // The gate of a value that comes out: what stands there now.
+  __device__ __forceinline__ uint32_t ask_gate(int head, int column) const {
+    if constexpr (!Mixers) return 0;
+    if (!a_.gated) return 0;
+    const int i = (2 * head + 1) * Dim + column;
+    return bits_.q.here ? exchanged_word(a_.q + exchange_place(i)) : __float_as_uint(a_.q[i]);
+  }
+
+  __device__ __forceinline__ float gated(float value, int head, int column, uint32_t gate) const {
+    if (!a_.gated) return value;
+    while (bits_.q.here && (gate & 1) != bits_.q.bit)
+      gate = ask_gate(head, column);
+    return value / (1.0f + expf(-__uint_as_float(bits_.q.here ? gate & ~1u : gate)));
+  }
+
+  __device__ __forceinline__ void write(int head, int column, float value, uint32_t gate) const {
     const int place = head * Dim + column;
+    if constexpr (Mixers) value = gated(value, head, column, gate);
     exchange(a_.exchange + exchange_place(place), value, bits_.out);
     a_.out[place] = value;
   }
@@ -192,12 +224,12 @@ class AttendPhase {
   // Queries of this part's heads and the newest key and value, a warp each, as halves in shared
   // memory; key and value to the cache, too.
   __device__ __forceinline__ void prepare_heads() const {
-    constexpr int half = Dim / 2;
+    const int turned = Mixers ? a_.turned : Dim / 2;
     const HeadPairs pairs = head_pairs();
-    const bool turned = a_.cos != nullptr;
+    const bool rotates = a_.cos != nullptr;
     const auto load_turn = [&] {
-      const int64_t row = int64_t{position_} * half;
-      return turned ? load_angles(a_.cos + row, a_.sin + row, half, lane_) : Pairs{};
+      const int64_t row = int64_t{position_} * turned;
+      return rotates ? load_angles(a_.cos + row, a_.sin + row, turned, lane_) : Pairs{};
     };
     const auto halves_of = [](float x) { return __float2half_rn(x); };
     if (warp_ < kTileHeads) {
@@ -205,9 +237,9 @@ class AttendPhase {
       Pairs v{};
       if (warp_ < heads_) {
         const Pairs turn = load_turn();
-        v = read_pairs(a_.q, first_head_ + warp_, bits_.q);
+        v = read_pairs(a_.q, first_head_ + warp_, query_step(), bits_.q);
         if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, pairs, lane_);
-        if (turned) rotate(v, turn, half, lane_);
+        if (rotates) rotate(v, turn, turned, lane_);
         if (a_.q_scale) multiply(v, a_.q_scale[position_]);
       }
       store_pairs(v, to, pairs, lane_, halves_of);
@@ -215,10 +247,10 @@ class AttendPhase {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
       const PhaseBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
-      Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, in);
+      Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, Dim, in);
       if (key) {
         if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
-        if (turned) rotate(v, turn, half, lane_);
+        if (rotates) rotate(v, turn, turned, lane_);
       }
       store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, halves_of);
       if (!stores_) return;
@@ -228,24 +260,26 @@ class AttendPhase {
   }
 
   // The newest position's row of the last tile.
-  __device__ __forceinline__ void add_newest(Keys& to) const {
-    const auto* key = reinterpret_cast<const uint4*>(newest(0)) + lane_ % 4;
+  __device__ __forceinline__ void add_newest(Keys& to, int step) const {
+    const auto* key =
+        reinterpret_cast<const uint4*>(newest(0)) + lane_ % 4 + 4 * step * kStepChunks;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (lane_ / 4 + 8 * r != position_ % kWarpTokens) continue;
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c)
+      for (int c = 0; c < kStepChunks; ++c)
         to.row[r][c] = key[4 * c];
     }
   }
 
-  __device__ __forceinline__ void add_newest(Values& to) const {
-    const auto* value = reinterpret_cast<const uint4*>(newest(1)) + lane_ / 4 * kVectors;
+  __device__ __forceinline__ void add_newest(Values& to, int step) const {
+    const auto* value =
+        reinterpret_cast<const uint4*>(newest(1)) + lane_ / 4 * kVectors + step * kStepVectors;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       if (value_row(r) != position_ % kWarpTokens) continue;
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v)
+      for (int v = 0; v < kStepVectors; ++v)
         to.row[r][v] = value[v];
     }
   }
@@ -259,37 +293,46 @@ class AttendPhase {
     const bool last = at_ == position_ / kWarpTokens;
     Keys keys;
     Values values;
-    load(keys);
-    load(values);
-    if (last) add_newest(keys);
+    load(keys, 0);
+    if constexpr (kSteps == 1) load(values, 0);
     const auto* q = reinterpret_cast<const uint4*>(query(lane_ / 4)) + lane_ % 4;
     float s[2][4] = {};
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const uint4 b = q[4 * c];
+    for (int step = 0; step < kSteps; ++step) {
+      if (step > 0) load(keys, step);
+      if (last) add_newest(keys, step);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint4 &low = keys.row[0][c], &high = keys.row[1][c];
-        const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
-                               word(high, 2 * j + 1)};
-        mma_f16(s[j], a, word(b, 2 * j), word(b, 2 * j + 1));
+      for (int c = 0; c < kStepChunks; ++c) {
+        const uint4 b = q[4 * (step * kStepChunks + c)];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const uint4 &low = keys.row[0][c], &high = keys.row[1][c];
+          const uint32_t a[4] = {word(low, 2 * j), word(high, 2 * j), word(low, 2 * j + 1),
+                                 word(high, 2 * j + 1)};
+          mma_f16(s[j], a, word(b, 2 * j), word(b, 2 * j + 1));
+        }
       }
     }
+    if constexpr (kSteps > 1) load(values, 0);
     const float logits[4] = {s[0][0] + s[1][0], s[0][1] + s[1][1], s[0][2] + s[1][2],
                              s[0][3] + s[1][3]};
     uint32_t b0, b1;
     const int token = at_ * kWarpTokens;
     weigh_tile<Dim>(logits, first_ - token, position_ + 1 - token, a_.scale, lane_, run, b0, b1);
-    if (last) add_newest(values);
 #pragma unroll
-    for (int d = 0; d < kWords; ++d) {
-      uint32_t w[4];
+    for (int step = 0; step < kSteps; ++step) {
+      if (step > 0) load(values, step);
+      if (last) add_newest(values, step);
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        w[r] = word(values.row[r][d / 4], d % 4);
-      const uint32_t a[4] = {__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[0], w[1], 0x7632),
-                             __byte_perm(w[2], w[3], 0x5410), __byte_perm(w[2], w[3], 0x7632)};
-      mma_f16(run.sum[d], a, b0, b1);
+      for (int d = 0; d < kWords / kSteps; ++d) {
+        uint32_t w[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          w[r] = word(values.row[r][d / 4], d % 4);
+        const uint32_t a[4] = {__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[0], w[1], 0x7632),
+                               __byte_perm(w[2], w[3], 0x5410), __byte_perm(w[2], w[3], 0x7632)};
+        mma_f16(run.sum[step * (kWords / kSteps) + d], a, b0, b1);
+      }
     }
   }
 
@@ -320,16 +363,20 @@ class AttendPhase {
         for (int d = 0; d < kWords; ++d)
           to[8 * d] = make_float2(run.sum[d][h], run.sum[d][h + 2]);
       }
+      uint32_t gate = 0;
+      if constexpr (Mixers)
+        if (splits_ == 1 && pass + in_pass < heads_)
+          gate = ask_gate(first_head_ + pass + in_pass, column);
       __syncthreads();
       const int head = pass + in_pass;
-      if (head < heads_) join_warps(sums + in_pass * Dim + place, state + head, head, column);
+      if (head < heads_) join_warps(sums + in_pass * Dim + place, state + head, head, column, gate);
       __syncthreads();
     }
     if (splits_ > 1 && comes_last()) join_parts();
   }
 
   __device__ __forceinline__ void join_warps(const float* sums, const float2* state, int head,
-                                             int column) const {
+                                             int column, uint32_t gate) const {
     float largest = kNothing, total = 0, sum = 0;
 #pragma unroll 4
     for (int w = 0; w < active_; ++w)
@@ -343,7 +390,7 @@ class AttendPhase {
       sum = __fmaf_rn(sums[w * kHeadPass], factor, sum);
     }
     if (splits_ == 1) {
-      write(first_head_ + head, column, __fdividef(sum, total));
+      write(first_head_ + head, column, __fdividef(sum, total), gate);
     } else {
       const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
       a_.partials[slot * Dim + column] = sum;
@@ -378,10 +425,11 @@ class AttendPhase {
       const float* values =
           a_.partials + int64_t{first_head_ + head} * a_.most_splits * Dim + column;
       float sum = 0;
+      const uint32_t gate = ask_gate(first_head_ + head, column);
 #pragma unroll 8
       for (int s = 0; s < splits_; ++s)
         sum = __fmaf_rn(__ldcg(values + s * Dim), factors[head * kPhaseMaxSplits + s], sum);
-      write(first_head_ + head, column, sum * inverse[head]);
+      write(first_head_ + head, column, sum * inverse[head], gate);
     }
     __syncthreads();
   }

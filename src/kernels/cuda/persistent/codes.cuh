@@ -13,7 +13,7 @@ namespace walsh::cuda {
 template <typename Decoder, int Flush>
 struct OneCode {
   static constexpr bool kSeveral = false;
-  static constexpr bool kExperts = false;
+  static constexpr bool kExperts = false, kMixers = false;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
   // Of inputs that stand doubled (ProgramPhase::doubled), which only trellis codes know.
@@ -26,7 +26,7 @@ struct OneCode {
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true, kDoubles = false;
-  static constexpr bool kExperts = false;
+  static constexpr bool kExperts = false, kMixers = false;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 
@@ -59,6 +59,13 @@ struct SeveralCodes {
 template <typename Codes>
 struct WithExperts : Codes {
   static constexpr bool kExperts = true;
+};
+
+// The same for other mixers than attention of whole heads: delta nets, and attention whose heads
+// have gates, of whose heads a part is rotated, or whose heads have 256 values.
+template <typename Codes>
+struct WithMixers : Codes {
+  static constexpr bool kMixers = true;
 };
 
 }  // namespace walsh::cuda

@@ -17,6 +17,8 @@ inline constexpr int kChoiceWarp = kProgramWarps / 2;
 // A k-tile of an input in programs with experts: of a row, or of one of those of a choice, in
 // arrays where the rows lie one after the other. Scales have the weights of the choice.
 struct SlotKTile {
+  static constexpr bool kHeads = false;
+
   const ProgramPhase& phase;
   const ExpertPhase& experts;
   const float* weights;

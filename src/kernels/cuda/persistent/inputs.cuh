@@ -20,6 +20,8 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
 
 // A k-tile of an input whose values are one row.
 struct RowKTile {
+  static constexpr bool kHeads = false;  // whose norms may be missing
+
   const ProgramPhase& phase;
   const int k_tile;  // of the row
 
@@ -31,6 +33,12 @@ struct RowKTile {
   __device__ __forceinline__ int place(int lane) const { return begin() + lane * 4; }
   __device__ __forceinline__ int begin() const { return k_tile * kKTileColumns; }
   __device__ __forceinline__ void weigh(Quantized&) const {}
+};
+
+// The same in programs of other mixers, which may leave the norms of heads to who reads them.
+template <typename KTile>
+struct HeadKTile : KTile {
+  static constexpr bool kHeads = true;
 };
 
 // One k-tile of an input, a warp's. What does not come from another phase is made ready while that
@@ -56,6 +64,9 @@ class InputKTile {
       if (at_.signs()) signs_ = at_.signs()[at_.k_tile * 32 + lane_];
       meanwhile();
     };
+    if constexpr (KTile::kHeads) {
+      if (phase_.head_shift > 0) return load_heads(prepare);
+    }
     if (in_.up) {
       float v[2][kLaneColumns];
       read<2>({in_.x, in_.up}, prepare, v);
@@ -120,6 +131,40 @@ class InputKTile {
     }
     if (phase_.after_attention) await_one(rows[Rows - 1] + at_.begin(), reader.bits[Rows - 1]);
     reader.read(column_ < at_.width(), prepare, v);
+  }
+
+  // The values of heads, divided by their norms: `up` has the squares of their pieces, which are
+  // asked for with the values.
+  template <typename Prepare>
+  __device__ __forceinline__ void load_heads(const Prepare& prepare) {
+    const int pieces = ((1 << phase_.head_shift) + kDeltaColumns - 1) / kDeltaColumns;
+    const int all = squares_of_head(pieces),
+              head = min(column_, in_.width - 1) >> phase_.head_shift;
+    const float* from = in_.up + head * all;
+    const uint32_t bit = tag_bit(phase_.in[1], epoch_);
+    const auto value = [](uint32_t word) { return __uint_as_float(word & ~1u); };
+    uint4 squares = {};
+    float v[1][kLaneColumns];
+    const auto prepare_with_squares = [&] {
+      squares = exchanged_words(from);
+      prepare();
+    };
+    read<1>({in_.x}, prepare_with_squares, v);
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0;;) {
+      while ((((squares.x ^ bit) | (squares.y ^ bit) | (squares.z ^ bit) | (squares.w ^ bit)) &
+              1) != 0)
+        squares = exchanged_words(from + i);
+      sum += (value(squares.x) + value(squares.y)) + (value(squares.z) + value(squares.w));
+      if ((i += kSquaresAtOnce) == all) break;
+      squares = exchanged_words(from + i);
+    }
+    const float mean = sum * __uint_as_float(static_cast<uint32_t>(127 - phase_.head_shift) << 23);
+    const float inverse = rsqrtf(mean + in_.eps);
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v_[e] = v[0][e] * inverse;
   }
 
   __device__ __forceinline__ Quantized quantize_group(int group) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"
+#include "kernels/cuda/persistent/delta.cuh"
 #include "kernels/cuda/persistent/experts.cuh"
 #include "kernels/cuda/persistent/inputs.cuh"
 #include "kernels/cuda/persistent/stream.cuh"
@@ -10,11 +11,11 @@
 namespace walsh::cuda {
 
 // Not inlined: with the registers of a tile, those of the weights would be spilled everywhere.
-template <int Dim>
+template <int Dim, bool Mixers>
 __device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte* memory,
                                           PhaseBits bits) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  AttendPhase<Dim>(args, memory, bits, warp, lane).run();
+  AttendPhase<Dim, Mixers>(args, memory, bits, warp, lane).run();
 }
 
 __shared__ uint32_t launch_epoch;
@@ -57,6 +58,8 @@ class PersistentBlock {
         make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
       } else if (Codes::kExperts && p.kind == PhaseKind::router) {
         multiply_router(p, launch_epoch, sums(), warp_, lane_);
+      } else if (Codes::kMixers && p.kind == PhaseKind::delta) {
+        step_delta(p);
       } else {
         attend(p);
       }
@@ -95,6 +98,7 @@ class PersistentBlock {
     if (i == 0) {
       program_row.position = *args_.position;
       program_row.pages = pages;
+      if constexpr (Codes::kMixers) program_sequence = *args_.sequence;
     }
     if (i < min(int64_t{kProgramPages}, args_.pages_per_sequence))
       program_row.first_pages[i] = pages[i];
@@ -145,7 +149,13 @@ class PersistentBlock {
 
   // The k-tiles of a phase's input by their numbers.
   __device__ __forceinline__ auto k_tiles_of(const ProgramPhase& phase) const {
-    if constexpr (Codes::kExperts) {
+    if constexpr (Codes::kExperts && Codes::kMixers) {
+      return [this, &phase](int i) {
+        return HeadKTile<SlotKTile>{SlotKTile(phase, experts_of(phase_), choice(), i)};
+      };
+    } else if constexpr (Codes::kMixers) {
+      return [&phase](int i) { return HeadKTile<RowKTile>{{phase, i}}; };
+    } else if constexpr (Codes::kExperts) {
       return [this, &phase](int i) { return SlotKTile(phase, experts_of(phase_), choice(), i); };
     } else {
       return [&phase](int i) { return RowKTile{phase, i}; };
@@ -341,11 +351,27 @@ class PersistentBlock {
     stream_.park(parked[warp_]);
     const PhaseBits bits = bits_of(phase, launch_epoch);
     if (phase.attention.head_dim == 64) {
-      attend_phase<64>(phase.attention, inputs(), bits);
+      attend_phase<64, Codes::kMixers>(phase.attention, inputs(), bits);
+    } else if (Codes::kMixers && phase.attention.head_dim == 256) {
+      if constexpr (Codes::kMixers) attend_phase<256, true>(phase.attention, inputs(), bits);
     } else {
-      attend_phase<128>(phase.attention, inputs(), bits);
+      attend_phase<128, Codes::kMixers>(phase.attention, inputs(), bits);
     }
     stream_.resume(parked[warp_], phases());
+  }
+
+  __device__ __forceinline__ void step_delta(const ProgramPhase& phase) {
+    if constexpr (Codes::kMixers) {
+      __shared__ ParkedStream parked[kProgramWarps];
+      stream_.park(parked[warp_]);
+      const DeltaBits bits = delta_bits_of(phase, launch_epoch);
+      if (phase.delta.net.dims.key_dim <= 128) {
+        step_phase<128>(phase.delta, inputs(), bits);
+      } else {
+        step_phase<kMostDeltaDim>(phase.delta, inputs(), bits);
+      }
+      stream_.resume(parked[warp_], phases());
+    }
   }
 
   const ProgramArgs& args_;

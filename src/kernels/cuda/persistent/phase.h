@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/gemv/gemv_kernel.h"
 #include "kernels/cuda/persistent/phase_order.h"
 
@@ -16,6 +17,7 @@ enum class PhaseKind : int {
   inputs,     // of a product, shared by all blocks
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
   router,     // logits of experts, in programs that have any
+  delta,      // a step of a delta net, in programs of other mixers (persistent/codes.cuh)
 };
 
 // How a phase knows values of this launch from older ones (persistent/exchange.cuh).
@@ -48,7 +50,33 @@ struct AttentionPhase {
   int kv_heads = 0, head_dim = 0;
   int window = 0;
   int most_splits = 1;  // of a sequence, over blocks
+  // Of programs of other mixers: pairs of a head that are rotated, and whether every head of
+  // queries has its gates behind it, whose sigmoid multiplies what comes out.
+  int turned = 0;
+  bool gated = false;
 };
+
+// A row of a delta net: decays and strengths, the convolution, the rule, and the gates of what it
+// gives. What the norms of its heads divide by is left to who reads it: the sums of the squares are
+// handed over beside, [value heads][pieces of a head, rounded up to kSquaresAtOnce].
+struct DeltaPhase {
+  ConvolveCall net;               // `in` is exchanged; places, out, decay and strength are not used
+  const float* x = nullptr;       // of decays and strengths: exchanged or plain, as its tag says
+  const float* x_gain = nullptr;  // or null: x as it is
+  float x_eps = 0;
+  int width = 0;                         // of x
+  const float* decay_rows = nullptr;     // [value heads][width]
+  const float* strength_rows = nullptr;  // [value heads][width]
+  const float* gates = nullptr;          // exchanged, [value heads][value_dim]
+  const float* gain = nullptr;           // [value_dim]
+  float* exchange = nullptr;             // results
+  float* squares = nullptr;              // exchanged
+  int pieces = 0;                        // of kDeltaColumns columns, of a head
+};
+inline constexpr int kSquaresAtOnce = 4;
+constexpr int squares_of_head(int pieces) {
+  return (pieces + kSquaresAtOnce - 1) / kSquaresAtOnce * kSquaresAtOnce;
+}
 
 // Plain rows times an input, which is multiplied with gains but not divided by its norm.
 struct RouterPhase {
@@ -82,9 +110,14 @@ struct alignas(16) ProgramPhase {
   uint16_t k_tile_bytes = 0;       // of inputs in shared memory
   int known = 0;                   // product: phases up to this one are in shared memory
   const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
-  ValueTag in[kPhaseArrays];       // product: x, up, logits of experts; attention: q, k, v
-  ValueTag out[kPhaseArrays];      // product: results; inputs: packets; attention: out
-  uint4* packets = nullptr;        // of shared inputs
+  // Product: x, up or squares of heads, logits of experts; attention: q, k, v; delta: channels,
+  // gates, x.
+  ValueTag in[kPhaseArrays];
+  ValueTag out[kPhaseArrays];  // product: results; inputs: packets; attention: out; delta:
+                               // results, squares
+  uint8_t head_shift = 0;      // product: its input has heads of 1 << head_shift values, which
+                               // are divided by their norm; 0: it has none
+  uint4* packets = nullptr;    // of shared inputs
   // Of programs of several codes: those of the products, and the tiles of a block, which it fills
   // in itself (ProgramArgs::shares).
   PhaseCode code[kMaxMatmuls];
@@ -93,12 +126,16 @@ struct alignas(16) ProgramPhase {
     GemvArgs gemv;  // its `in` may be exchanged values
     AttentionPhase attention;
     RouterPhase router;
+    DeltaPhase delta;
   };
 
   ProgramPhase() : gemv() {}
   explicit ProgramPhase(const AttentionPhase& of) : kind(PhaseKind::attention), attention(of) {}
   explicit ProgramPhase(const RouterPhase& of) : kind(PhaseKind::router), router(of) {}
+  explicit ProgramPhase(const DeltaPhase& of) : kind(PhaseKind::delta), delta(of) {}
 };
+// Programs without other mixers keep their places of everything.
+static_assert(sizeof(AttentionPhase) <= sizeof(GemvArgs) && sizeof(DeltaPhase) <= sizeof(GemvArgs));
 
 struct ProgramArgs {
   const ProgramPhase* phases = nullptr;
@@ -158,6 +195,10 @@ constexpr ProgramMemory program_memory(int code_vectors, int flush) {
 
 // What attention needs of the inputs' room: sums of the warps, their state.
 inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
+// What a delta net needs of it: parts of sums, of decay, strength and squares of every warp,
+// channels.
+inline constexpr int kDeltaPhaseBytes =
+    (kProgramWarps * kDeltaColumns + 3 * kProgramWarps + 2 * kMostDeltaDim + kDeltaColumns) * 4;
 
 #if defined(__CUDACC__) || defined(__CUDA_ARCH__)  // device code, on the host, too
 // The number of this block from the end: the last ones have the fewest tiles of products, so what
@@ -178,6 +219,14 @@ PersistentKernel persistent_kernel_of_trellises();
 template <typename Decoder>
 PersistentKernel persistent_expert_kernel(int flush);
 PersistentKernel persistent_expert_kernel_of_several(bool wide);
+// The same for programs of other mixers, without experts and with them: scalar codes of 2, 3 and 4
+// bits with scales that hold for 128 columns at least, or several of these.
+template <typename Decoder>
+PersistentKernel persistent_mixer_kernel();
+template <typename Decoder>
+PersistentKernel persistent_mixer_expert_kernel();
+PersistentKernel persistent_mixer_kernel_of_several();
+PersistentKernel persistent_mixer_expert_kernel_of_several();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

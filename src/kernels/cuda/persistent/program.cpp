@@ -150,6 +150,7 @@ bool PersistentProgram::read_rows(int64_t count, Planned& plan) {
     if (arrays.in[i]->count != count) return false;
     *rows[i] = arrays.in[i]->exchange.as<float>();
   }
+  if (!read_heads(plan)) return false;
   // Both or none, so that one question decides how they are read.
   return !arrays.in[1] || (arrays.in[0]->written < 0) == (arrays.in[1]->written < 0);
 }
@@ -175,7 +176,8 @@ bool PersistentProgram::place_inputs(Planned& plan) {
   }
   const int last = std::max(arrays.in[0]->written, arrays.in[1] ? arrays.in[1]->written : -1);
   phase.after_attention =
-      last >= 0 && phases_[static_cast<size_t>(last)].kind == PhaseKind::attention;
+      last >= 0 && (phases_[static_cast<size_t>(last)].kind == PhaseKind::attention ||
+                    phases_[static_cast<size_t>(last)].kind == PhaseKind::delta);
   return true;
 }
 
@@ -221,7 +223,7 @@ bool PersistentProgram::Codes::trellis() const {
 }
 
 bool PersistentProgram::Codes::known() const {
-  return !(trellis() && (wide() || experts));
+  return !(trellis() && (wide() || experts || mixers)) && !(mixers && wide());
 }
 
 ProgramMemory PersistentProgram::Codes::memory() const {
@@ -230,6 +232,10 @@ ProgramMemory PersistentProgram::Codes::memory() const {
 }
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
+  if (several() && mixers) {
+    return experts ? persistent_mixer_expert_kernel_of_several()
+                   : persistent_mixer_kernel_of_several();
+  }
   if (several()) {
     return experts ? persistent_expert_kernel_of_several(wide())
                    : persistent_kernel_of_several(wide(), trellis());
@@ -241,6 +247,12 @@ PersistentKernel PersistentProgram::Codes::kernel() const {
     } else if constexpr (kIsTrellis<Decoder>) {
       return persistent_kernel<Decoder>(flush);
     } else {
+      if constexpr (!std::is_same_v<Decoder, ScalarDecoder<8>>) {
+        if (mixers) {
+          return experts ? persistent_mixer_expert_kernel<Decoder>()
+                         : persistent_mixer_kernel<Decoder>();
+        }
+      }
       return experts ? persistent_expert_kernel<Decoder>(flush) : persistent_kernel<Decoder>(flush);
     }
   });
@@ -310,53 +322,6 @@ int64_t PersistentProgram::shared_bytes() const {
                       aligned(input_bytes_) + aligned(sum_bytes_) +
                       kKnownPhases * int64_t{sizeof(ProgramPhase) + kWorkBytes};
   return codes_.experts ? all + kKnownPhases * int64_t{sizeof(ExpertPhase)} + choice_bytes_ : all;
-}
-
-bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
-                               const AttentionScratch& scratch) {
-  const KvPool& pool = *call.cache;
-  if (call.m != 1 || (pool.head_dim != 64 && pool.head_dim != 128)) return false;
-  detail::cache_view(call);  // refuses what no kernel reads
-  const int turned = turned_pairs(rope, pool.head_dim);
-  if ((turned != 0 && turned != pool.head_dim / 2) || call.logit_cap != 0) return false;
-  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
-  AttentionPhase& a = plan.phase.attention;
-  Arrays& arrays = plan.arrays;
-  a.keys = pool.keys.as<uint16_t>();
-  a.values = pool.values.as<uint16_t>();
-  a.q_norm = rope.q_norm;
-  a.k_norm = rope.k_norm;
-  a.cos = rope.cos;
-  a.sin = rope.sin;
-  a.q_scale = rope.q_scale;
-  a.out = call.out;
-  a.partials = scratch.partials();
-  a.arrived = scratch.arrived();
-  a.eps = rope.eps;
-  a.scale = call.scale * kLog2E;
-  a.heads = call.heads;
-  a.kv_heads = pool.kv_heads;
-  a.head_dim = pool.head_dim;
-  a.group = call.heads / pool.kv_heads;
-  a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
-  a.window = static_cast<int>(call.window);
-  const float* const rows[] = {rope.q, rope.k, rope.v};
-  const float** const places[] = {&a.q, &a.k, &a.v};
-  for (size_t i = 0; i < 3; ++i) {
-    arrays.in[i] = array(rows[i]);
-    const bool here = arrays.in[i]->written >= 0;
-    if (here && arrays.in[i]->count != (i == 0 ? a.heads : a.kv_heads) * int64_t{a.head_dim})
-      return false;
-    *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
-  }
-  ExchangeArray* out = array(call.out);
-  const int64_t count = int64_t{a.heads} * a.head_dim;
-  if (!make_exchange(*out, count)) return false;
-  a.exchange = out->exchange.as<float>();
-  arrays.out = {out};
-  input_bytes_ = std::max<int64_t>(input_bytes_, kAttentionPhaseBytes);
-  row_ = {call.rows, call.table};
-  return add_phase(plan, PhaseOrder::Work::part);
 }
 
 // Every block has a part of every product.
@@ -461,7 +426,7 @@ bool PersistentProgram::finish() {
   if (phases_.empty() || codes_.kinds.empty())
     throw Error(ErrorCode::internal, "persistent kernel", "has no products");
   follow_choices();
-  if (!schedule()) return false;
+  if (!codes_.known() || !schedule()) return false;
   share_work();
   const bool many = std::any_of(phases_.begin(), phases_.end(), [](const ProgramPhase& phase) {
     return has_tiles(phase) && phase.gemv.tiles > kMostTiles;

@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/experts/route_row.h"
 #include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/persistent/phase_order.h"
+#include "kernels/cuda/rows/gated_heads.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
@@ -57,6 +59,16 @@ struct ExpertStep {
   float* stream = nullptr;  // what the weighted sum is added to
 };
 
+// A row of a delta net, from behind its first products up to the one of what it gives.
+struct DeltaStep {
+  ConvolveCall net;    // of one row, without out, decay and strength; a product writes `in`
+  InputSource source;  // of decays and strengths
+  const DenseMatrix* decay = nullptr;  // float32 [value heads][width of the source]
+  const DenseMatrix* strength = nullptr;
+  HeadGates gates;         // of what the rule gives, with a gain; a product writes them
+  float* mixed = nullptr;  // what the next product reads
+};
+
 class PersistentProgram {
  public:
   PersistentProgram();
@@ -75,10 +87,20 @@ class PersistentProgram {
   // same, the kernel has fewer instructions.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
-  // rope_and_store() and attend_decode() of one row, whose queries stay as they are. False for
-  // heads of other sizes than 64 and 128, those of which a part is rotated, and a cap of logits.
-  bool attend(const RopeCall& rope, const AttentionCall& attention,
-              const AttentionScratch& scratch);
+  // rope_and_store() and attend_decode() of one row, whose queries stay as they are. `gated`: every
+  // head of queries has its gates behind it, rope.q being [heads][2][head_dim], and what comes out
+  // is multiplied by their sigmoid. False for heads of other sizes than 64, 128 and 256, and a cap
+  // of logits.
+  bool attend(const RopeCall& rope, const AttentionCall& attention, const AttentionScratch& scratch,
+              bool gated = false);
+  // The products of decay and strength, delta_steps() of one row, and the gates of what it gives,
+  // of which `mixed` itself gets nothing. False where gates have no gain, for heads that
+  // can_prepare() does not know, other matrices than float32 ones, and where products of the
+  // program have not made channels and gates.
+  //
+  // Programs with such layers, or with attention that has gates, heads of 256 values or a part of
+  // a head that is rotated, have codes of 2 to 4 bits with scales for 128 columns, or none.
+  bool step_delta(const DeltaStep& step);
 
   // route() of one row by the product of the router, prepare() and multiply_experts() of gate and
   // up, then of down, and sum_experts(): the sum is added to the stream. False for what multiply()
@@ -114,6 +136,13 @@ class PersistentProgram {
 
   struct Planned;
 
+  // What who reads an array of heads does to them: the squares of a head and its values.
+  struct Heads {
+    ExchangeArray* squares;
+    int shift;  // values, as a power of two
+    float eps;
+  };
+
   // What gates and ups of experts give, by the number of values.
   struct Gated {
     int64_t count;
@@ -125,6 +154,7 @@ class PersistentProgram {
     std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
     bool apart = false;                           // within a phase
     bool experts = false;                         // chosen by some phase
+    bool mixers = false;                          // of other kinds (persistent/codes.cuh)
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -148,6 +178,9 @@ class PersistentProgram {
   ExchangeArray* add_inputs(const Planned& product);
   bool describe_codes(std::span<const detail::PassMatmul> group, ProgramPhase& phase);
   bool results_of(Planned& plan);
+  // Of other mixers (program_mixers.cpp).
+  bool describe_decays(const DeltaStep& step, Planned& plan);
+  bool read_heads(Planned& plan);
   // Of experts (program_experts.cpp).
   ExchangeArray* add_router(const ExpertStep& step);
   bool add_gates(const ExpertStep& step, const Gated& gated, ExchangeArray& logits);
@@ -172,7 +205,9 @@ class PersistentProgram {
   std::map<const void*, ExchangeArray> arrays_;          // by the address that callers know
   std::vector<std::unique_ptr<ExchangeArray>> packets_;  // of shared inputs
   std::vector<Signs> signs_;
-  std::map<int64_t, ExchangeArray> logits_;  // of routers, by their number
+  std::map<int64_t, ExchangeArray> logits_;   // of routers, by their number
+  std::map<int64_t, ExchangeArray> squares_;  // of heads, by their number
+  std::map<const ExchangeArray*, Heads> heads_;
   std::vector<std::unique_ptr<Gated>> gated_;
   PhaseOrder order_;
   int count_ = 0, blocks_ = 0;

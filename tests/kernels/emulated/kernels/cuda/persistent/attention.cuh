@@ -5,10 +5,9 @@
 
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/persistent/program_row.cuh"
 
 namespace walsh::cuda {
-
-__shared__ ProgramRow program_row;
 
 struct PhaseBits {};
 
@@ -16,7 +15,7 @@ inline PhaseBits bits_of(const ProgramPhase&, uint32_t) {
   return {};
 }
 
-template <int Dim>
+template <int Dim, bool Mixers>
 class AttendPhase {
  public:
   AttendPhase(const AttentionPhase&, std::byte*, const PhaseBits&, int, int) {}

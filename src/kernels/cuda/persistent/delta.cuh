@@ -1,0 +1,221 @@
+// A step of a delta net as a phase (delta/delta_step.cuh): pieces of 32 columns of a head's state,
+// shared by all blocks.
+//
+// What no phase writes is asked for first: the state, kept rows, weights of decay and strength.
+// These two are rows of float32 of which a head has one each, so its blocks multiply them
+// themselves: their input has been there since the product in front. The gates come with the
+// channels and are applied here; only the norm of a head needs other pieces, so that a piece hands
+// over the sum of its squares beside its results, and who makes the input of the next product
+// divides.
+#pragma once
+
+#include "kernels/cuda/delta/delta_step.cuh"
+#include "kernels/cuda/experts/warp_lanes.cuh"
+#include "kernels/cuda/persistent/exchange.cuh"
+#include "kernels/cuda/persistent/program_row.cuh"
+
+namespace walsh::cuda {
+
+// The tags of a delta phase, for a launch.
+struct DeltaBits {
+  uint32_t channels, gates, x, out, squares;
+  bool x_here;
+};
+
+__device__ __forceinline__ DeltaBits delta_bits_of(const ProgramPhase& phase, uint32_t epoch) {
+  return {tag_bit(phase.in[0], epoch),  tag_bit(phase.in[1], epoch),  tag_bit(phase.in[2], epoch),
+          tag_bit(phase.out[0], epoch), tag_bit(phase.out[1], epoch), phase.in[2].here != 0};
+}
+
+// Value `i` of an exchanged array, which has been asked for once: `word` is what came.
+__device__ __forceinline__ float await_value(const float* all, int i, uint32_t bit, uint32_t word) {
+  while ((word & 1) != bit)
+    word = exchanged_word(all + exchange_place(i));
+  return __uint_as_float(word & ~1u);
+}
+
+template <int Dim>
+class StepPhase {
+  static constexpr int kGroups = kProgramWarps;
+  using Shape = DeltaStepShape<Dim, kGroups>;
+  static constexpr int kGateWarp = 2;  // the first ones scale queries and keys
+
+  // Decay and strength of a head, before the net's constants.
+  struct Scalars {
+    float a, b;
+  };
+
+ public:
+  __device__ StepPhase(const DeltaPhase& args, std::byte* memory, const DeltaBits& bits, int warp,
+                       int lane)
+      : a_(args),
+        bits_(bits),
+        warp_(warp),
+        lane_(lane),
+        parts_(reinterpret_cast<float (*)[kDeltaColumns]>(memory)),
+        sums_(reinterpret_cast<float*>(memory) + kGroups * kDeltaColumns),
+        channels_(sums_ + 3 * kProgramWarps) {}
+
+  // All pieces of this block.
+  __device__ __forceinline__ void run() const {
+    const int pieces = a_.net.dims.value_heads * a_.pieces;
+#pragma unroll 1
+    for (int i = last_first(); i < pieces; i += static_cast<int>(gridDim.x)) {
+      const int head = i / a_.pieces;
+      step(head, i - head * a_.pieces);
+      __syncthreads();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void step(int head, int piece) const {
+    const ConvolveCall& net = a_.net;
+    const DeltaPlace p{
+        head,  piece * kDeltaColumns, lane_,
+        warp_, program_row.position,  net.memory.slots + program_sequence * net.memory.slot_floats};
+    const int thread = warp_ * 32 + lane_;
+    DeltaColumn<Dim, kGroups> column(net, p);
+    DeltaChannel own[Shape::kEach];
+    uint32_t words[Shape::kEach];
+#pragma unroll
+    for (int e = 0; e < Shape::kEach; ++e) {
+      own[e].find(net.dims, p, thread + e * Shape::kThreads);
+      own[e].begin(net, p);
+      words[e] = own[e].channel < 0 ? bits_.channels
+                                    : exchanged_word(net.in + exchange_place(own[e].channel));
+    }
+    const int value = head * net.dims.value_dim + p.column();
+    const bool gates = warp_ == kGateWarp && column.inside();
+    const uint32_t gate_word = gates ? exchanged_word(a_.gates + exchange_place(value)) : 0;
+    const Scalars scalars = multiply_scalars(head);
+    const float decay = expf(log_decay(scalars.a, net.bias[head], net.rate[head]));
+    const float strength = strength_of(scalars.b);
+#pragma unroll
+    for (int e = 0; e < Shape::kEach; ++e) {
+      const float x =
+          own[e].channel < 0 ? 0 : await_value(net.in, own[e].channel, bits_.channels, words[e]);
+      const float convolved = own[e].finish(net, p, x);
+      const int at = thread + e * Shape::kThreads;
+      if (at < Shape::kChannels) channels_[at] = convolved;
+    }
+    __syncthreads();
+    scale_heads(net, channels_, warp_, lane_);
+    float factor = 0;
+    if (gates) {
+      const float gate = await_value(a_.gates, value, bits_.gates, gate_word);
+      factor = silu_of(gate) * a_.gain[p.column()];
+    }
+    __syncthreads();
+    const float result = column.step(channels_, decay, strength, parts_);
+    if (warp_ == kGateWarp) give(head, piece, value, column.inside(), result, factor);
+  }
+
+  // The products of the rows of decay and strength of a head with the input, in all threads.
+  __device__ __forceinline__ Scalars multiply_scalars(int head) const {
+    float sums[3] = {};  // of decay, strength, squares of the input
+    add_scalars(a_.decay_rows + int64_t{head} * a_.width,
+                a_.strength_rows + int64_t{head} * a_.width, sums);
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+      sums[j] = WarpLanes::sum(sums[j]);
+      if (lane_ == 0) sums_[j * kProgramWarps + warp_] = sums[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+      sums[j] = 0;
+#pragma unroll
+      for (int w = 0; w < kProgramWarps; w += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(sums_ + j * kProgramWarps + w);
+        sums[j] += (four.x + four.y) + (four.z + four.w);
+      }
+    }
+    const float times =
+        a_.x_gain ? rsqrtf(sums[2] / static_cast<float>(a_.width) + a_.x_eps) : 1.0f;
+    return {sums[0] * times, sums[1] * times};
+  }
+
+  // This warp's part of them: 128 columns at a time, four of a lane, which other blocks write one
+  // after the other. All loads are on their way before the first one is used.
+  __device__ __forceinline__ void add_scalars(const float* decay, const float* strength,
+                                              float (&sums)[3]) const {
+    constexpr int kAtOnce = 2;
+    const int units = (a_.width + 255) / 256 * 2;
+#pragma unroll 1
+    for (int base = warp_; base < units; base += kAtOnce * kProgramWarps) {
+      float4 a[kAtOnce], b[kAtOnce], gain[kAtOnce];
+      uint4 x[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int column = column_of(base + j * kProgramWarps);
+        a[j] = b[j] = gain[j] = make_float4(1, 1, 1, 1);
+        if (column >= a_.width) continue;
+        a[j] = *reinterpret_cast<const float4*>(decay + column);
+        b[j] = *reinterpret_cast<const float4*>(strength + column);
+        if (a_.x_gain) gain[j] = *reinterpret_cast<const float4*>(a_.x_gain + column);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        x[j] = ask_four(base + j * kProgramWarps);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        while (bits_.x_here && missing(x[j]))
+          x[j] = ask_four(base + j * kProgramWarps);
+        add(a[j].x, b[j].x, gain[j].x, __uint_as_float(x[j].x), sums);
+        add(a[j].y, b[j].y, gain[j].y, __uint_as_float(x[j].y), sums);
+        add(a[j].z, b[j].z, gain[j].z, __uint_as_float(x[j].z), sums);
+        add(a[j].w, b[j].w, gain[j].w, __uint_as_float(x[j].w), sums);
+      }
+    }
+  }
+
+  __device__ __forceinline__ int column_of(int unit) const {
+    return unit / 2 * 256 + lane_ * 8 + unit % 2 * 4;
+  }
+
+  // Four values of the input, with their tags; beyond its end zeros that nobody waits for.
+  __device__ __forceinline__ uint4 ask_four(int unit) const {
+    const int column = column_of(unit);
+    if (column >= a_.width) return make_uint4(bits_.x, bits_.x, bits_.x, bits_.x);
+    if (bits_.x_here) return exchanged_words(a_.x + unit * 128 + lane_ * 4);
+    return *reinterpret_cast<const uint4*>(a_.x + column);
+  }
+  __device__ __forceinline__ bool missing(const uint4& v) const {
+    return (((v.x ^ bits_.x) | (v.y ^ bits_.x) | (v.z ^ bits_.x) | (v.w ^ bits_.x)) & 1) != 0;
+  }
+
+  static __device__ __forceinline__ void add(float a, float b, float gain, float x,
+                                             float (&sums)[3]) {
+    const float v = x * gain;
+    sums[0] = fmaf(a, v, sums[0]);
+    sums[1] = fmaf(b, v, sums[1]);
+    sums[2] = fmaf(x, x, sums[2]);
+  }
+
+  // The piece's results, by one warp. The first piece fills what a head's squares have too many.
+  __device__ __forceinline__ void give(int head, int piece, int value, bool inside, float result,
+                                       float factor) const {
+    if (inside) exchange(a_.exchange + exchange_place(value), result * factor, bits_.out);
+    const float squares = WarpLanes::sum(inside ? result * result : 0.0f);
+    const int all = squares_of_head(a_.pieces);
+    float* const to = a_.squares + head * all;
+    if (lane_ == piece) exchange(to + lane_, squares, bits_.squares);
+    if (piece == 0 && lane_ >= a_.pieces && lane_ < all) exchange(to + lane_, 0, bits_.squares);
+  }
+
+  const DeltaPhase& a_;
+  const DeltaBits bits_;
+  const int warp_, lane_;
+  float (*const parts_)[kDeltaColumns];
+  float* const sums_;
+  float* const channels_;
+};
+
+// Not inlined, as attention.
+template <int Dim>
+__device__ __noinline__ void step_phase(const DeltaPhase& args, std::byte* memory, DeltaBits bits) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  StepPhase<Dim>(args, memory, bits, warp, lane).run();
+}
+
+}  // namespace walsh::cuda

@@ -1,0 +1,129 @@
+// Mixers as phases: attention, and steps of delta nets.
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/persistent/planned_phase.h"
+
+namespace walsh::cuda {
+
+using detail::make_exchange;
+
+bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
+                               const AttentionScratch& scratch, bool gated) {
+  const KvPool& pool = *call.cache;
+  const int dim = pool.head_dim;
+  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256) || call.logit_cap != 0) return false;
+  detail::cache_view(call);  // refuses what no kernel reads
+  const int turned = turned_pairs(rope, dim);
+  codes_.mixers |= gated || dim == 256 || (turned != 0 && turned != dim / 2);
+  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
+  AttentionPhase& a = plan.phase.attention;
+  Arrays& arrays = plan.arrays;
+  a.keys = pool.keys.as<uint16_t>();
+  a.values = pool.values.as<uint16_t>();
+  a.q_norm = rope.q_norm;
+  a.k_norm = rope.k_norm;
+  a.cos = rope.cos;
+  a.sin = rope.sin;
+  a.q_scale = rope.q_scale;
+  a.out = call.out;
+  a.partials = scratch.partials();
+  a.arrived = scratch.arrived();
+  a.eps = rope.eps;
+  a.scale = call.scale * kLog2E;
+  a.heads = call.heads;
+  a.kv_heads = pool.kv_heads;
+  a.head_dim = dim;
+  a.group = call.heads / pool.kv_heads;
+  a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
+  a.window = static_cast<int>(call.window);
+  a.turned = turned;
+  a.gated = gated;
+  const float* const rows[] = {rope.q, rope.k, rope.v};
+  const float** const places[] = {&a.q, &a.k, &a.v};
+  for (size_t i = 0; i < 3; ++i) {
+    arrays.in[i] = array(rows[i]);
+    const bool here = arrays.in[i]->written >= 0;
+    const int64_t heads = i > 0 ? a.kv_heads : gated ? 2 * a.heads : a.heads;
+    if (here && arrays.in[i]->count != heads * dim) return false;
+    *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
+  }
+  ExchangeArray* out = array(call.out);
+  const int64_t count = int64_t{a.heads} * a.head_dim;
+  if (!make_exchange(*out, count)) return false;
+  a.exchange = out->exchange.as<float>();
+  arrays.out = {out};
+  input_bytes_ = std::max<int64_t>(input_bytes_, kAttentionPhaseBytes);
+  row_ = {call.rows, call.table};
+  heads_.erase(out);
+  return add_phase(plan, PhaseOrder::Work::part);
+}
+
+// The rows of float32 that a head's blocks multiply themselves.
+bool PersistentProgram::describe_decays(const DeltaStep& step, Planned& plan) {
+  const InputSource& source = step.source;
+  const auto is_known = [&](const DenseMatrix& m) {
+    return m.type == DType::f32 && m.rows == step.net.dims.value_heads && m.cols == source.width;
+  };
+  if (source.up != nullptr || !input_view(source).vectors || !is_known(*step.decay) ||
+      !is_known(*step.strength))
+    return false;
+  ExchangeArray* const x = plan.arrays.in[2] = array(source.x);
+  if (x->written >= 0 && x->count != source.width) return false;
+  DeltaPhase& delta = plan.phase.delta;
+  delta.x = x->written >= 0 ? x->exchange.as<float>() : source.x;
+  delta.x_gain = source.gain;
+  delta.x_eps = source.eps;
+  delta.width = static_cast<int>(source.width);
+  delta.decay_rows = step.decay->data.as<float>();
+  delta.strength_rows = step.strength->data.as<float>();
+  return true;
+}
+
+bool PersistentProgram::step_delta(const DeltaStep& step) {
+  const DeltaDims& d = step.net.dims;
+  codes_.mixers = true;
+  check_delta(d);
+  if (step.gates.gain == nullptr || step.gates.dim != d.value_dim || !can_prepare(step.gates))
+    return false;
+  Planned plan{ProgramPhase(DeltaPhase()), {}, {}};
+  DeltaPhase& delta = plan.phase.delta;
+  Arrays& arrays = plan.arrays;
+  delta.net = step.net;
+  delta.gain = step.gates.gain;
+  delta.pieces = (d.value_dim + kDeltaColumns - 1) / kDeltaColumns;
+  ExchangeArray* const channels = arrays.in[0] = array(step.net.in);
+  ExchangeArray* const gates = arrays.in[1] = array(step.gates.gate);
+  if (channels->written < 0 || channels->count != d.channels() || gates->written < 0 ||
+      gates->count != d.value_width() || !describe_decays(step, plan))
+    return false;
+  delta.net.in = channels->exchange.as<float>();
+  delta.gates = gates->exchange.as<float>();
+  ExchangeArray* const mixed = arrays.out[0] = array(step.mixed);
+  const int64_t count = int64_t{d.value_heads} * squares_of_head(delta.pieces);
+  ExchangeArray* const squares = arrays.out[1] = &squares_[count];
+  if (!make_exchange(*mixed, d.value_width()) || !make_exchange(*squares, count)) return false;
+  delta.exchange = mixed->exchange.as<float>();
+  delta.squares = squares->exchange.as<float>();
+  heads_[mixed] = {squares, std::countr_zero(static_cast<unsigned>(d.value_dim)), step.gates.eps};
+  input_bytes_ = std::max<int64_t>(input_bytes_, kDeltaPhaseBytes);
+  row_.places = step.net.places;
+  return add_phase(plan, PhaseOrder::Work::part);
+}
+
+// The squares of an input's heads, if they are still to be divided by their norms.
+bool PersistentProgram::read_heads(Planned& plan) {
+  Arrays& arrays = plan.arrays;
+  const auto heads = heads_.find(arrays.in[0]);
+  if (heads == heads_.end()) return true;
+  InputView& in = plan.phase.gemv.in;
+  if (arrays.in[1] != nullptr || in.gain != nullptr) return false;
+  arrays.in[1] = heads->second.squares;
+  in.up = heads->second.squares->exchange.as<float>();
+  in.eps = heads->second.eps;
+  plan.phase.head_shift = static_cast<uint8_t>(heads->second.shift);
+  return true;
+}
+
+}  // namespace walsh::cuda

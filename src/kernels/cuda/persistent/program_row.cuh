@@ -1,0 +1,11 @@
+// The row that a launch of a program is for.
+#pragma once
+
+#include "kernels/cuda/persistent/phase.h"
+
+namespace walsh::cuda {
+
+__shared__ ProgramRow program_row;
+__shared__ int32_t program_sequence;  // of programs of other mixers
+
+}  // namespace walsh::cuda

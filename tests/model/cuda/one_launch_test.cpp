@@ -1,0 +1,156 @@
+// Models whose steps of one sequence are one launch on a GPU: that they are, and that what they
+// give is what launches and the CPU give.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gpu_models.h"
+#include "model/cuda/executor.h"
+#include "model/session.h"
+
+namespace walsh {
+namespace {
+
+// A row whose scores are nearly equal can get another expert; roundings of int8 inputs differ.
+constexpr double kRounding = 5e-2;
+
+class GpuOneLaunch : public test::GpuTest {
+ protected:
+  static SyntheticSource source(const char* shape, const char* type) {
+    const Format& ends = get_format("f16");
+    return SyntheticSource(shape, {&get_format(type), &ends, &ends});
+  }
+  static SyntheticSource source(const char* shape, const std::vector<std::string>& types) {
+    SyntheticTypes all{&get_format(types[0]), &get_format("f16"), &get_format("f16"), {}};
+    for (size_t i = 1; i < types.size(); ++i)
+      all.others.push_back(&get_format(types[i]));
+    return SyntheticSource(shape, all);
+  }
+  Model open(const char* shape, const char* type, const Device& device) {
+    SyntheticSource of = source(shape, type);
+    return load(of, device);
+  }
+  static bool is_one_launch(const Model& model) {
+    const KvPages pages(kv_shape(model.config, model.cache, kGpuPagePositions, {128}));
+    return CudaExecutor(model, pages, 0).steps_are_one_launch();
+  }
+  bool is_one_launch(SyntheticSource of) { return is_one_launch(load(of, gpu_)); }
+
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && !cuda::PersistentProgram::available())
+      GTEST_SKIP() << "no GPU that runs the persistent kernel";
+  }
+};
+
+TEST_F(GpuOneLaunch, HasEveryKindOfLayer) {
+  for (const char* shape : {"tiny", "tiny-moe", "tiny-delta", "tiny-next"}) {
+    for (const char* type : {"tq2", "tq3", "tq4"})
+      EXPECT_TRUE(is_one_launch(source(shape, type))) << shape << " " << type;
+    EXPECT_TRUE(is_one_launch(source(shape, {"tq4", "tq3", "tq2"})))
+        << shape << " of several codes";
+  }
+  for (const char* type : {"itq3_s", "itq3_s8", "q4_0", "q8_0", "tc3:h"})
+    EXPECT_TRUE(is_one_launch(source("tiny", type))) << type;
+}
+
+// Those that are left to launches, so that the test above can fail.
+TEST_F(GpuOneLaunch, HasNotWhatNoProgramIsFor) {
+  EXPECT_FALSE(is_one_launch(source("tiny-latent", "tq3")));
+  EXPECT_FALSE(is_one_launch(source("tiny-delta", "q8_0")));
+  EXPECT_FALSE(is_one_launch(source("tiny", "pq3")));
+}
+
+using ShapeAndType = std::tuple<const char*, const char*>;
+
+class GpuHybridSteps : public GpuOneLaunch, public testing::WithParamInterface<ShapeAndType> {
+ protected:
+  Model open(const Device& device) {
+    return GpuOneLaunch::open(std::get<0>(GetParam()), std::get<1>(GetParam()), device);
+  }
+  static std::vector<float> behind(Session& session, std::span<const int32_t> text,
+                                   int64_t snapshot = -1, int64_t sequence = 0) {
+    std::vector<float> result;
+    const SequenceTokens item{sequence, text, 1, snapshot};
+    session.evaluate({&item, 1}, [&](size_t, int64_t, std::span<const float> logits) {
+      result.assign(logits.begin(), logits.end());
+    });
+    return result;
+  }
+  static std::vector<float> behind_tokens(Session& session, std::span<const int32_t> text) {
+    std::vector<float> last;
+    for (const int32_t& token : text)
+      last = behind(session, {&token, 1});
+    return last;
+  }
+  static void expect_equal(const std::vector<float>& a, const std::vector<float>& b) {
+    EXPECT_LT(test::divergence({b}, {a}), kRounding);
+  }
+};
+
+TEST_P(GpuHybridSteps, AreAsOnTheCpuEveryTime) {
+  const Model on_gpu = open(gpu_), on_cpu = open(Device{});
+  ASSERT_TRUE(is_one_launch(on_gpu));
+  const auto text = test::random_tokens(70, on_cpu.config.vocab, 6);
+  const auto rows = test::decode(on_gpu, text);
+  EXPECT_LT(test::divergence(test::logits_of(on_cpu, text), rows), kRounding);
+  EXPECT_EQ(rows, test::decode(on_gpu, text));
+}
+
+// A prompt by launches, tokens by the program, both sequences at once by launches, tokens again.
+TEST_P(GpuHybridSteps, MixWithLaunchesInEveryOrder) {
+  const Model model = open(gpu_);
+  const auto text = test::random_tokens(40, model.config.vocab, 7);
+  const auto other = test::random_tokens(20, model.config.vocab, 8);
+  const std::span all(text), others(other);
+  SessionOptions options{100};
+  options.sequences = 2;
+  Session session(model, options);
+  behind(session, all.first(20));
+  behind_tokens(session, all.subspan(20, 5));
+  ASSERT_EQ(session.open(), 1);
+  behind(session, others.first(10), -1, 1);
+  for (size_t i = 0; i < 5; ++i) {
+    const SequenceTokens items[] = {{0, all.subspan(25 + i, 1), 1},
+                                    {1, others.subspan(10 + i, 1), 1}};
+    session.evaluate(items, [](size_t, int64_t, std::span<const float>) {});
+  }
+  std::vector<float> last, last_of_other;
+  for (size_t i = 0; i < 5; ++i) {  // a sequence after the other, by the program
+    last = behind(session, all.subspan(30 + i, 1));
+    last_of_other = behind(session, others.subspan(15 + i, 1), -1, 1);
+  }
+  last = behind_tokens(session, all.subspan(35));
+  Session alone(model, {100}), alone_other(model, {100});
+  expect_equal(last, behind(alone, all));
+  expect_equal(last_of_other, behind(alone_other, others));
+}
+
+// Snapshots behind single tokens, which the program computes.
+TEST_P(GpuHybridSteps, GoBackToASnapshotOfASingleToken) {
+  const Model model = open(gpu_);
+  const auto text = test::random_tokens(30, model.config.vocab, 9);
+  const auto other = test::random_tokens(6, model.config.vocab, 10);
+  SessionOptions options{100};
+  options.snapshots = 1;
+  Session session(model, options);
+  const std::span all(text);
+  behind_tokens(session, all.first(29));
+  behind(session, all.last(1), 1);
+  behind_tokens(session, other);
+  session.truncate(30);
+  ASSERT_EQ(session.position(), 30);
+  std::vector<int32_t> expected = text;
+  expected.insert(expected.end(), other.begin(), other.end());
+  Session alone(model, {100});
+  expect_equal(behind_tokens(session, other), behind(alone, expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuHybridSteps,
+                         testing::Combine(testing::Values("tiny-delta", "tiny-next"),
+                                          testing::Values("tq2", "tq3", "tq4")));
+
+}  // namespace
+}  // namespace walsh
