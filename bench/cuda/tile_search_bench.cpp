@@ -190,9 +190,10 @@ constexpr Shape kLayer[] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4
                             {14336, 4096}, {14336, 4096}, {4096, 14336}};
 constexpr int kLayers = 2;
 
-// All matrices of the layers by so many threads, each of which has its share of the device.
+// All matrices of the layers by so many threads, each of which plans with the whole device or with
+// an equal part of it.
 void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bool fed_back,
-                  bool teams, int at_once) {
+                  bool teams, int at_once, bool parts) {
   const Format& format = get_format(name);
   const int cores = available_cores();
   ThreadPool all(cores);
@@ -201,7 +202,7 @@ void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bo
     feedback.push_back(fed_back ? weights.feedback_for(format, shape.cols, all) : nullptr);
   DeviceInfo share = info;
   if (!teams) share.code = 0;  // which has no clusters
-  share.multiprocessors = info.multiprocessors / at_once;
+  if (parts) share.multiprocessors = info.multiprocessors / at_once;
   constexpr size_t kMatrices = std::size(kLayer);
   std::atomic<size_t> next{0};
   const double time = seconds([&] {
@@ -224,8 +225,9 @@ void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bo
   double count = 0;
   for (const Shape& shape : kLayer)
     count += static_cast<double>(kLayers * shape.rows * shape.cols);
-  std::printf("%-6s %d layers%s%s, %d matrices at once %8.1f Mweights/s\n", name, kLayers,
-              fed_back ? " fed back" : "", teams ? " in teams" : "", at_once, count / time * 1e-6);
+  std::printf("%-6s %d layers%s%s, %d matrices at once%s %8.1f Mweights/s\n", name, kLayers,
+              fed_back ? " fed back" : "", teams ? " in teams" : "", at_once,
+              parts ? " in parts" : "", count / time * 1e-6);
   std::fflush(stdout);
 }
 
@@ -249,8 +251,10 @@ int run(int index, const std::vector<std::string_view>& parts) {
     for (const char* name : {"tc3:h", "tc4:h"}) {
       for (const bool fed_back : {true, false}) {
         for (const bool teams : {false, true}) {
-          for (const int at_once : {1, 2, 3, 4})
-            bench_layers(device, weights, name, fed_back, teams, at_once);
+          for (const int at_once : {1, 2, 3})
+            bench_layers(device, weights, name, fed_back, teams, at_once, false);
+          for (const int at_once : {2, 4})
+            bench_layers(device, weights, name, fed_back, teams, at_once, true);
         }
       }
     }

@@ -1,9 +1,10 @@
-// How many blocks share the tiles of an expert.
+// How many blocks share the tiles of an expert, and where tiles of many slots have their inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "kernels/cuda/experts/expert_product.h"
+#include "kernels/cuda/experts/expert_tile.h"
 
 namespace walsh::cuda {
 namespace {
@@ -36,6 +37,16 @@ TEST(ExpertBlocks, AreNeverMoreThanTiles) {
       EXPECT_GE(blocks, 1);
       EXPECT_LE(blocks, std::min(tiles, kMostItemBlocks));
     }
+  }
+}
+
+// Product i of a chunk covers columns 32 i to 32 i + 31, of which lane t of a quad has 8 t + r of
+// the weights: r < 4 in the register of columns 4 t to 4 t + 3 of the instruction, others in that
+// of columns 16 + 4 t to 16 + 4 t + 3.
+TEST(OperandByte, IsTheColumnThatTheWeightsFragmentHas) {
+  for (int column = 0; column < kChunkColumns; ++column) {
+    const int i = column / 32, t = column % 32 / 8, r = column % 8;
+    EXPECT_EQ(detail::operand_byte(activation_byte(column)), 32 * i + 16 * (r / 4) + 4 * t + r % 4);
   }
 }
 

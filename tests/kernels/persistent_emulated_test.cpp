@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -97,7 +98,10 @@ ExpertStep::Part part_of(const Expert& expert, Layer& layer, Form& gated) {
   return part;
 }
 
-bool add_layer(PersistentProgram& program, Layer& layer, const Shape& s, float* x, float* mixed) {
+using Change = std::function<void(ExpertStep&)>;
+
+bool add_layer(PersistentProgram& program, Layer& layer, const Shape& s, float* x, float* mixed,
+               const Change& change = {}) {
   InputSource first{x, nullptr, layer.device_mixed_gain.as<float>(), kEps, s.hidden, s.hidden};
   InputSource second{mixed, nullptr, nullptr, 0, s.mixed, s.mixed};
   const InputForm forms[] = {layer.into_mixed.described(), layer.into_x.described(),
@@ -119,6 +123,7 @@ bool add_layer(PersistentProgram& program, Layer& layer, const Shape& s, float* 
   step.expert = part_of(layer.experts[0], layer, layer.gated);
   if (!layer.shared.empty()) step.shared = part_of(layer.shared[0], layer, layer.shared_gated);
   step.stream = x;
+  if (change) change(step);
   return program.multiply(first, {forms, 1}, {&mixes, 1}) &&
          program.multiply(second, {forms + 1, 1}, {&adds, 1}) && program.experts(step);
 }
@@ -305,6 +310,35 @@ TEST(PersistentKernel, HasExpertsOfOtherCodesThanOtherMatrices) {
 }
 
 // Runs of a warp that would be of more experts than it has pieces for.
+TEST(PersistentKernel, SaysNoToExpertsThatItHasNoPhasesFor) {
+  const Shape s{512, 256, rule_of(8, 2), 64, 64, true, false};
+  Random random(8);
+  Layer layer(random, s, 1);
+  const Buffer x(512 * sizeof(float)), mixed(256 * sizeof(float));
+  const auto says = [&](const Change& change) {
+    PersistentProgram program;
+    return add_layer(program, layer, s, x.as<float>(), mixed.as<float>(), change);
+  };
+  EXPECT_TRUE(says({}));
+  EXPECT_FALSE(says([&](ExpertStep& e) { e.expert.gate.bias = x.as<float>(); })) << "bias";
+  EXPECT_FALSE(says([&](ExpertStep& e) { e.shared.down.bias = x.as<float>(); })) << "bias";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.function = GateFunction::gelu_tanh; })) << "gate";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.expert.up.pass[1] = e.expert.up.pass[0]; })) << "passes";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.expert.down.pass[0] = nullptr; })) << "plain";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.source.up = e.source.x; })) << "product of two";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.rule.groups = 3; })) << "groups of different sizes";
+  EXPECT_FALSE(says([](ExpertStep& e) { e.rule.chosen = 9; })) << "more than there are";
+  DenseMatrix router = layer.device_router;
+  router.type = DType::bf16;
+  EXPECT_FALSE(says([&](ExpertStep& e) { e.router = &router; })) << "router";
+}
+
+// One expert, which every token has; and tokens that have all.
+TEST(PersistentKernel, HasAsManyChoicesAsExperts) {
+  expect_layers({512, 256, rule_of(1, 1), 256, 0, false, false}, 2, 4);
+  expect_layers({512, 256, rule_of(3, 3), 128, 0, false, false}, 2, 4);
+}
+
 TEST(PersistentKernel, SaysNoToExpertsThatAreTooSmallForFewBlocks) {
   emulated::multiprocessors = 2;
   const Shape s{512, 256, rule_of(8, 6), 16, 0, false, false};

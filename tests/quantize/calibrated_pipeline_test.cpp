@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/cuda/device.h"
 #include "quantize/correlated.h"
 #include "quantize/file/verify.h"
 #include "quantize/file/walsh_file.h"
@@ -163,6 +164,18 @@ TEST_F(CalibratedPipeline, NothingIsCompressedBeforeItIsMeasured) {
   Compressor source(Checkpoint::open(tiny_.path()), plan(), recipe("tq3"), pool_);
   EXPECT_NO_THROW(predict(source));
   EXPECT_THROW(source.load("q"), Error);
+}
+
+// Several matrices at once, with the errors of each fed back on the GPU.
+TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
+  if (cuda::devices().empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
+  for (const char* type : {"tc3:h", "tc4:h", "tc2:L8", "tq3"}) {
+    quantize_to_file(*compressor(type), tiny_.file("cpu.gguf"), {});
+    const auto gpu = compressor(type);
+    gpu->use_gpu(cuda::devices().front().index);
+    quantize_to_file(*gpu, tiny_.file("gpu.gguf"), {});
+    EXPECT_TRUE(slurp(tiny_.file("cpu.gguf")) == slurp(tiny_.file("gpu.gguf"))) << type;
+  }
 }
 
 TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {

@@ -34,4 +34,8 @@ DeviceInfo use_device(int) {
   unavailable();
 }
 
+void select_device(int) {
+  unavailable();
+}
+
 }  // namespace walsh::cuda

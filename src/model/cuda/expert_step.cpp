@@ -11,7 +11,7 @@ struct Matrices {
 };
 
 // Of float32, which a step asks of it beside.
-bool is_plain(const Linear& linear) {
+bool has_no_bias(const Linear& linear) {
   return linear.is_dense() && cuda_weights(linear).bias.empty();
 }
 
@@ -50,7 +50,7 @@ bool add_expert_step(const LayerDesc& desc, const Layer& layer, const ExpertStep
                  : each;
   const Linear& router = layer.matrix(e.router);
   if (!linear.has_steps() || !is_step(desc) || !are_coded(each) || !are_coded(shared) ||
-      !is_plain(router) || (e.shared_gate >= 0 && !is_plain(layer.matrix(e.shared_gate))))
+      !has_no_bias(router) || (e.shared_gate >= 0 && !has_no_bias(layer.matrix(e.shared_gate))))
     return false;
   cuda::ExpertStep step;
   step.source = rows.source;

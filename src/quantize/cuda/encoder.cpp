@@ -115,6 +115,7 @@ struct GpuEncoder::Impl {
   Buffer norms, errors, totals;  // per block of a slice, and Totals
   Buffer column_partial, column_norms;
   GpuTiles tiles;
+  std::unique_ptr<GpuTiles> shared_tiles[2];
 };
 
 // Empty if something is not supported.
@@ -301,6 +302,15 @@ Tensor GpuEncoder::encode_to_host(const Format& format, const Rotation (&rotatio
 
 walsh::detail::TileDevice& GpuEncoder::tiles() {
   return impl_->tiles;
+}
+
+std::vector<walsh::detail::TileDevice*> GpuEncoder::shared_tiles() {
+  std::vector<walsh::detail::TileDevice*> result;
+  for (auto& tiles : impl_->shared_tiles) {
+    if (!tiles) tiles = std::make_unique<GpuTiles>(impl_->device, GpuTiles::kBatchWaves, true);
+    result.push_back(tiles.get());
+  }
+  return result;
 }
 
 void GpuEncoder::add_column_norms(const Tensor& source, std::span<double> norms) {

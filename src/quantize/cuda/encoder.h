@@ -65,6 +65,9 @@ class GpuEncoder {
 
   // Searches the tiles of trellis codes for encode_tensor, as long as the encoder lives.
   walsh::detail::TileDevice& tiles();
+  // The same for two tensors at once, each on a thread of its own whose device is this one; not
+  // beside tiles().
+  std::vector<walsh::detail::TileDevice*> shared_tiles();
 
   // add_column_norms (quantize/source/balance.h) of a plain matrix, with the same bits.
   void add_column_norms(const Tensor& source, std::span<double> norms);

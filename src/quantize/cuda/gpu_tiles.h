@@ -16,8 +16,9 @@ class GpuTiles : public walsh::detail::TileDevice {
   // device.
   static constexpr int kBatchWaves = 16;
 
-  explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves)
-      : device_(device), teams_(device), batch_waves_(batch_waves) {}
+  // `shared`: with others beside it.
+  explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves, bool shared = false)
+      : device_(device), teams_(device), batch_waves_(batch_waves), shared_(shared) {}
   ~GpuTiles() override;
   GpuTiles(const GpuTiles&) = delete;
   GpuTiles& operator=(const GpuTiles&) = delete;
@@ -32,6 +33,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   int64_t fed_back_rows(int64_t cols) const override;
   float* rows(int64_t count, int64_t cols) override;
   const uint16_t* feed_back(const detail::FedBackRows& rows) override;
+  bool shared() const override { return shared_; }
   void release() override;
 
  private:
@@ -56,6 +58,7 @@ class GpuTiles : public walsh::detail::TileDevice {
   encoding::SearchDevice teams_;  // of the device, when it was asked
   bool asked_teams_ = false;
   int batch_waves_;
+  bool shared_;
   TrellisCode code_;
   int seam_ = 0;
   OwnedStream copy_, work_;

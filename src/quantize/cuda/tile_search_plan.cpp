@@ -13,7 +13,7 @@ constexpr int kTileCost = 5, kLevelCost = 7;
 // What the products of a block's tiles take in the same measure, on an H200.
 constexpr int kProductsGroup = 16, kProductsCost = 64, kProductsClasses = 64;
 // What it takes a team in that measure to meet, and to join what its threads have found.
-constexpr int kTeamCost = 2;
+constexpr int kTeamCost = 7;
 
 uint64_t shared_bytes(const TrellisCode& code, int group) {
   const auto floats = static_cast<uint64_t>((kTileSize + 2 * kSearchThreads) * group);

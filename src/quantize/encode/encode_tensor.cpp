@@ -26,7 +26,7 @@ bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOp
     }
     return true;
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::limit) throw;
+    if (e.code() != ErrorCode::limit || device->shared()) throw;
     return false;
   }
 }

@@ -26,7 +26,7 @@ using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out
 // both may be null. The result owns its arrays. With `feedback`, in the basis of the last pass,
 // scalar and trellis codes are chosen for the least error of the output instead of the weights
 // (error_feedback.h); others take no notice. `device` searches the tiles of the trellis codes that
-// it knows, if it has the memory; the bytes are the same.
+// it knows, if it has the memory; the bytes are the same. Throws limit if a shared one has none.
 //
 // Throws bad_input with an empty `where` (the caller knows the tensor's name): NaN or infinity with
 // its row and column, a value that does not fit (dense f16, or finite input whose rotation

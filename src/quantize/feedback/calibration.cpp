@@ -38,17 +38,20 @@ bool Calibration::suffices(int site, int expert) {
   return expert < 0 || (known.tokens > 0 && static_cast<double>(known.tokens) >= fewest);
 }
 
-const ErrorFeedback& Calibration::feedback(int site, int expert, std::span<const float> scales,
-                                           const Rotation& rotation, int64_t padded) {
+std::shared_ptr<const ErrorFeedback> Calibration::feedback(int site, int expert,
+                                                           std::span<const float> scales,
+                                                           const Rotation& rotation,
+                                                           int64_t padded) {
   const bool known = feedback_ && site == site_ && expert == expert_;
   if (!known || rotation != rotation_ || padded != feedback_->size()) {
-    feedback_.reset();  // its memory first
-    feedback_.emplace(moments(site, expert), scales, rotation, padded, pool_);
+    feedback_.reset();  // its memory first, unless a tensor is still encoded with it
+    feedback_ = std::make_shared<const ErrorFeedback>(moments(site, expert), scales, rotation,
+                                                      padded, pool_);
     site_ = site;
     expert_ = expert;
     rotation_ = rotation;
   }
-  return *feedback_;
+  return feedback_;
 }
 
 }  // namespace walsh

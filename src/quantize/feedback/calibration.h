@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,8 +30,8 @@ class Calibration {
   bool suffices(int site, int expert);
   // The feedback at a site in the basis that scales, rotation and padding make. Kept until another
   // one is asked for, so that q, k and v share it. Throws bad_input with an empty `where`.
-  const ErrorFeedback& feedback(int site, int expert, std::span<const float> scales,
-                                const Rotation& rotation, int64_t padded);
+  std::shared_ptr<const ErrorFeedback> feedback(int site, int expert, std::span<const float> scales,
+                                                const Rotation& rotation, int64_t padded);
 
  private:
   const InputMoments& moments(int site, int expert) {
@@ -42,7 +41,7 @@ class Calibration {
   std::shared_ptr<InputStatistics> statistics_;
   ThreadPool& pool_;
   std::map<std::pair<int, int>, Checksum> checksums_;
-  std::optional<ErrorFeedback> feedback_;
+  std::shared_ptr<const ErrorFeedback> feedback_;
   int site_ = -1, expert_ = -1;  // of feedback_
   Rotation rotation_;
 };

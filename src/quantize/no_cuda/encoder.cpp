@@ -42,6 +42,10 @@ detail::TileDevice& GpuEncoder::tiles() {
   unavailable();
 }
 
+std::vector<detail::TileDevice*> GpuEncoder::shared_tiles() {
+  unavailable();
+}
+
 void GpuEncoder::add_column_norms(const Tensor&, std::span<double>) {
   unavailable();
 }

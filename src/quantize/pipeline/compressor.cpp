@@ -310,6 +310,7 @@ std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
 
 void Compressor::use_gpu(int device) {
   gpu_ = std::make_unique<cuda::GpuEncoder>(device, &pool_);
+  gpu_index_ = device;
 }
 
 void Compressor::encode_on(const Device& device) {
@@ -355,15 +356,15 @@ void Compressor::measure(const TensorPlan& plan) {
   if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
 }
 
-const ErrorFeedback* Compressor::feedback(const TensorPlan& plan) {
+std::shared_ptr<const ErrorFeedback> Compressor::feedback(const TensorPlan& plan) {
   if (!fed_back(plan)) return nullptr;
   if (!calibration().suffices(plan.site, plan.expert)) {
     uncalibrated_.insert(plan.name);
     return nullptr;
   }
-  return &calibration().feedback(plan.site, plan.expert, column_scales(plan.name),
-                                 plan.rotation[plan.format->passes - 1],
-                                 padded_cols(*plan.format, plan.cols));
+  return calibration().feedback(plan.site, plan.expert, column_scales(plan.name),
+                                plan.rotation[plan.format->passes - 1],
+                                padded_cols(*plan.format, plan.cols));
 }
 
 Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
@@ -371,16 +372,26 @@ Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
   if (gpu && gpu_->supports(*plan.format, plan.rotation, plan.cols)) {
     return encode_on_gpu(plan, source);
   }
-  Tensor tensor;
-  with_rows(plan, source, column_scales(plan.name), [&](ReadRows read_rows) {
-    double squared_error = 0, squared_norm = 0;
-    tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
-                           read_rows, pool_, &squared_error, &squared_norm, feedback(plan),
-                           gpu_ ? &gpu_->tiles() : nullptr);
-    refuse_lost_scales(tensor, read_rows, pool_, squared_error, squared_norm);
-    nmse_[plan.name] = squared_norm > 0 ? squared_error / squared_norm : 0.0;
+  const auto feedback = this->feedback(plan);
+  Encoded encoded = encode_rows(plan, source, column_scales(plan.name), feedback.get(),
+                                gpu_ ? &gpu_->tiles() : nullptr, pool_);
+  nmse_[plan.name] = encoded.nmse;
+  return std::move(encoded.tensor);
+}
+
+Compressor::Encoded Compressor::encode_rows(const TensorPlan& plan, const Tensor& source,
+                                            std::span<const float> scales,
+                                            const ErrorFeedback* feedback,
+                                            detail::TileDevice* device, ThreadPool& pool) {
+  Encoded result;
+  with_rows(plan, source, scales, [&](ReadRows read_rows) {
+    double error = 0, norm = 0;
+    result.tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
+                                  read_rows, pool, &error, &norm, feedback, device);
+    refuse_lost_scales(result.tensor, read_rows, pool, error, norm);
+    result.nmse = norm > 0 ? error / norm : 0.0;
   });
-  return tensor;
+  return result;
 }
 
 void Compressor::check_finite(const std::string& name, const Tensor& tensor) const {
@@ -399,6 +410,7 @@ Tensor Compressor::load(const std::string& name) {
                 "the checkpoint lacks this tensor");
   }
   const TensorPlan& plan = tensors_[it->second];
+  if (auto begun = begun_.extract(name)) return finish(plan, std::move(begun.mapped()));
   const Tensor source = plan.folded_site >= 0 ? folded_gain(plan) : read(name);
   if (plan.format != source.format) return encode(plan, source);
   check_finite(name, source);

@@ -14,6 +14,7 @@
 #include "io/checksum.h"
 #include "quantize/cuda/encoder.h"
 #include "quantize/feedback/calibration.h"
+#include "quantize/pipeline/background.h"
 #include "quantize/recipe/recipe.h"
 #include "quantize/source/checkpoint_source.h"
 #include "quantize/source/fold.h"
@@ -51,6 +52,9 @@ class Compressor : public WeightSource {
   // Encodes on this GPU from now on what it can; the bytes are the same. Throws usage if it is not
   // there.
   void use_gpu(int device);
+  // Where begin() has tiles searched, a tensor on each; in the place of those of the GPU. They
+  // outlive this object.
+  void search_on(std::vector<detail::TileDevice*> devices);
 
   // What a recipe with a calibration text needs before anything is loaded; several compressors that
   // load the same layer at the same time may share it.
@@ -102,6 +106,13 @@ class Compressor : public WeightSource {
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
+  // Begins to encode a tensor that load() will be asked for, on a thread of its own: while a device
+  // searches the tiles of one, the host prepares another. False, and nothing is done, if no device
+  // does that or none is free. What goes wrong, load() tells; if a device lacks the memory for
+  // several at once, the rest follow each other. Throws what loading throws before it encodes.
+  bool begin(const std::string& name);
+  // Ends what was begun and not loaded.
+  void abandon();
   void encode_on(const Device& device) override;
   void release(const std::string& name) override { source_.release(origin(name)); }
   bool folded() const override { return fold_ != nullptr; }
@@ -129,7 +140,7 @@ class Compressor : public WeightSource {
   std::vector<float> balance(const Site& site, std::vector<float> sizes);
   Calibration& calibration();
   bool fed_back(const TensorPlan& plan) const;
-  const ErrorFeedback* feedback(const TensorPlan& plan);  // null if not
+  std::shared_ptr<const ErrorFeedback> feedback(const TensorPlan& plan);  // null if not
   std::vector<float> gain(const Site& site);
   Tensor folded_gain(const TensorPlan& plan);
   double misfit(const TensorPlan& plan);
@@ -138,8 +149,31 @@ class Compressor : public WeightSource {
   template <typename Body>
   void with_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
                  const Body& body);
+  struct Encoded {
+    Tensor tensor;
+    double nmse = 0;
+  };
+  // By encode_tensor.
+  Encoded encode_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
+                      const ErrorFeedback* feedback, detail::TileDevice* device, ThreadPool& pool);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
   Tensor encode_on_gpu(const TensorPlan& plan, const Tensor& source);
+
+  struct Searcher {
+    detail::TileDevice* device;
+    std::unique_ptr<ThreadPool> pool;
+  };
+  // A tensor that a device is searching the tiles of.
+  struct Begun {
+    Searcher* searcher = nullptr;
+    Tensor source;
+    std::span<const float> scales;
+    std::shared_ptr<const ErrorFeedback> feedback;
+    Encoded encoded;
+    std::unique_ptr<Background> work;  // ends before the others do
+  };
+  Searcher* free_searcher(const TrellisCode& code);
+  Tensor finish(const TensorPlan& plan, std::unique_ptr<Begun> begun);
 
   CheckpointSource source_;
   ModelPlan plan_;
@@ -158,7 +192,11 @@ class Compressor : public WeightSource {
   std::map<std::string, double> nmse_;
   std::set<std::string> uncalibrated_;
   std::unique_ptr<cuda::GpuEncoder> gpu_;
+  int gpu_index_ = 0;
   bool keep_on_gpu_ = false;  // matrices that a model on the GPU multiplies with
+  std::vector<Searcher> searchers_;
+  bool alone_ = false;  // there is no memory for several tensors at once
+  std::map<std::string, std::unique_ptr<Begun>> begun_;
 };
 
 // [begin, end) rows of a dense matrix as float, each column multiplied by scales[c] unless empty.

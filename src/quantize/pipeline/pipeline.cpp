@@ -1,7 +1,11 @@
 #include "quantize/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <deque>
+#include <exception>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "io/checksum.h"
 #include "quantize/encode/bounds.h"
@@ -59,20 +63,79 @@ struct Written {
   bool resumed = false;
 };
 
+// What is done before a tensor is loaded, maybe while the one before it is still encoded.
+struct Start {
+  std::optional<Checksum> key;               // of the journal
+  std::optional<ResumeFile::Record> record;  // an earlier run's
+  bool begun = false;                        // Compressor::begin
+  std::exception_ptr error;                  // to be told when its turn comes
+};
+
+// Starts tensors in their order: one, or while a device encodes it those up to the next one that a
+// device encodes, too. What stays dense between them waits for its turn. Whatever ends a run,
+// nothing is encoded behind it.
+class Starts {
+ public:
+  Starts(Compressor& source, ResumeFile* resume, RunTime& time)
+      : source_(source), resume_(resume), time_(time) {}
+  ~Starts() { source_.abandon(); }
+  Starts(const Starts&) = delete;
+  Starts& operator=(const Starts&) = delete;
+
+  // Of the next tensor.
+  Start next() {
+    if (ahead_.empty()) start();
+    Start result = std::move(ahead_.front());
+    ahead_.pop_front();
+    bool passed = true;  // the tensor before the next one to start
+    while (result.begun + begun() == 1 && passed && ahead_.size() < kMostAhead && more()) {
+      start();
+      const bool dense = source_.tensors()[started_ - 1].format->dense;
+      passed = dense && !ahead_.back().error;
+    }
+    return result;
+  }
+
+ private:
+  static constexpr size_t kMostAhead = 4;
+
+  bool more() const { return started_ < source_.tensors().size(); }
+  int64_t begun() const {
+    return std::count_if(ahead_.begin(), ahead_.end(), [](const Start& s) { return s.begun; });
+  }
+  void start() {
+    const TensorPlan& plan = source_.tensors()[started_++];
+    Start& result = ahead_.emplace_back();
+    try {
+      source_.measure(plan);
+      time_.measured(plan);
+      if (resume_) result.key = source_.encoding_key(plan.name);
+      if (result.key) result.record = resume_->find(*result.key, plan.bytes());
+      if (!result.record) result.begun = source_.begin(plan.name);
+    } catch (...) {
+      result.error = std::current_exception();
+    }
+  }
+
+  Compressor& source_;
+  ResumeFile* resume_;
+  RunTime& time_;
+  size_t started_ = 0;
+  std::deque<Start> ahead_;
+};
+
 // Encodes a tensor and writes it, or takes it from `resume` (may be null).
 Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPlan& plan,
-                         ResumeFile* resume) {
-  const auto key = resume ? source.encoding_key(plan.name) : std::nullopt;
-  if (key) {
-    if (const auto record = resume->find(*key, plan.bytes())) {
-      const auto arrays = split(plan, {record->content.data(), record->content.size()});
-      return {write_tensor(output, plan, arrays), record->nmse, true};
-    }
+                         const Start& start, ResumeFile* resume) {
+  if (start.error) std::rethrow_exception(start.error);
+  if (start.record) {
+    const auto arrays = split(plan, {start.record->content.data(), start.record->content.size()});
+    return {write_tensor(output, plan, arrays), start.record->nmse, true};
   }
   const Tensor tensor = source.load(plan.name);
   const auto arrays = stored_arrays(tensor);
   const double nmse = source.nmse(plan.name);
-  if (key) resume->add(*key, nmse, arrays);
+  if (start.key) resume->add(*start.key, nmse, arrays);
   return {write_tensor(output, plan, arrays), nmse, false};
 }
 
@@ -138,11 +201,10 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   WrittenTensors all;
   std::vector<MissedBound> missed;
   RunTime time(source);
+  Starts starts(source, resume.get(), time);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& plan = tensors[i];
-    source.measure(plan);
-    time.measured(plan);
-    const Written written = encode_and_write(*output, source, plan, resume.get());
+    const Written written = encode_and_write(*output, source, plan, starts.next(), resume.get());
     all.checksums.push_back(written.checksum);
     all.errors.push_back(static_cast<float>(written.nmse));
     if (!source.recipe().calibration && misses_bound(*plan.format, written.nmse))

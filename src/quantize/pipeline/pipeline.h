@@ -47,7 +47,8 @@ QuantizeSummary predict(Compressor& source, const OutputOptions& options = {});
 
 // Writes the compressed checkpoint as a walsh file at `path`, or as the folder that the options
 // ask for, atomically: it appears whole or not at all. A folder must not exist (usage). Peak memory
-// is that of the largest tensor in float rows of one work item per thread plus its codes.
+// is that of the largest tensor in float rows of one work item per thread plus its codes, or of two
+// that follow each other where a GPU searches the tiles of trellis codes (Compressor::begin).
 // `progress` is called after each tensor and may throw Error(interrupted) to stop. What was encoded
 // in a trellis format until then stays in a file beside `path` (quantize/pipeline/resume.h), and
 // the next call continues with it; the bytes are those of a run without a stop. `note` is told if

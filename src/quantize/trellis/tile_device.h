@@ -48,6 +48,10 @@ class TileDevice {
   // The states of [tile columns][tile rows][kTileWeights], valid until the next call.
   virtual const uint16_t* feed_back(const FedBackRows& rows) = 0;
 
+  // Whether others beside it take memory of the same device. What it has none for is then an error
+  // (limit) of the encoding, which may succeed when they have ended, and not left to the CPU.
+  virtual bool shared() const { return false; }
+
   // Waits for what is under way and gives back the device's memory, which the weights of a model
   // need that is encoded while it is loaded. prepare() comes next.
   virtual void release() = 0;

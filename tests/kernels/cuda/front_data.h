@@ -187,6 +187,11 @@ struct FrontChoices {
   SlotArrays slots() const {
     return {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()};
   }
+  // Everything that a launch writes.
+  void forget(Stream stream) const {
+    for (const Buffer* part : {&choices, &weights, &row, &slot, &items})
+      fill_zero(part->as(), part->bytes(), stream);
+  }
   std::vector<int32_t> all() const {
     std::vector<int32_t> values;
     for (const Buffer* part : {&choices, &weights, &row, &slot, &items, &arrived})

@@ -1,4 +1,5 @@
 #include "kernels/cuda/gemv/gemv_args.h"
+#include "kernels/cuda/experts/expert_slots.h"
 
 #include <gtest/gtest.h>
 
@@ -115,8 +116,18 @@ TEST(GemvLaunches, RefuseLevelsThatAreNotInOrder) {
   EXPECT_THROW(matrix_code(code), Error);
 }
 
-void expect_fit(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
+// As many slots of an expert as of other products' vectors.
+void expect_no_fewer_slots(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
+  GemvKind many = of;
+  many.many_tiles = true;
   const int most = detail::plan_slices(of, shared, architecture, args);
+  EXPECT_EQ(detail::plan_slices(many, shared, architecture, args, kVectorSlots),
+            std::min(most, kVectorSlots));
+}
+
+void expect_fit(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
+  const int most = detail::plan_slices(
+      of, shared, architecture, args, of.many_tiles ? kVectorSlots : static_cast<int>(kMaxVectors));
   EXPECT_GE(args.slice_k_tiles, 1);
   EXPECT_LE(args.slice_k_tiles, args.k_tiles);
   GemvKind kind = of;
@@ -147,6 +158,8 @@ TEST(GemvLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
             args.x_group = x_group;
             args.planes = planes;
             expect_fit(architecture, shared, {decoder, flush}, args);
+            expect_fit(architecture, shared, {decoder, flush, 0, true}, args);
+            expect_no_fewer_slots(architecture, shared, {decoder, flush}, args);
           }
         }
       }

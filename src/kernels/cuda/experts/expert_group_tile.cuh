@@ -112,7 +112,7 @@ struct GroupTile {
                                                      int left, int k_tile) {
     const int thread = static_cast<int>(threadIdx.x), cols = p.cols;
     const int word = thread % 32, c = thread / 32 % 2, first = thread / 64 * 4;
-    const int unit = word % 8, t = word / 8;
+    const int at = operand_byte(4 * word), unit = at / 16, t = at % 16 / 4;
     const int8_t* from = p.q + row_of.plane * cols + k_tile * kKTileColumns + c * 128 + word * 4;
     // One number, so that an address is one instruction: a product of 32 bits added to it.
     asm volatile("" : "+l"(from));

@@ -61,7 +61,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   kind.flush = detail::flush_columns(matrix, x);
   // Kernels have their arguments in shared memory as well.
   const auto shared = static_cast<int64_t>(device.shared_bytes) - 1024;
-  const int most = detail::plan_slices(kind, shared, device.code, args);
+  const int most = detail::plan_slices(kind, shared, device.code, args, kVectorSlots);
   const int per_item = batch.plan.per_item;
   if (per_item > most)
     detail::refuse_matmul(fmt::format("{} slots of an expert at once, {} fit", per_item, most));

@@ -57,7 +57,7 @@ bool have_tiles(const Format& format);
 constexpr int64_t active_items(const ExpertBatch& batch) {
   if (!batch.plan.grouped()) return batch.slots;
   double unused = static_cast<double>(batch.experts);
-  for (int64_t slot = 0; slot < batch.slots; ++slot)
+  for (int64_t slot = 0; slot < batch.slots && unused >= 1; ++slot)
     unused -= unused / static_cast<double>(batch.experts);
   return batch.experts - static_cast<int64_t>(unused);
 }

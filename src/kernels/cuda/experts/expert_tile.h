@@ -20,6 +20,14 @@ using ExpertTileLauncher = bool (*)(TileShape shape, ExpertTileLaunch& work, Str
 template <typename Decoder>
 ExpertTileLauncher expert_tile(bool fine);  // one file per decoder
 
+// Where byte `byte` of a chunk of 128 columns of Activations::q is in a row of the operand of warp
+// groups (before the swizzle): the columns of product i, those of registers' halves apart, as
+// fragments of weights have them.
+constexpr int operand_byte(int byte) {
+  const int word = byte / 4, lane = word / 8, half = word % 8;  // of a quad; of products
+  return half * 16 + lane * 4 + byte % 4;
+}
+
 // multiply_experts by tiles of one shape, or of a smaller one where the device or the codes have no
 // such tiles.
 void multiply_experts_by_tiles(std::span<const Matmul> products, int64_t stride,

@@ -171,10 +171,7 @@ bool sums_by_rows(const ExpertSum& call) {
 
 void check_routing(const RouteCall& call) {
   const RouteRule& rule = call.rule;
-  if (rule.experts > 0 && rule.experts <= kMostRoutedExperts && rule.chosen > 0 &&
-      rule.chosen <= rule.experts && rule.groups > 0 && rule.experts % rule.groups == 0 &&
-      rule.groups_chosen <= rule.groups && rule.groups <= 32 * kMostLaneGroups &&
-      kRouteWarps * RouteScratch::bytes(rule) <= kSharedBytes &&
+  if (is_known(rule) && kRouteWarps * RouteScratch::bytes(rule) <= kSharedBytes &&
       call.m * rule.chosen <= std::numeric_limits<int>::max()) {
     return;
   }

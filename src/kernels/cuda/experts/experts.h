@@ -22,8 +22,14 @@ struct RouteCall {
 
 inline constexpr int kMostRoutedExperts = 32 * kMostLaneExperts;
 
-// Throws internal for what kernels cannot choose: more experts than that, choices or groups that
-// there are not.
+// Whether kernels can choose by a rule: not more experts than that, and only choices and groups
+// that there are.
+inline bool is_known(const RouteRule& rule) {
+  return rule.experts > 0 && rule.experts <= kMostRoutedExperts && rule.chosen > 0 &&
+         rule.chosen <= rule.experts && rule.groups > 0 && rule.experts % rule.groups == 0 &&
+         rule.groups_chosen <= rule.groups && rule.groups <= 32 * kMostLaneGroups;
+}
+// Throws internal for a rule that is not, or more rows than kernels count.
 void check_routing(const RouteCall& call);
 
 // One or two launches: the choices, then slots and items as the plan says.

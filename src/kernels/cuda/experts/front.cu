@@ -229,10 +229,6 @@ void check_front(const FrontCall& call) {
                   " inputs of " + std::to_string(call.source.width) + " values");
 }
 
-bool aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 size_t add_route(const FrontRoute& route, FrontArgs& args) {
   check_routing(route.call);
   args.routes = true;
@@ -263,7 +259,7 @@ void front(const FrontCall& call, Stream stream) {
     const auto rows = static_cast<int>(p.rows);
     args.product[args.products++] = {p.weights, p.bias, p.y, p.ldy, rows, args.product_blocks};
     args.product_blocks += (rows + chosen.rows - 1) / chosen.rows;
-    args.in.vectors = args.in.vectors && aligned(p.weights);
+    args.in.vectors = args.in.vectors && is_aligned(p.weights);
   }
   const size_t shared = call.route != nullptr ? add_route(*call.route, args) : 0;
   const int64_t blocks = args.product_blocks + int64_t{args.form_blocks} * args.m *

@@ -5,7 +5,7 @@
 // k-tiles of 256 columns and are summed at the end. Codes, inputs and their scales of a k-tile come
 // by asynchronous copies, some stages ahead; codes become int8 fragments by byte permutes once per
 // k-tile and serve all vectors. Accumulators start at 1.5 * 2^23 as bit patterns, so that integer
-// sums below 2^22 are floats after one subtraction.
+// sums below 2^22 are floats after one subtraction, or their products with a scale after one fma.
 #pragma once
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows/form_view.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -132,10 +133,6 @@ auto select_kernel(int64_t m) {
   return m == 1 ? dense_kernel<T, 1> : m <= 4 ? dense_kernel<T, 4> : dense_kernel<T, 16>;
 }
 
-bool aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 void launch_dense(std::span<const DenseMatmul> products, int64_t m, Stream stream) {
   DenseArgs args;
   args.m = static_cast<int>(m);
@@ -148,7 +145,7 @@ void launch_dense(std::span<const DenseMatmul> products, int64_t m, Stream strea
     const DenseMatrix& w = *p.weights;
     set = {w.data.as(), p.x, p.bias, p.y, p.ldx, p.ldy, w.rows, w.cols, blocks, p.add, false};
     set.vectors = w.cols * dtype_size(w.type) % 16 == 0 && w.cols % 4 == 0 && p.ldx % 4 == 0 &&
-                  aligned(p.x) && aligned(set.weights);
+                  is_aligned(p.x) && is_aligned(set.weights);
     blocks += (w.rows + kWarps * kRows - 1) / (kWarps * kRows);
   }
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kWarps * 32)};

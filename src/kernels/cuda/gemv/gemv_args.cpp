@@ -124,9 +124,10 @@ int tiles_of_8(int vectors) {
   return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
 }
 
-int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args) {
+int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
+                int wanted) {
   const int64_t fixed = 1024 + table_bytes(kind.decoder);  // of the runtime and of the kernel
-  for (int most = kMaxVectors; most > 0; most /= 2) {
+  for (int most = wanted; most > 0; most /= 2) {
     int64_t fit = args.k_tiles;
     for (int tokens = 1; tokens <= most; ++tokens) {
       const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);

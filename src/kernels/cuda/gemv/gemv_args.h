@@ -44,9 +44,11 @@ void describe_group(std::span<const PassMatmul> group, GemvArgs& args);
 int tiles_of_8(int vectors);
 
 // Finds args.slice_k_tiles, which fits for every number of inputs, so that the order of additions
-// is the same for all of them, and returns how many inputs a launch takes at most. `shared` bytes
-// is what a block can ask for, `architecture` what the kernels are compiled for. Throws internal.
-int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args);
+// is the same for all of them, and returns how many inputs a launch takes at most, which are no
+// more than `wanted`. `shared` bytes is what a block can ask for, `architecture` what the kernels
+// are compiled for. Throws internal.
+int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
+                int wanted = static_cast<int>(kMaxVectors));
 
 // Shared memory that a launch asks for.
 int64_t gemv_bytes(const GemvKind& kind, const GemvArgs& args, int architecture);

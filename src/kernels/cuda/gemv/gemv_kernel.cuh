@@ -13,7 +13,7 @@ template <typename Decoder, int Flush, int Tiles8, typename Loader = InputLoader
 struct GemvBlock {
   static constexpr GemvMemory kMemory =
       gemv_memory({Decoder::kKind, Flush, Tiles8, ManyTiles}, kGemvArchitecture);
-  static constexpr int kRoundTiles = round_tiles(ManyTiles, Tiles8);
+  static constexpr int kRoundTiles = round_tiles(ManyTiles, Tiles8, kGemvArchitecture);
   static constexpr int kWarps = kMemory.warps;
   static constexpr int kStages = kMemory.stages;
 

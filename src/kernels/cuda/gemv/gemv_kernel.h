@@ -78,9 +78,10 @@ inline constexpr int kGemvArchitecture = 90;  // where host code only names devi
 #endif
 
 // Tiles whose sums are in shared memory together, as many as leave room for 16 inputs of 8192. All
-// warps meet behind them, so that blocks with many tiles take more at a time.
-constexpr int round_tiles(bool many_tiles, int tiles8) {
-  return !many_tiles ? 7 : tiles8 <= 1 ? 48 : 24;
+// warps meet behind them, so that blocks with many tiles take more at a time, where the device has
+// 227 KB.
+constexpr int round_tiles(bool many_tiles, int tiles8, int architecture) {
+  return !many_tiles || architecture != 90 ? 7 : tiles8 <= 1 ? 48 : 24;
 }
 
 // Few registers are left for 16 warps; 8-bit codes take more of them.
@@ -114,7 +115,7 @@ constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
   const int shallow = vectors == 2 ? 3 : vectors == 8 ? 1 : 2;
   const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
-  const int pieces = round_tiles(many_tiles, tiles8) + warps - 1;
+  const int pieces = round_tiles(many_tiles, tiles8, architecture) + warps - 1;
   return {warps, stage, stages, pieces * tokens * kTileRows * 4};
 }
 

@@ -11,7 +11,7 @@ using detail::PassMatmul;
 
 constexpr int kMostExperts = 32 * kMostStepLaneExperts;
 
-bool is_plain(const Matmul& product) {
+bool is_one_pass(const Matmul& product) {
   return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
 }
 
@@ -21,7 +21,7 @@ bool is_row_of_floats(const DenseMatrix& m, int64_t rows, int64_t cols) {
 
 // Whether a step can multiply these matrices: the one place that says what it cannot.
 bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
-  if (!is_plain(part.gate) || !is_plain(part.up) || !is_plain(part.down)) return false;
+  if (!is_one_pass(part.gate) || !is_one_pass(part.up) || !is_one_pass(part.down)) return false;
   const Matrix &gate = *part.gate.pass[0], &up = *part.up.pass[0], &down = *part.down.pass[0];
   InputSource gated;
   gated.width = gated.ldx = part.width;
@@ -34,7 +34,7 @@ bool can_choose(const ExpertStep& step) {
   const RouteRule& rule = step.rule;
   const int64_t width = step.source.width;
   if (step.function != GateFunction::silu || step.source.up != nullptr) return false;
-  if (rule.experts > kMostExperts || rule.chosen >= kMostSlots) return false;
+  if (!is_known(rule) || rule.experts > kMostExperts || rule.chosen >= kMostSlots) return false;
   if (!is_row_of_floats(*step.router, rule.experts, width) ||
       (step.share != nullptr && !is_row_of_floats(*step.share, 1, width)))
     return false;

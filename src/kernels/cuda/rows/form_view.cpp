@@ -13,10 +13,6 @@ namespace {
 constexpr int64_t kMaxColumns = int64_t{1} << 24;
 constexpr int kMaxBlock = 1024;
 
-bool aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 [[noreturn]] void refuse(const std::string& reason) {
   throw Error(ErrorCode::internal, "GPU input", reason);
 }
@@ -45,8 +41,8 @@ InputView input_view(const InputSource& source) {
   view.width = static_cast<int>(source.width);
   view.function = source.function;
   view.inverse_width = 1.0 / static_cast<double>(source.width);
-  view.vectors = source.width % kLaneColumns == 0 && source.ldx % 4 == 0 && aligned(source.x) &&
-                 aligned(source.up) && aligned(source.gain);
+  view.vectors = source.width % kLaneColumns == 0 && source.ldx % 4 == 0 && is_aligned(source.x) &&
+                 is_aligned(source.up) && is_aligned(source.gain);
   return view;
 }
 

@@ -41,6 +41,11 @@ struct FormView {
   DType row_type = DType::f32;
 };
 
+// Whether 16 bytes can be read at a time.
+inline bool is_aligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
 // Throw internal for shapes that kernels do not read, usage for rotations that only the CPU has.
 InputView input_view(const InputSource& source);
 FormView form_view(const InputSource& source, const InputForm& form, int64_t m);

@@ -118,10 +118,6 @@ __global__ void __launch_bounds__(kTakeThreads)
   q[i] = from[2 * head * dim + (i - head * dim)];
 }
 
-bool aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 }  // namespace
 
 void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream stream) {
@@ -149,7 +145,7 @@ void prepare(const InputSource& source, const HeadGates& gates, std::span<const 
   Forms views;
   for (size_t i = 0; i < forms.size(); ++i)
     views.form[i] = form_view(source, forms[i], m);
-  const bool vectors = gates.ld % 4 == 0 && gates.head_ld % 4 == 0 && aligned(gates.gate);
+  const bool vectors = gates.ld % 4 == 0 && gates.head_ld % 4 == 0 && is_aligned(gates.gate);
   const PrepareShape blocks = prepare_shape({views.form, forms.size()});
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks.blocks), static_cast<unsigned>(m),
                                static_cast<unsigned>(forms.size())),

@@ -39,7 +39,7 @@ struct InputSource {
   GateFunction function = GateFunction::silu;
 };
 
-// Makes every form of m inputs in one launch.
+// Makes every form of m inputs: in one launch, or, of many rows, in one each.
 void prepare(const InputSource& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
 }  // namespace walsh::cuda

@@ -11,9 +11,7 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTrellisGroups = 4;         // of a k-tile
-inline constexpr int kTrellisGroupColumns = 64;  // of which a lane has 16
-inline constexpr int kTrellisSteps = 16;         // of a lane and group
+inline constexpr int kTrellisGroups = 4;  // of a k-tile
 
 // The byte of a lane's words that byte `i` (below 2 step_bits) of its steps of a group is.
 constexpr int trellis_byte(int step_bits, int group, int i) {
