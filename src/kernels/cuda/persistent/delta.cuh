@@ -34,6 +34,30 @@ __device__ __forceinline__ float await_value(const float* all, int i, uint32_t b
   return __uint_as_float(word & ~1u);
 }
 
+constexpr int kLineFloats = 32;  // of 128 bytes
+
+// Asks for what this block's first piece of a step reads of memory, while the product in front of
+// it waits for its input: behind its weights, which are many, it would be long in coming.
+__device__ __forceinline__ void expect_step(const DeltaPhase& a, int thread) {
+  const ConvolveCall& net = a.net;
+  const DeltaDims& d = net.dims;
+  const int piece = last_first(), head = piece / a.pieces;
+  if (head >= d.value_heads) return;
+  const int column = (piece - head * a.pieces) * kDeltaColumns;
+  const float* slot = net.memory.slots + program_sequence * net.memory.slot_floats;
+  const float* state =
+      slot + net.memory.states_at + int64_t{head} * d.key_dim * d.value_dim + column;
+  constexpr int kThreads = kProgramWarps * 32;
+  for (int r = thread; r < d.key_dim; r += kThreads)
+    expect_line(state + int64_t{r} * d.value_dim);
+  // From the last thread on, so that all have about as many lines.
+  const int lines = a.width / kLineFloats;
+  for (int i = kThreads - 1 - thread; i < 2 * lines; i += kThreads) {
+    const float* rows = i < lines ? a.decay_rows : a.strength_rows;
+    expect_line(rows + int64_t{head} * a.width + (i < lines ? i : i - lines) * kLineFloats);
+  }
+}
+
 template <int Dim>
 class StepPhase {
   static constexpr int kGroups = kProgramWarps;

@@ -217,6 +217,7 @@ class PersistentBlock {
       stream_.fill(phases());
       copy_phase(next_phase(phase));
       if constexpr (Codes::kExperts) read_logits_of(phase);
+      if constexpr (Codes::kMixers) expect_next_step();
     };
     known_ = phase.known;
     if (phase.prepares) {
@@ -236,6 +237,14 @@ class PersistentBlock {
           const uint32_t bit = tag_bit(phase.out[&set - args.set], launch_epoch);
           return [to, bit](float value) { exchange(to, value, bit); };
         });
+  }
+
+  // Where a step of a delta net is next.
+  __device__ __forceinline__ void expect_next_step() const {
+    const int next = phase_ + 1;
+    if (next >= min(args_.count, known_)) return;
+    const ProgramPhase& phase = phases()[next];
+    if (phase.kind == PhaseKind::delta) expect_step(phase.delta, warp_ * 32 + lane_);
   }
 
   // What a choice is made of, by the warp that makes it.

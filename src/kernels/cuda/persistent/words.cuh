@@ -56,6 +56,11 @@ __device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
       : "memory");
 }
 
+// Asks for a line of memory to come to the L2 cache.
+__device__ __forceinline__ void expect_line(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 // A barrier of shared memory that one thread completes, and the bytes that it says will come.
 __device__ __forceinline__ void begin_arrivals(uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
