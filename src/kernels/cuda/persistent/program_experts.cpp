@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/persistent/planned_phase.h"
 
 namespace walsh::cuda {
