@@ -1,5 +1,5 @@
 // Throughput of the search for tiles of trellis codes on a GPU: kernels alone at several numbers of
-// tiles and in teams of blocks, whole matrices from host memory without and with error feedback,
+// tiles, whole matrices from host memory without and with error feedback,
 // and the matrices of two layers of an 8B model, one or several at once. Prints one line per case;
 // arguments: [index of the device] [kernels] [matrices] [layer], all three parts if none is named.
 #include <algorithm>
@@ -53,7 +53,7 @@ double least_seconds(int repetitions, const std::function<void()>& work) {
   return least;
 }
 
-void bench_search(const SearchDevice& device, const char* name, Effort effort, bool products,
+void bench_search(const DeviceInfo& device, const char* name, Effort effort, bool products,
                   int64_t tiles, const std::vector<float>& values) {
   const TrellisCode& code = get_format(name).trellis;
   if (products && !has_tile_products(code)) return;
@@ -83,19 +83,18 @@ void bench_search(const SearchDevice& device, const char* name, Effort effort, b
   const double steps =
       static_cast<double>(tiles) * tile_steps(code) * (1 + 2.0 * args.seam / kTileWeights);
   std::printf(
-      "%-10s %-4s %-8s %6lld tiles, %2d at once by %d of %3d blocks %7.1f Mweights/s %6.2f "
+      "%-10s %-4s %-8s %6lld tiles, %2d at once by %3d blocks %7.1f Mweights/s %6.2f "
       "Tstates/s\n",
       name, effort == Effort::full ? "full" : "fast", products ? "products" : "floats",
-      static_cast<long long>(tiles), plan.group, plan.team, plan.blocks,
+      static_cast<long long>(tiles), plan.group, plan.blocks,
       static_cast<double>(weights) / time * 1e-6,
       steps * std::ldexp(1.0, code.state_bits) / time * 1e-12);
   std::fflush(stdout);
 }
 
-void bench_kernels(const DeviceInfo& info) {
+void bench_kernels(const DeviceInfo& device) {
   const std::vector<float> values = normal_values(1 << 20);
-  const int64_t wave = 8 * info.multiprocessors;
-  const SearchDevice device(info);
+  const int64_t wave = 8 * device.multiprocessors;
   std::printf("kernels\n");
   for (const bool products : {false, true}) {
     for (const char* name : {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14",
@@ -104,30 +103,6 @@ void bench_kernels(const DeviceInfo& info) {
     bench_search(device, "tc3:h", Effort::fast, products, 8 * wave, values);
     for (const int64_t tiles : {wave, wave / 2, int64_t{256}, int64_t{64}})
       bench_search(device, "tc3:h", Effort::full, products, tiles, values);
-  }
-  std::printf("kernels in teams, as many as run at the same time:");
-  SearchDevice teams;
-  teams.shared_bytes = info.shared_bytes;
-  for (int size = 0; size < kTeamSizes; ++size) {
-    teams.teams[size] = most_teams(info, 1 << size);
-    std::printf(" %d of %d", teams.teams[size], 1 << size);
-  }
-  std::printf("\n");
-  for (const char* name : {"tc3:h", "tc4:h"}) {
-    for (const int64_t tiles : {896, 256, 64, 16}) {
-      for (const bool products : {false, true}) {
-        for (int size = 0; size < kTeamSizes; ++size) {
-          SearchDevice only;
-          only.shared_bytes = teams.shared_bytes;
-          only.teams[size] = teams.teams[size];
-          bench_search(only, name, Effort::full, products, tiles, values);
-        }
-      }
-      const TileSearchPlan plan = plan_tile_search(get_format(name).trellis, tiles, teams);
-      std::printf("%s, %lld tiles: the plan takes %s, %d at once by %d\n", name,
-                  static_cast<long long>(tiles), plan.products ? "products" : "floats", plan.group,
-                  plan.team);
-    }
   }
 }
 
@@ -193,7 +168,7 @@ constexpr int kLayers = 2;
 // All matrices of the layers by so many threads, each of which plans with the whole device or with
 // an equal part of it.
 void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bool fed_back,
-                  bool teams, int at_once, bool parts) {
+                  int at_once, bool parts) {
   const Format& format = get_format(name);
   const int cores = available_cores();
   ThreadPool all(cores);
@@ -201,7 +176,6 @@ void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bo
   for (const Shape& shape : kLayer)
     feedback.push_back(fed_back ? weights.feedback_for(format, shape.cols, all) : nullptr);
   DeviceInfo share = info;
-  if (!teams) share.code = 0;  // which has no clusters
   if (parts) share.multiprocessors = info.multiprocessors / at_once;
   constexpr size_t kMatrices = std::size(kLayer);
   std::atomic<size_t> next{0};
@@ -225,9 +199,8 @@ void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bo
   double count = 0;
   for (const Shape& shape : kLayer)
     count += static_cast<double>(kLayers * shape.rows * shape.cols);
-  std::printf("%-6s %d layers%s%s, %d matrices at once%s %8.1f Mweights/s\n", name, kLayers,
-              fed_back ? " fed back" : "", teams ? " in teams" : "", at_once,
-              parts ? " in parts" : "", count / time * 1e-6);
+  std::printf("%-6s %d layers%s, %d matrices at once%s %8.1f Mweights/s\n", name, kLayers,
+              fed_back ? " fed back" : "", at_once, parts ? " in parts" : "", count / time * 1e-6);
   std::fflush(stdout);
 }
 
@@ -250,12 +223,10 @@ int run(int index, const std::vector<std::string_view>& parts) {
   if (wanted("layer")) {
     for (const char* name : {"tc3:h", "tc4:h"}) {
       for (const bool fed_back : {true, false}) {
-        for (const bool teams : {false, true}) {
-          for (const int at_once : {1, 2, 3})
-            bench_layers(device, weights, name, fed_back, teams, at_once, false);
-          for (const int at_once : {2, 4})
-            bench_layers(device, weights, name, fed_back, teams, at_once, true);
-        }
+        for (const int at_once : {1, 2, 3})
+          bench_layers(device, weights, name, fed_back, at_once, false);
+        for (const int at_once : {2, 4})
+          bench_layers(device, weights, name, fed_back, at_once, true);
       }
     }
   }

@@ -2,14 +2,12 @@
 // the bytes of the CPU. Launches are cut as on a small device.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <limits>
 
 #include "kernels/emulated/device.h"
 //
 #include "base/cuda/counted_memory.h"
 #include "quantize/cuda/gpu_tiles.h"
-#include "quantize/tile_teams.h"
 #include "quantize/tiles_on_device.h"
 
 namespace walsh {
@@ -17,7 +15,6 @@ namespace {
 
 using testing_support::encode_tiles;
 using testing_support::expect_same_fed_back;
-using testing_support::expect_same_in_teams;
 using testing_support::expect_same_tiles;
 using testing_support::Matrix;
 using testing_support::normal_matrix;
@@ -53,45 +50,12 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
   const auto expect_same = [&](const char* name, const Matrix& tiles) {
     const TrellisCode& code = get_format(name).trellis;
-    const cuda::encoding::SearchDevice device(small_device());
-    EXPECT_TRUE(cuda::encoding::plan_tile_search(code, 16, device).products) << name;
-    EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, device).products) << name;
+    EXPECT_TRUE(cuda::encoding::plan_tile_search(code, 16, small_device()).products) << name;
+    EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, small_device()).products) << name;
     expect_same_tiles(device_, name, tiles, Effort::fast);
   };
   expect_same("tc2.5:h:L12", normal_matrix(16, 192));
   expect_same("tc3:h:L12", odd_tiles(16, 192));
-}
-
-// Several blocks share the states of a tile: one team twice, and two teams.
-TEST(EmulatedTeams, FindTheStatesOfTheCpu) {
-  expect_same_in_teams("tc4:h:L14", false, 1, 1, 9);
-  expect_same_in_teams("tc3:h:L14", false, 2, 2, 3);
-}
-
-TEST(EmulatedTeams, FindTheStatesOfTheCpuAsProducts) {
-  expect_same_in_teams("tc2.5:h:L12", true, 1, 1, 5);
-}
-
-// Few tiles are shared by as many blocks as there are, many are not.
-TEST(TileTeams, AreAsLargeAsTheyPay) {
-  cuda::encoding::SearchDevice device(small_device());
-  const std::array teams = {132, 66, 32, 16};
-  std::copy(teams.begin(), teams.end(), device.teams);
-  const auto plan = [&](const char* name, int64_t tiles) {
-    return cuda::encoding::plan_tile_search(get_format(name).trellis, tiles, device);
-  };
-  EXPECT_EQ(plan("tc3:h", 16).team, 8);
-  EXPECT_EQ(plan("tc3:h", 64).team, 8);
-  EXPECT_EQ(plan("tc3:h", 256).team, 8);
-  EXPECT_TRUE(plan("tc3:h", 256).products);
-  EXPECT_EQ(plan("tc3:h", 256).blocks, 128);
-  EXPECT_EQ(plan("tc3:h", 896).team, 2);
-  EXPECT_EQ(plan("tc3:h", 132 * 16).team, 1);
-  EXPECT_EQ(plan("tc3:h", 100 * 132 * 16).team, 1);
-  EXPECT_EQ(plan("tc4:h", 256).team, 4);  // which has too few classes for more
-  EXPECT_EQ(plan("tc3:L12", 16).team, 1);
-  device.teams[3] = 15;  // so that 16 teams would follow each other
-  EXPECT_NE(plan("tc3:h", 256).team, 8);
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {

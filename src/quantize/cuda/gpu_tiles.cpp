@@ -64,18 +64,12 @@ void GpuTiles::release() {
 
 bool GpuTiles::searches(const TrellisCode& code) const {
   return encoding::has_tile_search(code) &&
-         encoding::plan_tile_floats(code, kMostGroup * device_.multiprocessors,
-                                    encoding::SearchDevice(device_))
+         encoding::plan_tile_floats(code, kMostGroup * device_.multiprocessors, device_)
                  .shared_bytes <= device_.shared_bytes;
 }
 
 void GpuTiles::prepare(const TrellisCode& code, const detail::TrellisTable&, int seam_weights) {
   synchronize(work_.get());
-  if (!asked_teams_) {
-    for (int size = 0; size < encoding::kTeamSizes; ++size)
-      teams_.teams[size] = encoding::most_teams(device_, 1 << size);
-    asked_teams_ = true;
-  }
   code_ = code;
   seam_ = seam_weights;
   tables_ = encoding::TileSearchTables(code, work_.get());
@@ -112,7 +106,7 @@ const uint16_t* GpuTiles::finish(int slot) {
 }
 
 void GpuTiles::search(const float* targets, uint16_t* states, int64_t tiles) {
-  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, teams_);
+  const TileSearchPlan plan = encoding::plan_tile_search(code_, tiles, device_);
   if (best_.bytes() < plan.best_bytes) synchronize(work_.get());
   grow(best_, plan.best_bytes);
   TileSearchArgs args = tables_.args(plan);

@@ -18,7 +18,7 @@ class GpuTiles : public walsh::detail::TileDevice {
 
   // `shared`: with others beside it.
   explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves, bool shared = false)
-      : device_(device), teams_(device), batch_waves_(batch_waves), shared_(shared) {}
+      : device_(device), batch_waves_(batch_waves), shared_(shared) {}
   ~GpuTiles() override;
   GpuTiles(const GpuTiles&) = delete;
   GpuTiles& operator=(const GpuTiles&) = delete;
@@ -55,8 +55,6 @@ class GpuTiles : public walsh::detail::TileDevice {
   void encode_columns(encoding::FeedbackArgs args, const ErrorFeedback& feedback);
 
   DeviceInfo device_;
-  encoding::SearchDevice teams_;  // of the device, when it was asked
-  bool asked_teams_ = false;
   int batch_waves_;
   bool shared_;
   TrellisCode code_;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "quantize/cuda/team_barrier.cuh"
 #include "quantize/cuda/tile_search.h"
 #include "quantize/trellis/trellis_kernels.h"
 
@@ -37,14 +36,11 @@ __device__ __forceinline__ int ordered(int cost) {
   return cost;
 }
 
-// A block of a team of args.team blocks, which take kGroup tiles at a time through all states: each
-// has an equal share of neighbouring classes, and costs of the others come from global memory.
-// `Search` derives from it and has
+// A block that takes kGroup tiles at a time through all states. `Search` derives from it and has
 //   load()                        what all tiles need; before anything else
 //   load_targets(first)           those of the tiles from `first` on, zeros behind the last one
-//   forward(begin, steps)         the block's share of rows 1 to `steps` of the costs, from row 0,
-//                                 of the weights from `begin` on, cyclically; begins and ends with
-//                                 meet()
+//   forward(begin, steps)         rows 1 to `steps` of the costs, from row 0, of the weights from
+//                                 `begin` on, cyclically; begins and ends with __syncthreads
 //   cost_of(tile, at, state, c)   c and what the state costs of the weights from `at` on
 // and kForbidden, a cost beyond all others.
 template <class Search, class Cost, int kValues, int kGroup>
@@ -52,9 +48,10 @@ class TileBlock {
  public:
   __device__ __forceinline__ void run() {
     self().load();
-    const int64_t step = static_cast<int64_t>(gridDim.x) / args_.team * kGroup;
-    for (int64_t first = team_ * kGroup; first < args_.tiles; first += step) {
-      meet();  // targets and costs of the tiles before are not needed any more
+    const int64_t step = static_cast<int64_t>(gridDim.x) * kGroup;
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup; first < args_.tiles;
+         first += step) {
+      __syncthreads();  // the targets of the tiles before are not needed any more
       self().load_targets(first);
       search(first);
     }
@@ -70,18 +67,8 @@ class TileBlock {
         classes_(args.classes()),
         fan_(1 << args.step_bits),
         thread_(static_cast<int>(threadIdx.x)),
-        rank_(static_cast<int>(blockIdx.x) % args.team),
-        team_(static_cast<int64_t>(blockIdx.x) / args.team),
-        best_(static_cast<Cost*>(args.best) + team_ * (kSteps + 1) * classes_ * kGroup) {}
-
-  // All threads of the team; what they have written before is seen by all of them behind it.
-  __device__ __forceinline__ void meet() const {
-    if (args_.team == 1) {
-      __syncthreads();
-    } else {
-      meet_team();
-    }
-  }
+        best_(static_cast<Cost*>(args.best) +
+              static_cast<int64_t>(blockIdx.x) * (kSteps + 1) * classes_ * kGroup) {}
 
   // [classes][kGroup], after so many steps.
   __device__ __forceinline__ Cost* row(int step) const {
@@ -89,34 +76,30 @@ class TileBlock {
   }
 
   const TileSearchArgs& args_;
-  int classes_, fan_, thread_, rank_;
+  int classes_, fan_, thread_;
 
  private:
   __device__ __forceinline__ Search& self() { return static_cast<Search&>(*this); }
 
   __device__ __forceinline__ void search(int64_t first) {
-    const int tile = thread_ / 32 * args_.team + rank_;
+    const int tile = thread_ / 32;
     const bool traced = tile < kGroup && first + tile < args_.tiles;
     const int around = 2 * args_.seam / kValues;
-    set_first_row(0);
+    for (int i = thread_; i < classes_ * kGroup; i += kSearchThreads)
+      best_[i] = 0;
     self().forward(kTileSize - args_.seam, around);
     int seam = 0;
     if (traced) {
       const int last = least_class(tile, around);
       seam = trace(tile, kTileSize - args_.seam, around, around / 2 - 1, last, nullptr);
     }
-    meet();
-    set_first_row(Search::kForbidden);
-    meet();
+    __syncthreads();
+    for (int i = thread_; i < classes_ * kGroup; i += kSearchThreads)
+      best_[i] = Search::kForbidden;
+    __syncthreads();
     if (traced && thread_ % 32 == 0) best_[seam * kGroup + tile] = 0;
     self().forward(0, kSteps);
     if (traced) trace(tile, 0, kSteps, 0, seam, args_.states + (first + tile) * kTileSize);
-  }
-
-  __device__ __forceinline__ void set_first_row(Cost cost) const {
-    for (int i = rank_ * kSearchThreads + thread_; i < classes_ * kGroup;
-         i += args_.team * kSearchThreads)
-      best_[i] = cost;
   }
 
   // The first of the least costs after `steps` steps, by a warp.
@@ -165,7 +148,6 @@ class TileBlock {
     return state & (classes_ - 1);
   }
 
-  int64_t team_;
   Cost* best_;
 };
 

@@ -1,4 +1,3 @@
-#include "quantize/cuda/tile_launch.cuh"
 #include "quantize/cuda/tile_products.cuh"
 
 namespace walsh::cuda::encoding {
@@ -14,7 +13,9 @@ __global__ void __launch_bounds__(kSearchThreads, 1)
 template <int kStepBits>
 void launch(const TileSearchPlan& plan, const TileSearchArgs& args, Stream stream) {
   const auto kernel = tile_products_kernel<kStepBits>;
-  launch_search(kernel, plan, args, stream);
+  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "tile search");
+  kernel<<<static_cast<unsigned>(plan.blocks), kSearchThreads, plan.shared_bytes, stream>>>(args);
+  check_launch("tile search");
 }
 
 }  // namespace

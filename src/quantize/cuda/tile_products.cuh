@@ -54,30 +54,23 @@ class TileProductsBlock
   }
 
   __device__ __forceinline__ void forward(int begin, int steps) {
-    this->meet();
-    const int own = classes_ / args_.team, first = rank_ * own;  // classes of this block
-    const int chunks = own / kProductClasses, wanted = kWarps / chunks, most = kFan / 2;
-    const int shares = wanted < 1 ? 1 : wanted < most ? wanted : most, count = kFan / shares;
+    __syncthreads();
+    const int chunks = classes_ / kProductClasses, wanted = kWarps / chunks, most = kFan / 2;
+    const int shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     const int share = shares == 1 ? 0 : warp_ / chunks;
-    const int mine = shares == 1 ? warp_ : share < shares ? warp_ % chunks : chunks;
     for (int t = 0; t < steps; ++t) {
       uint32_t factors[2];
       set_factors((begin + 2 * t) % kTileSize, factors);
-      for (int chunk = mine; chunk < chunks; chunk += kWarps) {
-        const int classes = first + chunk * kProductClasses;
+      for (int chunk = shares == 1 ? warp_ : warp_ % chunks; chunk < chunks; chunk += kWarps) {
         Least least;
-        add_up(factors, row(t), classes, share * count, count, least);
-        if (shares == 1) {
-          store(least, row(t + 1), classes);
-        } else {
-          keep(least);
+        if (share < shares) {
+          const int count = kFan / shares;
+          add_up(factors, row(t), chunk * kProductClasses, share * count, count, least);
         }
+        if (shares > 1) join(least, share, chunks, shares);
+        if (share == 0) store(least, row(t + 1), chunk * kProductClasses);
       }
-      if (shares > 1) {
-        __syncthreads();
-        join(row(t + 1), first, chunks, shares);
-      }
-      this->meet();
+      __syncthreads();
     }
   }
 
@@ -199,37 +192,29 @@ class TileProductsBlock
     }
   }
 
-  __device__ __forceinline__ void keep(const Least& least) const {
+  // Several warps have the same classes, each with its share of the first bits: the first one gets
+  // the least costs of all.
+  __device__ __forceinline__ void join(Least& least, int share, int chunks, int shares) {
+    if (share < shares) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i)
-      memory_->least[warp_][i][lane_] = least.v[i / 4][i / 2 % 2][i % 2];
-  }
-
-  // Several warps have the same classes, each with its share of the first bits: the least costs of
-  // all shares, two of them by a lane.
-  __device__ __forceinline__ void join(int32_t* to, int first, int chunks, int shares) const {
-    constexpr int kPairs = 16;
-    const int part = lane_ % 4, line = lane_ / 4;
-    for (int item = warp_; item < chunks * kPairs; item += kWarps) {
-      const int chunk = item / kPairs, pair = item % kPairs;
-      int32_t least[2] = {INT32_MAX, INT32_MAX};
-      for (int share = 0; share < shares; ++share) {
+      for (int i = 0; i < 32; ++i)
+        memory_->least[warp_][i][lane_] = least.v[i / 4][i / 2 % 2][i % 2];
+    }
+    __syncthreads();
+    if (share != 0) return;
+    for (int other = warp_ + chunks; other < chunks * shares; other += chunks) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int32_t cost = memory_->least[share * chunks + chunk][2 * pair + i][lane_];
-          least[i] = cost < least[i] ? cost : least[i];
-        }
+      for (int i = 0; i < 32; ++i) {
+        int32_t& to = least.v[i / 4][i / 2 % 2][i % 2];
+        const int32_t cost = memory_->least[other][i][lane_];
+        to = cost < to ? cost : to;
       }
-      const int p = first + chunk * kProductClasses + 8 * (pair / 2) + line;
-      *reinterpret_cast<SomeBytes<8>*>(to + p * kProductTiles + 8 * (pair % 2) + 2 * part) = {
-          {static_cast<uint32_t>(least[0]), static_cast<uint32_t>(least[1])}};
     }
   }
 
   using Base::args_;
   using Base::classes_;
   using Base::kWarps;
-  using Base::rank_;
   using Base::row;
   using Base::thread_;
 

@@ -1,6 +1,3 @@
-#include <algorithm>
-
-#include "quantize/cuda/tile_launch.cuh"
 #include "quantize/cuda/tile_search.cuh"
 
 namespace walsh::cuda::encoding {
@@ -16,7 +13,9 @@ __global__ void __launch_bounds__(kSearchThreads, 1)
 template <int kValues, int kGroup, bool kWhole>
 void launch(const TileSearchPlan& plan, const TileSearchArgs& args, Stream stream) {
   const auto kernel = tile_search_kernel<kValues, kGroup, kWhole>;
-  launch_search(kernel, plan, args, stream);
+  allow_most_shared_memory(reinterpret_cast<const void*>(kernel), "tile search");
+  kernel<<<static_cast<unsigned>(plan.blocks), kSearchThreads, plan.shared_bytes, stream>>>(args);
+  check_launch("tile search");
 }
 
 template <int kValues, bool kWhole>
@@ -32,19 +31,6 @@ void launch_group(const TileSearchPlan& plan, const TileSearchArgs& args, Stream
 }
 
 }  // namespace
-
-// All kernels take a multiprocessor per block.
-int most_teams(const DeviceInfo& device, int blocks) {
-  if (blocks == 1) return device.multiprocessors;
-  if (device.code < 90 || device.multiprocessors < blocks) return 0;
-  const auto* function = reinterpret_cast<const void*>(tile_search_kernel<2, 8, true>);
-  allow_most_shared_memory(function, "tile search");
-  const TeamLaunch launch(device.multiprocessors / blocks * blocks, blocks, device.shared_bytes,
-                          nullptr);
-  int teams = 0;
-  check(cudaOccupancyMaxActiveClusters(&teams, function, &launch.config()), "tile search");
-  return std::min(teams, device.multiprocessors / blocks);
-}
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
                         const TileSearchArgs& args, Stream stream) {

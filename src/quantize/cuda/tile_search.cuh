@@ -15,9 +15,8 @@ namespace walsh::cuda::encoding {
 // What a block keeps in shared memory beside the levels, which come first.
 template <int kGroup>
 struct TileSearchMemory {
-  static constexpr int kQuads = kGroup / 2;  // of the costs of a pair
   float targets[kTileSize][kGroup];
-  SomeFloats<4> least[kQuads][kSearchThreads];  // where several threads share a pair
+  SomeFloats<2 * kGroup> least[kSearchThreads];  // where several threads share a pair
 };
 
 // unit * (byte - 128), rounded once like the level of the CPU.
@@ -42,7 +41,6 @@ class TileSearchBlock
   using Base = TileBlock<TileSearchBlock<kValues, kGroup, kWhole>, float, kValues, kGroup>;
   using Costs = SomeFloats<kGroup>;
   using Pair = SomeFloats<2 * kGroup>;
-  static constexpr int kQuads = TileSearchMemory<kGroup>::kQuads;
   static constexpr float kForbidden = 1e30f;  // as TileSearch has it
 
   __device__ __forceinline__ TileSearchBlock(const TileSearchArgs& args, unsigned char* shared)
@@ -50,8 +48,7 @@ class TileSearchBlock
         levels_(shared),
         memory_(reinterpret_cast<TileSearchMemory<kGroup>*>(
             shared + (static_cast<int64_t>(kValues) << args.state_bits))),
-        pairs_(classes_ / 2),
-        own_(pairs_ / args.team) {}
+        pairs_(classes_ / 2) {}
 
   __device__ __forceinline__ void load() {
     using Line = SomeBytes<16>;
@@ -70,9 +67,8 @@ class TileSearchBlock
   }
 
   __device__ __forceinline__ void forward(int begin, int steps) {
-    this->meet();
-    const int first = rank_ * own_;
-    const int most = fan_ / 4, wanted = kSearchThreads / own_;
+    __syncthreads();
+    const int most = fan_ / 4, wanted = kSearchThreads / pairs_;
     const int shares = wanted < 1 ? 1 : wanted < most ? wanted : most;
     for (int t = 0; t < steps; ++t) {
       Costs targets[kValues];
@@ -84,16 +80,19 @@ class TileSearchBlock
       const auto* from = reinterpret_cast<const unsigned char*>(row(t));
       auto* to = reinterpret_cast<Pair*>(row(t + 1));
       if (shares == 1) {
-        for (int pair = thread_; pair < own_; pair += kSearchThreads)
-          to[first + pair] = least_costs(targets, from, first + pair, 0, fan_);
+        for (int pair = thread_; pair < pairs_; pair += kSearchThreads)
+          to[pair] = least_costs(targets, from, pair, 0, fan_);
       } else {
-        const int share = thread_ / own_, count = fan_ / shares;
-        if (share < shares)
-          keep(least_costs(targets, from, first + thread_ % own_, share * count, count));
+        const int share = thread_ / pairs_, count = fan_ / shares;
+        if (share < shares) {
+          memory_->least[thread_] =
+              least_costs(targets, from, thread_ % pairs_, share * count, count);
+        }
         __syncthreads();
-        join(to + first, shares);
+        for (int pair = thread_; pair < pairs_; pair += kSearchThreads)
+          to[pair] = joined(pair, shares);
       }
-      this->meet();
+      __syncthreads();
     }
   }
 
@@ -120,29 +119,15 @@ class TileSearchBlock
     return unpack_level(word, byte, args_.unit);
   }
 
-  __device__ __forceinline__ void keep(const Pair& least) const {
+  __device__ __forceinline__ Pair joined(int pair, int shares) const {
+    Pair least = memory_->least[pair];
+    for (int share = 1; share < shares; ++share) {
+      const Pair other = memory_->least[share * pairs_ + pair];
 #pragma unroll
-    for (int quad = 0; quad < kQuads; ++quad) {
-      SomeFloats<4>& to = memory_->least[quad][thread_];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        to.v[i] = least.v[4 * quad + i];
+      for (int i = 0; i < 2 * kGroup; ++i)
+        least.v[i] = fminf(least.v[i], other.v[i]);
     }
-  }
-
-  // The least costs of all shares of the block's pairs, four floats by a thread.
-  __device__ __forceinline__ void join(Pair* to, int shares) const {
-    for (int i = thread_; i < own_ * kQuads; i += kSearchThreads) {
-      const int quad = i / own_, pair = i % own_;
-      SomeFloats<4> least = memory_->least[quad][pair];
-      for (int share = 1; share < shares; ++share) {
-        const SomeFloats<4> other = memory_->least[quad][share * own_ + pair];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          least.v[j] = fminf(least.v[j], other.v[j]);
-      }
-      reinterpret_cast<SomeFloats<4>*>(to + pair)[quad] = least;
-    }
+    return least;
   }
 
   // Of a pair of classes, over `count` first bits from `first` on.
@@ -195,13 +180,12 @@ class TileSearchBlock
   using Base::args_;
   using Base::classes_;
   using Base::fan_;
-  using Base::rank_;
   using Base::row;
   using Base::thread_;
 
   unsigned char* levels_;
   TileSearchMemory<kGroup>* memory_;
-  int pairs_, own_;  // of classes: all, and those of this block
+  int pairs_;
 };
 
 }  // namespace walsh::cuda::encoding

@@ -22,28 +22,10 @@ std::vector<uint8_t> packed_levels(const TrellisCode& code);
 // the lower one, [class][first bits ^ 2 (class mod 8)].
 std::vector<uint16_t> packed_squares(const TrellisCode& code);
 
-// Teams of 1, 2, 4 and 8 blocks: what shares the states of a tile. From sm_90 on they are clusters.
-inline constexpr int kTeamSizes = 4;
-
-// What a search can have of a device.
-struct SearchDevice {
-  uint64_t shared_bytes = 0;   // of a block
-  int teams[kTeamSizes] = {};  // of 2^i blocks, that run at the same time; 0: none can
-
-  // Blocks by themselves.
-  SearchDevice() = default;
-  explicit SearchDevice(const DeviceInfo& device)
-      : shared_bytes(device.shared_bytes), teams{device.multiprocessors} {}
-};
-// How many teams of so many blocks run at the same time on the current device, of which `device` is
-// all or, with fewer multiprocessors, a part.
-int most_teams(const DeviceInfo& device, int blocks);
-
-// How a search is cut into launches: a team of blocks has `group` tiles at a time.
+// How a search is cut into launches: a block has `group` tiles at a time.
 struct TileSearchPlan {
   bool products = false;  // costs as products of tensor cores
-  int group = 0, team = 1;
-  int blocks = 0;             // of all teams
+  int group = 0, blocks = 0;
   uint64_t shared_bytes = 0;  // of a block
   uint64_t best_bytes = 0;    // of TileSearchArgs::best
 };
@@ -55,12 +37,11 @@ struct TileSearchArgs {
   float target_parts = 0;   // detail::whole_parts
   uint32_t multiplier = 0;  // of the code
   int step_bits = 0, state_bits = 0;
-  int team = 1;  // blocks of a team
   int seam = 0;  // weights on either side of it that are searched first
   int64_t tiles = 0;
   const float* targets = nullptr;  // [tiles][kTileSize]
   uint16_t* states = nullptr;      // [tiles][kTileSize], by step
-  void* best = nullptr;            // [teams][steps + 1][classes][tiles of a team], 4 bytes each
+  void* best = nullptr;            // [blocks][steps + 1][classes][tiles of a block], 4 bytes each
 
   constexpr int classes() const { return 1 << (state_bits - step_bits); }
 };
@@ -85,11 +66,10 @@ bool has_tile_search(const TrellisCode& code);
 // take the time of floats.
 bool has_tile_products(const TrellisCode& code);
 // What takes the least time for so many tiles on a device.
-TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const SearchDevice& device);
+TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 // The same of one kind.
-TileSearchPlan plan_tile_products(const TrellisCode& code, int64_t tiles,
-                                  const SearchDevice& device);
-TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const SearchDevice& device);
+TileSearchPlan plan_tile_products(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
+TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
                         const TileSearchArgs& args, Stream stream);

@@ -11,9 +11,7 @@ constexpr int kGroups[] = {8, 4, 2};
 // Instructions per state: of each tile, and once for all tiles of a block.
 constexpr int kTileCost = 5, kLevelCost = 7;
 // What the products of a block's tiles take in the same measure, on an H200.
-constexpr int kProductsGroup = 16, kProductsCost = 64, kProductsClasses = 64;
-// What it takes a team in that measure to meet, and to join what its threads have found.
-constexpr int kTeamCost = 7;
+constexpr int kProductsGroup = 16, kProductsCost = 64;
 
 uint64_t shared_bytes(const TrellisCode& code, int group) {
   const auto floats = static_cast<uint64_t>((kTileSize + 2 * kSearchThreads) * group);
@@ -26,56 +24,22 @@ uint64_t products_shared_bytes(const TrellisCode& code) {
          uint64_t{kSearchThreads} * 32 * sizeof(int32_t);
 }
 
-// Teams of so many blocks keep all their threads busy.
-bool has_team(const TrellisCode& code, bool products, int team) {
-  const int classes = 1 << (code.state_bits - code.step_bits);
-  if (products) return classes / team >= kProductsClasses;
-  return classes / 8 * (1 << code.step_bits) / team >= kSearchThreads || team == 1;
+// Instructions per state that follow each other.
+int64_t cost_of(int64_t tiles, int group, int cost, int multiprocessors) {
+  const int64_t groups = (tiles + group - 1) / group;
+  return (groups + multiprocessors - 1) / multiprocessors * cost;
 }
 
-TileSearchPlan with_group(const TrellisCode& code, bool products, int group, int team,
-                          int64_t teams) {
+TileSearchPlan with_group(const TrellisCode& code, int64_t tiles, int group,
+                          const DeviceInfo& device) {
   TileSearchPlan plan;
-  plan.products = products;
   plan.group = group;
-  plan.team = team;
-  plan.blocks = static_cast<int>(teams) * team;
+  plan.blocks =
+      static_cast<int>(std::min<int64_t>((tiles + group - 1) / group, device.multiprocessors));
   const auto classes = uint64_t{1} << (code.state_bits - code.step_bits);
   plan.best_bytes =
-      static_cast<uint64_t>(teams * group * (tile_steps(code) + 1)) * classes * sizeof(float);
-  plan.shared_bytes = products ? products_shared_bytes(code) : shared_bytes(code, group);
+      static_cast<uint64_t>(plan.blocks * group * (tile_steps(code) + 1)) * classes * sizeof(float);
   return plan;
-}
-
-// What takes the least time; `least` is that time, in instructions per state that follow each
-// other, times the blocks of the largest team.
-struct Choice {
-  TileSearchPlan plan;
-  int64_t least = INT64_MAX;
-
-  // Teams of any size, each with `group` tiles at a time.
-  void weigh(const TrellisCode& code, bool products, int group, int cost, int64_t tiles,
-             const SearchDevice& device) {
-    const int64_t groups = (tiles + group - 1) / group;
-    for (int size = 0; size < kTeamSizes; ++size) {
-      const int team = 1 << size;
-      const int64_t teams = device.teams[size];
-      if (teams == 0 || !has_team(code, products, team)) continue;
-      const int64_t shared = size == 0 ? 0 : kTeamCost;
-      const int64_t time = (groups + teams - 1) / teams *
-                           ((cost << (kTeamSizes - 1 - size)) + (shared << (kTeamSizes - 1)));
-      if (time >= least) continue;
-      least = time;
-      plan = with_group(code, products, group, team, std::min(groups, teams));
-    }
-  }
-};
-
-Choice floats_choice(const TrellisCode& code, int64_t tiles, const SearchDevice& device) {
-  Choice choice;
-  for (const int group : kGroups)
-    choice.weigh(code, false, group, kTileCost * group + kLevelCost, tiles, device);
-  return choice;
 }
 
 }  // namespace
@@ -124,24 +88,37 @@ bool has_tile_products(const TrellisCode& code) {
 }
 
 TileSearchPlan plan_tile_products(const TrellisCode& code, int64_t tiles,
-                                  const SearchDevice& device) {
-  Choice choice;
-  choice.weigh(code, true, kProductsGroup, kProductsCost, tiles, device);
-  return choice.plan;
+                                  const DeviceInfo& device) {
+  TileSearchPlan plan = with_group(code, tiles, kProductsGroup, device);
+  plan.products = true;
+  plan.shared_bytes = products_shared_bytes(code);
+  return plan;
 }
 
-TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles,
-                                const SearchDevice& device) {
-  return floats_choice(code, tiles, device).plan;
+TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const DeviceInfo& device) {
+  int group = 0;
+  int64_t least = 0;
+  for (const int size : kGroups) {
+    const int64_t cost =
+        cost_of(tiles, size, kTileCost * size + kLevelCost, device.multiprocessors);
+    if (group != 0 && cost >= least) continue;
+    least = cost;
+    group = size;
+  }
+  TileSearchPlan plan = with_group(code, tiles, group, device);
+  plan.shared_bytes = shared_bytes(code, group);
+  return plan;
 }
 
-TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles,
-                                const SearchDevice& device) {
-  Choice choice = floats_choice(code, tiles, device);
+TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const DeviceInfo& device) {
+  const TileSearchPlan floats = plan_tile_floats(code, tiles, device);
+  const int multiprocessors = device.multiprocessors;
   // Integer products of tensor cores with 32 bytes per row are there from sm_80 on.
-  if (has_tile_products(code) && products_shared_bytes(code) <= device.shared_bytes)
-    choice.weigh(code, true, kProductsGroup, kProductsCost, tiles, device);
-  return choice.plan;
+  if (!has_tile_products(code) || products_shared_bytes(code) > device.shared_bytes) return floats;
+  const int64_t cost =
+      cost_of(tiles, floats.group, kTileCost * floats.group + kLevelCost, multiprocessors);
+  if (cost_of(tiles, kProductsGroup, kProductsCost, multiprocessors) > cost) return floats;
+  return plan_tile_products(code, tiles, device);
 }
 
 TileSearchTables::TileSearchTables(const TrellisCode& code, Stream stream) : code_(code) {
@@ -160,7 +137,6 @@ TileSearchArgs TileSearchTables::args(const TileSearchPlan& plan) const {
   args.levels = plan.products ? squares_.as<const void>() : levels_.as<const void>();
   args.target_scale = detail::target_scale(code_);
   args.target_parts = static_cast<float>(detail::whole_parts(code_));
-  args.team = plan.team;
   args.unit = code_.unit;
   args.multiplier = code_.multiplier;
   args.step_bits = code_.step_bits;

@@ -5,14 +5,12 @@
 #include <algorithm>
 
 #include "quantize/cuda/gpu_tiles.h"
-#include "quantize/tile_teams.h"
 #include "quantize/tiles_on_device.h"
 
 namespace walsh {
 namespace {
 
 using testing_support::expect_same_fed_back;
-using testing_support::expect_same_in_teams;
 using testing_support::expect_same_tiles;
 using testing_support::normal_matrix;
 using testing_support::odd_tiles;
@@ -21,11 +19,8 @@ class GpuTilesTest : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda::devices().empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
-    info_ = cuda::use_device(cuda::devices().front().index);
-    device_ = std::make_unique<cuda::GpuTiles>(info_);
+    device_ = std::make_unique<cuda::GpuTiles>(cuda::use_device(cuda::devices().front().index));
   }
-
-  cuda::DeviceInfo info_;
 
   std::unique_ptr<cuda::GpuTiles> device_;
 };
@@ -53,25 +48,6 @@ TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForManyTiles) {
   expect_same_tiles(*device_, "tc3:L8", normal_matrix(2048, 4096));
 }
 
-// Several blocks share the states of a tile: groups of two, four, eight and 16 tiles, once and
-// several times.
-TEST_F(GpuTilesTest, FindTheStatesOfTheCpuInTeams) {
-  for (int size = 1; size < cuda::encoding::kTeamSizes; ++size) {
-    // No more of them than the CPU can follow in a few seconds.
-    const int teams = std::min(3, cuda::encoding::most_teams(info_, 1 << size));
-    if (teams == 0) GTEST_SKIP() << "no clusters of " << (1 << size) << " blocks";
-    for (const int64_t tiles : {2 * teams, 4 * teams - 1, 8 * teams, 20 * teams}) {
-      expect_same_in_teams("tc3:h", false, size, teams, tiles);
-      expect_same_in_teams("tc3:h", true, size, teams, tiles);
-    }
-    for (const char* name : {"tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc5", "tc6", "tc3:hq"})
-      expect_same_in_teams(name, false, size, teams, 4 * teams, Effort::full);
-    for (const char* name : {"tc2.5:h", "tc3:h", "tc3.5:h"})
-      expect_same_in_teams(name, true, size, teams, 16 * teams, Effort::full);
-    if (size < 3) expect_same_in_teams("tc4:h", true, size, teams, 16 * teams);
-  }
-}
-
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuWithErrorFeedback) {
   for (const char* name : {"tc3:h", "tc2:h", "tc4:h:blocks", "tc3:L12", "tc3:v2:L12"}) {
     if (!device_->searches(get_format(name).trellis)) continue;
@@ -79,8 +55,6 @@ TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuWithErrorFeedback) {
   }
   expect_same_fed_back(*device_, "tc3:h:L10", normal_matrix(200, 1100, 6), Effort::fast);
   expect_same_fed_back(*device_, "tc3:h:L12", odd_tiles(24, 160));
-  expect_same_fed_back(*device_, "tc3:h", normal_matrix(1000, 48, 5));
-  expect_same_fed_back(*device_, "tc4:h", odd_tiles(1024, 32));
 }
 
 }  // namespace

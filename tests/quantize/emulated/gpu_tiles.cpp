@@ -1,6 +1,5 @@
 // The search for tiles and error feedback on a GPU, compiled for the host: kernels run as fibers,
 // device memory is that of the host, and streams have always finished.
-#include "kernels/emulated/cluster.h"
 #include "kernels/emulated/device.h"
 //
 #include "base/cuda/counted_memory.h"
@@ -62,38 +61,14 @@ void run_blocks(dim3 grid, int threads, size_t shared, const std::function<void(
   }
 }
 
-// The blocks of a team at the same time, one team after the other.
-void run_teams(dim3 grid, int team, int threads, size_t shared,
-               const std::function<void()>& kernel) {
-  for (unsigned first = 0; first < grid.x; first += static_cast<unsigned>(team)) {
-    emulated::Cluster cluster(team);
-    std::vector<std::thread> blocks;
-    for (unsigned i = 0; i < static_cast<unsigned>(team); ++i) {
-      blocks.emplace_back([&, i] {
-        gridDim = grid;
-        blockDim = dim3(static_cast<unsigned>(threads));
-        blockIdx = dim3(first + i, 0, 0);
-        emulated::Cluster::current() = &cluster;
-        emulated::Block(threads, shared, kernel).run();
-      });
-    }
-    for (std::thread& block : blocks)
-      block.join();
-  }
-}
-
 unsigned pieces(int64_t count, int64_t size) {
   return static_cast<unsigned>((count + size - 1) / size);
 }
 
 template <class Search>
 void search(const TileSearchPlan& plan, const TileSearchArgs& args) {
-  const dim3 grid(static_cast<unsigned>(plan.blocks));
-  const auto kernel = [&] {
-    Search(args, static_cast<unsigned char*>(emulated::block().shared())).run();
-  };
-  if (plan.team > 1) return run_teams(grid, plan.team, kSearchThreads, plan.shared_bytes, kernel);
-  run_blocks(grid, kSearchThreads, plan.shared_bytes, kernel);
+  run_blocks(dim3(static_cast<unsigned>(plan.blocks)), kSearchThreads, plan.shared_bytes,
+             [&] { Search(args, static_cast<unsigned char*>(emulated::block().shared())).run(); });
 }
 
 template <int kValues, bool kWhole>
@@ -104,10 +79,6 @@ void search_group(const TileSearchPlan& plan, const TileSearchArgs& args) {
 }
 
 }  // namespace
-
-int most_teams(const DeviceInfo& device, int blocks) {
-  return device.multiprocessors / blocks;
-}
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
                         const TileSearchArgs& args, Stream stream) {

@@ -11,7 +11,7 @@ namespace walsh::cuda::encoding {
 
 inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
                            const int32_t (&c)[4]) {
-  static thread_local uint32_t lines[32][32][2], columns[32][32];  // of each warp
+  static uint32_t lines[32][32][2], columns[32][32];  // of each warp
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::copy_n(a, 2, lines[warp][lane]);
   columns[warp][lane] = b;
