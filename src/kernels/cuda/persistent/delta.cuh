@@ -185,10 +185,10 @@ class StepPhase {
       for (int j = 0; j < kAtOnce; ++j) {
         while (bits_.x_here && missing(x[j]))
           x[j] = ask_four(base + j * kProgramWarps);
-        add(a[j].x, b[j].x, gain[j].x, __uint_as_float(x[j].x), sums);
-        add(a[j].y, b[j].y, gain[j].y, __uint_as_float(x[j].y), sums);
-        add(a[j].z, b[j].z, gain[j].z, __uint_as_float(x[j].z), sums);
-        add(a[j].w, b[j].w, gain[j].w, __uint_as_float(x[j].w), sums);
+        add(a[j].x, b[j].x, gain[j].x, value_of(x[j].x), sums);
+        add(a[j].y, b[j].y, gain[j].y, value_of(x[j].y), sums);
+        add(a[j].z, b[j].z, gain[j].z, value_of(x[j].z), sums);
+        add(a[j].w, b[j].w, gain[j].w, value_of(x[j].w), sums);
       }
     }
   }
@@ -200,9 +200,13 @@ class StepPhase {
   // Four values of the input, with their tags; beyond its end zeros that nobody waits for.
   __device__ __forceinline__ uint4 ask_four(int unit) const {
     const int column = column_of(unit);
-    if (column >= a_.width) return make_uint4(bits_.x, bits_.x, bits_.x, bits_.x);
+    const uint32_t none = bits_.x_here ? bits_.x : 0;
+    if (column >= a_.width) return make_uint4(none, none, none, none);
     if (bits_.x_here) return exchanged_words(a_.x + unit * 128 + lane_ * 4);
     return *reinterpret_cast<const uint4*>(a_.x + column);
+  }
+  __device__ __forceinline__ float value_of(uint32_t word) const {
+    return __uint_as_float(bits_.x_here ? word & ~1u : word);
   }
   __device__ __forceinline__ bool missing(const uint4& v) const {
     return (((v.x ^ bits_.x) | (v.y ^ bits_.x) | (v.z ^ bits_.x) | (v.w ^ bits_.x)) & 1) != 0;
