@@ -116,16 +116,13 @@ bool CudaExecutor::collect_delta(const ForwardOp& op, cuda::PersistentProgram& p
   const LayerDesc& desc = layer_of(op);
   const DeltaNetDesc& d = desc.delta_net;
   const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
-  const CudaWeights &decay = cuda_weights(layer.matrix(d.a)),
-                    &strength = cuda_weights(layer.matrix(d.b));
-  if (!layer.matrix(d.a).is_dense() || !layer.matrix(d.b).is_dense() || !decay.bias.empty() ||
-      !strength.bias.empty())
-    return false;
+  const Linear &decay = layer.matrix(d.a), &strength = layer.matrix(d.b);
+  if (!is_dense_without_bias(decay) || !is_dense_without_bias(strength)) return false;
   cuda::DeltaStep step;
   step.net = memory_->delta_net.step_call(op.layer, delta_rows());
   step.source = stream_source(op, d.a, 0);
-  step.decay = &decay.dense;
-  step.strength = &strength.dense;
+  step.decay = &cuda_weights(decay).dense;
+  step.strength = &cuda_weights(strength).dense;
   step.gates = head_gates(desc, op.layer, 0);
   step.mixed = row(Rows::mixed, 0, 0);
   return program.step_delta(step);

@@ -10,11 +10,6 @@ struct Matrices {
   const Linear *gate, *up, *down;
 };
 
-// Of float32, which a step asks of it beside.
-bool has_no_bias(const Linear& linear) {
-  return linear.is_dense() && cuda_weights(linear).bias.empty();
-}
-
 bool are_coded(const Matrices& m) {
   return !m.gate->is_dense() && !m.up->is_dense() && !m.down->is_dense();
 }
@@ -50,7 +45,8 @@ bool add_expert_step(const LayerDesc& desc, const Layer& layer, const ExpertStep
                  : each;
   const Linear& router = layer.matrix(e.router);
   if (!linear.has_steps() || !is_step(desc) || !are_coded(each) || !are_coded(shared) ||
-      !has_no_bias(router) || (e.shared_gate >= 0 && !has_no_bias(layer.matrix(e.shared_gate))))
+      !is_dense_without_bias(router) ||
+      (e.shared_gate >= 0 && !is_dense_without_bias(layer.matrix(e.shared_gate))))
     return false;
   cuda::ExpertStep step;
   step.source = rows.source;

@@ -38,4 +38,9 @@ inline const CudaWeights& cuda_weights(const Linear& linear) {
   return static_cast<const CudaWeights&>(*linear.device_weights);
 }
 
+// Whether it is the plain matrix and nothing else, as routers and decays are in most families.
+inline bool is_dense_without_bias(const Linear& linear) {
+  return linear.is_dense() && cuda_weights(linear).bias.empty();
+}
+
 }  // namespace walsh

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "base/cuda/graph.h"
 #include "kernels/cuda/experts/front.h"
 #include "step_data.h"
 
@@ -181,7 +180,7 @@ void expect_tokens(const Shape& s, int count, double tolerance) {
     ASSERT_TRUE(layer->add_to(program, own, x.as<float>()));
   ASSERT_TRUE(program.finish());
   const OwnedStream stream;
-  Graph graph;
+  AlternateLaunches in_turn(program, stream.get());
   for (int32_t token = 0; token < 12; ++token) {
     SCOPED_TRACE(token);
     const auto start = random_values(s.hidden, 900 + static_cast<uint64_t>(token));
@@ -204,14 +203,7 @@ void expect_tokens(const Shape& s, int count, double tolerance) {
       copy_to_device(own.memory.as(), before.data(), own.memory.bytes(), stream.get());
       copy_to_device(x.as(), start.data(), x.bytes(), stream.get());
       stream.synchronize();
-      if (run % 2 == 0) {
-        program.launch(stream.get());
-      } else {
-        if (graph.empty())
-          graph = Graph::record(stream.get(), [&] { program.launch(stream.get()); });
-        graph.launch(stream.get());
-      }
-      stream.synchronize();
+      in_turn.run(run);
       auto got = to_host<float>(x);
       ASSERT_LT(relative_error(got, wanted), tolerance) << "run " << run;
       const auto held = to_host<float>(own.memory);

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "base/cuda/graph.h"
 #include "base/cuda/memory_pool.h"
 #include "kernels/cuda/experts/expert_product.h"
 #include "kernels/cuda/experts/experts.h"
@@ -255,7 +254,7 @@ void expect_layers(const Shape& s, int layers, double tolerance) {
     ASSERT_TRUE(layer->add_to(program, x.as<float>()));
   ASSERT_TRUE(program.finish());
   const OwnedStream stream;
-  Graph graph;
+  AlternateLaunches in_turn(program, stream.get());
   for (uint64_t token = 0; token < 3; ++token) {
     const auto start = random_values(s.hidden, 900 + token);
     copy_to_device(x.as(), start.data(), x.bytes(), nullptr);
@@ -267,14 +266,7 @@ void expect_layers(const Shape& s, int layers, double tolerance) {
     for (int run = 0; run < launches(); ++run) {
       copy_to_device(x.as(), start.data(), x.bytes(), stream.get());
       stream.synchronize();
-      if (run % 2 == 0) {
-        program.launch(stream.get());
-      } else {
-        if (graph.empty())
-          graph = Graph::record(stream.get(), [&] { program.launch(stream.get()); });
-        graph.launch(stream.get());
-      }
-      stream.synchronize();
+      in_turn.run(run);
       const auto got = to_host<float>(x);
       if (run == 0) bits = bits_of(got);
       ASSERT_EQ(bits_of(got), bits) << "token " << token << " run " << run;

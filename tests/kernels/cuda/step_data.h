@@ -5,9 +5,11 @@
 #include <cmath>
 #include <vector>
 
+#include "base/cuda/graph.h"
 #include "formats/codec.h"
 #include "gemv_data.h"
 #include "kernels/cuda/persistent/program.h"
+#include "kernels/relative_error.h"
 #include "short_run.h"
 
 namespace walsh::cuda {
@@ -67,13 +69,27 @@ struct Forms {
   }
 };
 
-inline double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
-  double error = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    error += std::pow(double{got[i]} - expected[i], 2);
-    norm += double{expected[i]} * expected[i];
+// Runs of a program, directly and as a recorded launch in turn.
+class AlternateLaunches {
+ public:
+  AlternateLaunches(const PersistentProgram& program, Stream stream)
+      : program_(program), stream_(stream) {}
+
+  // Waits for its end.
+  void run(int number) {
+    if (number % 2 == 0) {
+      program_.launch(stream_);
+    } else {
+      if (graph_.empty()) graph_ = Graph::record(stream_, [&] { program_.launch(stream_); });
+      graph_.launch(stream_);
+    }
+    synchronize(stream_);
   }
-  return std::sqrt(error / norm);
-}
+
+ private:
+  const PersistentProgram& program_;
+  const Stream stream_;
+  Graph graph_;
+};
 
 }  // namespace walsh::cuda

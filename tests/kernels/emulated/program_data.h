@@ -11,6 +11,7 @@
 #include "rotate/rotation.h"
 //
 #include "kernels/cuda/persistent/program.h"
+#include "kernels/relative_error.h"
 
 namespace walsh::cuda {
 
@@ -172,15 +173,6 @@ inline Matmul product_of(const Coded& matrix, const Form& form) {
 inline void add(std::vector<float>& x, const std::vector<double>& y, double weight) {
   for (size_t i = 0; i < x.size(); ++i)
     x[i] = static_cast<float>(x[i] + weight * y[i]);
-}
-
-inline double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
-  double error = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    error += std::pow(double{got[i]} - expected[i], 2);
-    norm += double{expected[i]} * expected[i];
-  }
-  return std::sqrt(error / norm);
 }
 
 // Some 1e-7, but for values that are rounded to another int8 where it is close: then below 1e-2.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,17 @@ class GpuTest : public testing::Test {
     if (why_not(config, gpu_).empty()) return false;
     EXPECT_THROW(load(source, gpu_), Error) << source.path();
     return true;
+  }
+
+  // Logits behind the text, which follows what is there of the sequence.
+  static std::vector<float> behind(Session& session, std::span<const int32_t> text,
+                                   int64_t snapshot = -1, int64_t sequence = 0) {
+    std::vector<float> result;
+    const SequenceTokens item{sequence, text, 1, snapshot};
+    session.evaluate({&item, 1}, [&](size_t, int64_t, std::span<const float> logits) {
+      result.assign(logits.begin(), logits.end());
+    });
+    return result;
   }
 
   // The plan is what loading and a session take.

@@ -71,15 +71,6 @@ class GpuHybridSteps : public GpuOneLaunch, public testing::WithParamInterface<S
   Model open(const Device& device) {
     return GpuOneLaunch::open(std::get<0>(GetParam()), std::get<1>(GetParam()), device);
   }
-  static std::vector<float> behind(Session& session, std::span<const int32_t> text,
-                                   int64_t snapshot = -1, int64_t sequence = 0) {
-    std::vector<float> result;
-    const SequenceTokens item{sequence, text, 1, snapshot};
-    session.evaluate({&item, 1}, [&](size_t, int64_t, std::span<const float> logits) {
-      result.assign(logits.begin(), logits.end());
-    });
-    return result;
-  }
   static std::vector<float> behind_tokens(Session& session, std::span<const int32_t> text) {
     std::vector<float> last;
     for (const int32_t& token : text)

@@ -24,15 +24,6 @@ class GpuStates : public test::GpuTest, public testing::WithParamInterface<const
     CheckpointSource source = CheckpointSource::open(test::tiny_model(GetParam()));
     return load(source, gpu_);
   }
-  static std::vector<float> behind(Session& session, std::span<const int32_t> text,
-                                   int64_t snapshot = -1, int64_t sequence = 0) {
-    std::vector<float> result;
-    const SequenceTokens item{sequence, text, 1, snapshot};
-    session.evaluate({&item, 1}, [&](size_t, int64_t, std::span<const float> logits) {
-      result.assign(logits.begin(), logits.end());
-    });
-    return result;
-  }
   static void expect_equal(const std::vector<float>& a, const std::vector<float>& b) {
     EXPECT_LT(test::divergence({b}, {a}), kRounding);
   }

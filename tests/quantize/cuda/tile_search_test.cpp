@@ -2,8 +2,6 @@
 // on the host as well (tile_search_emulated_test.cpp), so that most of it is tested without a GPU.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "quantize/cuda/gpu_tiles.h"
 #include "quantize/tiles_on_device.h"
 

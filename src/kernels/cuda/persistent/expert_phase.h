@@ -50,10 +50,16 @@ struct alignas(16) Choice {
   float weights[kMostSlots];
   int32_t experts[kMostSlots];
 
-  // With room for logits and the scratch memory of the choice behind it.
+  // With room for logits, the shared expert's too, and the scratch memory of the choice behind it.
   static constexpr int bytes(const RouteRule& rule) {
-    const int logits = (rule.experts + 1 + 3) / 4 * 16;
-    return static_cast<int>(sizeof(Choice)) + logits + RouteScratch::bytes(rule);
+    return static_cast<int>(sizeof(Choice)) + 4 * logit_places(rule) + RouteScratch::bytes(rule);
+  }
+  static constexpr int logit_places(const RouteRule& rule) {
+    return (rule.experts + 1 + 3) / 4 * 4;
+  }
+  WALSH_EXPERT_LANE float* logits() { return reinterpret_cast<float*>(this + 1); }
+  WALSH_EXPERT_LANE RouteScratch scratch(const RouteRule& rule) {
+    return RouteScratch::at(logits() + logit_places(rule), rule);
   }
 };
 

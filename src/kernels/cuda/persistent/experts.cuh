@@ -131,7 +131,7 @@ __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, 
                                             int lane) {
   constexpr int kAtOnce = 4;
   const int count = e.rule.experts + (e.gates_shared ? 1 : 0);
-  auto* logits = reinterpret_cast<float*>(&choice + 1);
+  float* const logits = choice.logits();
 #pragma unroll 1
   for (int first = lane; first < count; first += 32 * kAtOnce) {
     uint32_t word[kAtOnce], missing;
@@ -157,10 +157,9 @@ __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, 
 template <int MostEach>
 __device__ __noinline__ void choose_experts(const ExpertPhase& e, float times, Choice& choice,
                                             int lane) {
-  const auto* logits = reinterpret_cast<const float*>(&choice + 1);
-  void* const behind = const_cast<float*>(logits) + (e.rule.experts + 4) / 4 * 4;
+  const float* const logits = choice.logits();
   route_by_warp<MostEach>(
-      e.rule, [&](int i) { return logits[i] * times; }, e.bias, RouteScratch::at(behind, e.rule),
+      e.rule, [&](int i) { return logits[i] * times; }, e.bias, choice.scratch(e.rule),
       choice.experts, choice.weights);
   if (lane == 0) {
     choice.experts[e.chosen] = 0;

@@ -28,6 +28,11 @@ bool make_exchange(ExchangeArray& array, int64_t floats);
 // Whether blocks can make this form of an input.
 bool can_make(const InputSource& source, const InputForm& form);
 
+// Whether it is a matrix whose rows blocks multiply in float32.
+inline bool are_float_rows(const DenseMatrix& m, int64_t rows, int64_t cols) {
+  return m.type == DType::f32 && m.rows == rows && m.cols == cols;
+}
+
 // ProgramPhase::segment of an input.
 uint16_t segment_of(const FormView& form);
 

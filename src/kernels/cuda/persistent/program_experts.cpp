@@ -16,10 +16,6 @@ bool is_one_pass(const Matmul& product) {
   return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
 }
 
-bool is_row_of_floats(const DenseMatrix& m, int64_t rows, int64_t cols) {
-  return m.type == DType::f32 && m.rows == rows && m.cols == cols;
-}
-
 // Whether a step can multiply these matrices: the one place that says what it cannot.
 bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
   if (!is_one_pass(part.gate) || !is_one_pass(part.up) || !is_one_pass(part.down)) return false;
@@ -36,8 +32,8 @@ bool can_choose(const ExpertStep& step) {
   const int64_t width = step.source.width;
   if (step.function != GateFunction::silu || step.source.up != nullptr) return false;
   if (!is_known(rule) || rule.experts > kMostExperts || rule.chosen >= kMostSlots) return false;
-  if (!is_row_of_floats(*step.router, rule.experts, width) ||
-      (step.share != nullptr && !is_row_of_floats(*step.share, 1, width)))
+  if (!detail::are_float_rows(*step.router, rule.experts, width) ||
+      (step.share != nullptr && !detail::are_float_rows(*step.share, 1, width)))
     return false;
   return input_view(step.source).vectors && can_multiply(step.expert, step) &&
          (step.shared.width == 0 || can_multiply(step.shared, step));

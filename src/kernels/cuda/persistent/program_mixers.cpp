@@ -63,11 +63,10 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
 // The rows of float32 that a head's blocks multiply themselves.
 bool PersistentProgram::describe_decays(const DeltaStep& step, Planned& plan) {
   const InputSource& source = step.source;
-  const auto is_known = [&](const DenseMatrix& m) {
-    return m.type == DType::f32 && m.rows == step.net.dims.value_heads && m.cols == source.width;
-  };
-  if (source.up != nullptr || !input_view(source).vectors || !is_known(*step.decay) ||
-      !is_known(*step.strength))
+  const int64_t heads = step.net.dims.value_heads;
+  if (source.up != nullptr || !input_view(source).vectors ||
+      !detail::are_float_rows(*step.decay, heads, source.width) ||
+      !detail::are_float_rows(*step.strength, heads, source.width))
     return false;
   ExchangeArray* const x = plan.arrays.in[2] = array(source.x);
   if (x->written >= 0 && x->count != source.width) return false;
