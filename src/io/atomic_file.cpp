@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/stop.h"
 #include "io/descriptor.h"
@@ -93,14 +94,17 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::create() {
-  static std::atomic<unsigned> counter{0};
+  detail::remove_leftovers(path_);
   const auto replaced = look_at(path_);
   const mode_t mode = replaced ? replaced->st_mode & kPermissions : kNewFile;
   // A leftover of an earlier process with the same id may hold a name; it is not ours to overwrite.
   for (int attempt = 0; attempt < 100; ++attempt) {
-    temporary_ = path_ + "." + std::to_string(::getpid()) + "-" +
-                 std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
+    temporary_ = detail::temporary_name(path_);
     fd_ = open_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (fd_ >= 0 && !detail::claim_temporary(fd_)) {
+      ::close(std::exchange(fd_, -1));
+      continue;
+    }
     if (fd_ >= 0) {
       entry_.enter_temporary(temporary_.c_str());
       // What the umask has taken. Some file systems have no permissions to set.
@@ -147,8 +151,9 @@ void AtomicFile::commit() {
   // Cutting at the end gives back what was reserved and not used.
   resize(size());
   if (::fsync(fd_) != 0) throw_system_error(path_, "sync", errno);
-  const int status = ::close(fd_);
-  fd_ = -1;
+  // The copy keeps the claim until the file has its name.
+  const Descriptor claim(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+  const int status = ::close(std::exchange(fd_, -1));
   if (status != 0) throw_system_error(path_, "close", errno);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
     throw_system_error(path_, "rename the finished file to its name", errno);

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "io/fault.h"
+#include "io/temporary.h"
 
 namespace walsh {
-
-// Files that end like this are leftovers of a killed process and can be deleted.
-inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 
 // Collects the content under "PATH.<pid>-<n>.walsh-tmp" in the same folder; commit() makes it PATH.
 // Without commit the destructor deletes it, and PATH stays absent or as it was. A symbolic link is
@@ -22,7 +20,8 @@ inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 // no regular file: usage.
 class AtomicFile {
  public:
-  // Creates the temporary file. `reserve` bytes are allocated at once where the file system can do
+  // Creates the temporary file, and removes those that killed processes left of the same PATH.
+  // `reserve` bytes are allocated at once where the file system can do
   // that, so that a full disk shows before the work and not after it.
   explicit AtomicFile(const std::string& path, uint64_t reserve = 0);
   ~AtomicFile();

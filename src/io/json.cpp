@@ -23,6 +23,23 @@ std::string reason_of(std::string_view message) {
   return printable(message, kMaxMessageBytes);
 }
 
+// Empties a document that is at most as deep as the limits allow. The destructor of a container
+// that has members allocates, so where memory has run out it would end the process.
+template <typename Value>
+void empty(Value& value) noexcept {
+  if (value.is_array()) {
+    auto& array = value.template get_ref<typename Value::array_t&>();
+    for (Value& element : array)
+      empty(element);
+    array.clear();
+  } else if (value.is_object()) {
+    auto& members = value.template get_ref<typename Value::object_t&>();
+    for (auto& [key, member] : members)
+      empty(member);
+    members.clear();
+  }
+}
+
 // Builds the document itself instead of using nlohmann's DOM parser, to bound the depth and to
 // notice duplicate keys.
 template <typename Value>
@@ -30,6 +47,8 @@ class Builder final : public nlohmann::json_sax<Value> {
  public:
   Builder(std::string_view text, std::string_view where, const JsonLimits& limits)
       : text_(text), where_(where), limits_(limits) {}
+  // Does nothing to a document that was taken.
+  ~Builder() override { empty(root_); }
 
   Value take() { return std::move(root_); }
 

@@ -4,14 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
-#include "io/atomic_file.h"
 #include "io/descriptor.h"
 #include "io/system_error.h"
+#include "io/temporary.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -52,13 +51,16 @@ void check_new_folder(const std::string& path) {
 }
 
 StagedFolder::StagedFolder(const std::string& path) : path_(trimmed(path)) {
-  static std::atomic<unsigned> counter{0};
   if (is_taken(path_)) refuse_existing(path_);
+  detail::remove_leftovers(path_);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    temporary_ = path_ + "." + std::to_string(::getpid()) + "-" +
-                 std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
-    if (::mkdir(temporary_.c_str(), kNewFolder) == 0) return;
-    if (errno != EEXIST) break;
+    temporary_ = detail::temporary_name(path_);
+    if (::mkdir(temporary_.c_str(), kNewFolder) != 0) {
+      if (errno == EEXIST) continue;
+      break;
+    }
+    claim_ = Descriptor(open_descriptor(temporary_, O_RDONLY | O_DIRECTORY));
+    if (claim_.get() < 0 || detail::claim_temporary(claim_.get())) return;
   }
   throw_system_error(path_, "create", errno);
 }

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "io/descriptor.h"
+
 namespace walsh {
 
 // Throws usage if something is at `path` already: a folder is never written over. io if none can
@@ -10,7 +12,8 @@ namespace walsh {
 void check_new_folder(const std::string& path);
 
 // Collects files in "PATH.<pid>-<n>.walsh-tmp" beside PATH; commit() makes it PATH. Without commit
-// the destructor deletes it with all that is in it. Failures throw io with the system's reason,
+// the destructor deletes it with all that is in it; what killed processes left of the same PATH is
+// deleted by the next one. Failures throw io with the system's reason,
 // something that is at PATH already: usage.
 class StagedFolder {
  public:
@@ -26,6 +29,7 @@ class StagedFolder {
 
  private:
   std::string path_, temporary_;
+  Descriptor claim_;  // of the temporary folder
   bool committed_ = false;
 };
 

@@ -1,42 +1,23 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
 #include <vector>
 
+#include "limited_memory.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-#if defined(__has_feature)
-#define WALSH_HAS_FEATURE(x) __has_feature(x)
-#else
-#define WALSH_HAS_FEATURE(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    WALSH_HAS_FEATURE(address_sanitizer) || WALSH_HAS_FEATURE(thread_sanitizer)
-constexpr bool kShadowMemory = true;
-#else
-constexpr bool kShadowMemory = false;
-#endif
-
 // Leaves room for a few stacks of threads and starts many. Ends the process with the status of the
 // Error.
 [[noreturn]] void start_threads_without_memory() {
-  constexpr rlim_t kRoom = rlim_t{32} << 20;
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kRoom;
-  const rlimit limit{bytes, bytes};
-  if (pages == 0 || setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(99);
+  test::limit_memory(rlim_t{32} << 20);
   try {
     const ThreadPool pool(1000);
   } catch (const Error& e) {
@@ -47,7 +28,7 @@ constexpr bool kShadowMemory = false;
 }
 
 TEST(ThreadPoolDeathTest, ThreadsThatCannotBeStartedAreALimitError) {
-  if (kShadowMemory) GTEST_SKIP() << "the sanitizer's shadow memory needs the address space";
+  if (test::kShadowMemory) GTEST_SKIP() << "the sanitizer's shadow memory needs the address space";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(start_threads_without_memory(),
               testing::ExitedWithCode(exit_status(ErrorCode::limit)),

@@ -267,9 +267,26 @@ TEST(AtomicFile, KilledProcessLeavesOnlyARecognizableTemporaryFile) {
   EXPECT_EQ(names[0], "out");
   EXPECT_THAT(names[1], ::testing::StartsWith("out."));
   EXPECT_THAT(names[1], ::testing::EndsWith(kTemporarySuffix));
-  // The leftover does not disturb the next attempt.
+  // The next attempt removes the leftover.
   write_file(folder.file("out"), "new");
   EXPECT_EQ(read_all(folder.file("out")), "new");
+  EXPECT_EQ(folder.names(), Names{"out"});
+}
+
+TEST(AtomicFile, KeepsWhatRunningProcessesAndOtherOutputsHave) {
+  TemporaryFolder folder;
+  AtomicFile running(folder.file("out"));
+  running.append(to_bytes("running"));
+  for (const char* name : {"out.x-1.walsh-tmp", "out.1-.walsh-tmp", "out.1-2", "out2.1-2.walsh-tmp",
+                           "out.1-2.walsh-tmp.bak", "outer.1-2.walsh-tmp"}) {
+    folder.write(name, "another's");
+  }
+  const size_t before = folder.names().size();
+  folder.write("out.1-2.walsh-tmp", "leftover");
+  write_file(folder.file("out"), "new");
+  EXPECT_EQ(folder.names().size(), before + 1);
+  running.commit();
+  EXPECT_EQ(read_all(folder.file("out")), "running");
 }
 
 TEST(WriteFully, ReportsAFullDevice) {

@@ -1,6 +1,7 @@
 #include "io/json.h"
 
 #include "io_testing.h"
+#include "limited_memory.h"
 
 namespace walsh {
 namespace {
@@ -103,6 +104,29 @@ TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
 
 TEST(Json, RefusesNumbersThatDoNotFit) {
   expect_refused("[1e999]", {"1e999"});
+}
+
+// Parses more numbers than there is memory for; ends with the status of the error.
+[[noreturn]] void parse_without_memory() {
+  std::string numbers = "{\"a\": [";
+  for (int i = 0; i < 4'000'000; ++i)
+    numbers += "1,";
+  numbers += "1]}";
+  test::limit_memory(rlim_t{80} << 20);
+  try {
+    parse_json(numbers, "config.json");
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::_Exit(exit_status(e.code()));
+  }
+  std::_Exit(0);
+}
+
+TEST(JsonDeathTest, RunningOutOfMemoryIsALimitErrorAndNotTheEndOfTheProcess) {
+  if (test::kShadowMemory) GTEST_SKIP() << "the sanitizer's shadow memory needs the address space";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(parse_without_memory(), ::testing::ExitedWithCode(exit_status(ErrorCode::limit)),
+              "config.json: not enough memory to parse");
 }
 
 TEST(JsonGetters, ReturnValuesInRange) {

@@ -1,0 +1,80 @@
+#include "io/temporary.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+
+namespace walsh::detail {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether `name` is "TARGET.<pid>-<n>.walsh-tmp".
+bool is_temporary_of(std::string_view name, std::string_view target) {
+  const std::string_view suffix = kTemporarySuffix;
+  if (!name.starts_with(target) || !name.ends_with(suffix)) return false;
+  if (name.size() < target.size() + 1 + suffix.size() || name[target.size()] != '.') return false;
+  name.remove_prefix(target.size() + 1);
+  name.remove_suffix(suffix.size());
+  const size_t dash = name.find('-');
+  return dash != name.npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
+}
+
+// Waiting could take as long as the other process runs.
+bool lock(int fd) {
+  int status;
+  do {
+    status = ::flock(fd, LOCK_EX | LOCK_NB);
+  } while (status != 0 && errno == EINTR);
+  return status == 0;
+}
+
+// Its maker holds the lock from right after the creation until the rename or the end of the
+// process, however that ends.
+void remove_unclaimed(const std::filesystem::path& path) {
+  const Descriptor fd(open_descriptor(path.string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) return;
+  if ((!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) || !lock(fd.get())) return;
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+}
+
+}  // namespace
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<unsigned> counter{0};
+  return path + "." + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) +
+         kTemporarySuffix;
+}
+
+bool claim_temporary(int fd) {
+  if (!lock(fd)) return errno != EWOULDBLOCK;
+  struct stat info {};
+  return ::fstat(fd, &info) != 0 || info.st_nlink > 0;
+}
+
+void remove_leftovers(const std::string& path) noexcept try {
+  const std::filesystem::path target(path);
+  const std::filesystem::path folder = target.parent_path().empty() ? "." : target.parent_path();
+  const std::string name = target.filename().string();
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    if (is_temporary_of(entry->path().filename().string(), name)) remove_unclaimed(entry->path());
+  }
+} catch (...) {
+  // No memory for a name: the leftovers stay until the next run.
+}
+
+}  // namespace walsh::detail
