@@ -20,7 +20,7 @@ uint16_t encode_largest(const float* x, int64_t n, const ScalarCode& code, uint8
   for (int64_t i = 0; i < n; ++i)
     largest = std::max(largest, std::fabs(x[i]));
   const float top = code.levels[7];
-  const uint16_t half = f32_to_f16(std::min(largest / top, 65504.0f));
+  const uint16_t half = f32_to_f16(std::min(largest / top, kLargestHalf));
   const float scale = f16_to_f32(half);
   for (int64_t i = 0; i < n; ++i) {
     const float value = scale > 0 ? x[i] / scale : 0;

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/half.h"
 #include "cache/encode.h"
+#include "cache/half_rows.h"
 #include "kernels/panel_layout.h"
 
 namespace walsh {
@@ -140,7 +141,7 @@ CacheKeys::CacheKeys(const CacheType& type, int64_t head_dim, int64_t capacity)
 void CacheKeys::store(const Ops& ops, int64_t bundle, float* x) {
   const int64_t first = bundle * kCacheBundle;
   if (!type_->coded) {
-    ops.to_f16(x, kCacheBundle * cols_, halves_.data() + first * cols_);
+    store_half_row(ops, x, kCacheBundle * cols_, halves_.data() + first * cols_);
     return;
   }
   const EncodedBundle encoded(*type_, x, cols_);

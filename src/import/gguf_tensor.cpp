@@ -17,7 +17,6 @@
 namespace walsh {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 constexpr int64_t kGroup = 32;  // weights per scale of Q8_0 and Q4_0
 
 bool is_type(const TensorInfo& info, GgmlType type) {

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
   const CodedSide& side = key ? cache.keys : cache.values;
   columns.rotate(side.block, side.factors, lane);
   columns.store(place_of(args, key, head, args.rows.sequences[row], position), lane,
-                [](float x) { return __half_as_ushort(__float2half_rn(x)); });
+                [&](float x) { return __half_as_ushort(kept_half(x, key)); });
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include <array>
+#include <map>
 #include <mutex>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -72,6 +74,18 @@ int detail::most_clusters(std::string_view name, const void* kernel, const Launc
   int count = 0;
   check(cudaOccupancyMaxActiveClusters(&count, kernel, &request.config), name);
   return count;
+}
+
+bool detail::has_body(const void* kernel) {
+  thread_local std::map<std::pair<const void*, int>, bool> known;
+  const auto [place, is_new] = known.try_emplace({kernel, current_device().index}, false);
+  if (is_new) {
+    constexpr int kMostOfAnEmptyOne = 64;  // registers
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "kernel");
+    place->second = attributes.numRegs > kMostOfAnEmptyOne;
+  }
+  return place->second;
 }
 
 void detail::launch(std::string_view name, const void* kernel, const LaunchShape& shape,

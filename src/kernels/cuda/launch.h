@@ -29,11 +29,19 @@ namespace detail {
 int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);
+bool has_body(const void* kernel);
 }  // namespace detail
 
 template <typename... Parameters>
 int most_clusters(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape) {
   return detail::most_clusters(name, reinterpret_cast<const void*>(kernel), shape);
+}
+
+// Whether the build has code of `kernel` for the current device. Kernels of instructions that not
+// all architectures have are empty for the others.
+template <typename... Parameters>
+bool has_body(void (*kernel)(Parameters...)) {
+  return detail::has_body(reinterpret_cast<const void*>(kernel));
 }
 
 // Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/half.h"
+#include "cache/half_rows.h"
 
 namespace walsh {
 namespace {
@@ -285,7 +286,7 @@ void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t he
       if (rotator != nullptr) rotator->invert(row);
       for (int64_t d = 0; d < head_dim && offset != nullptr; ++d)
         row[d] += offset[d];
-      ops_.to_f16(row, head_dim, out + j * head_dim);
+      store_half_row(ops_, row, head_dim, out + j * head_dim);
     }
   };
   restore(from.keys, layer.key_rotator, key_offset(index, layer, head), to.keys);
@@ -327,8 +328,8 @@ void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head
   }
   for (int64_t i = 0; i < plan.run.rows; ++i) {
     const int64_t from = i * stride + head * head_dim, to = before + i * head_dim;
-    ops_.to_f16(keys + from, head_dim, rows.keys + to);
-    ops_.to_f16(values + from, head_dim, rows.values + to);
+    store_half_row(ops_, keys + from, head_dim, rows.keys + to);
+    store_half_row(ops_, values + from, head_dim, rows.values + to);
   }
   for (int64_t bundle = sequence.stored / kCacheBundle; bundle < plan.stored / kCacheBundle;
        ++bundle)

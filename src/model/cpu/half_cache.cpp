@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "cache/half_rows.h"
 
 namespace walsh {
 
@@ -59,8 +60,8 @@ void HalfCache::store_row(const KvView& view, int64_t position, const float* key
   const int64_t first = view.keys - keys_.data();
   for (int64_t h = 0; h < view.kv_heads; ++h) {
     const int64_t to = first + view.offset(h, position), from = h * view.head_dim;
-    ops_.to_f16(keys + from, view.head_dim, keys_.data() + to);
-    ops_.to_f16(values + from, view.head_dim, values_.data() + to);
+    store_half_row(ops_, keys + from, view.head_dim, keys_.data() + to);
+    store_half_row(ops_, values + from, view.head_dim, values_.data() + to);
   }
 }
 

@@ -46,8 +46,8 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   computed_logits_ = 0;
   logits_read_ = false;
   upload_pages();
-  if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, groups_, stream_.get());
   try {
+    if (memory_->cache.coded) memory_->cache.coded->start(batch.runs, groups_, stream_.get());
     if (!placed) stage();
     body();
   } catch (...) {

@@ -11,13 +11,13 @@
 // every call together.
 #pragma once
 
+#include "base/half.h"
 #include "quantize/cuda/encode_args.h"
 #include "quantize/cuda/lane_math.h"
 
 namespace walsh::cuda::encoding {
 
 inline constexpr int kLanes = 16;
-inline constexpr float kLargestHalf = 65504;
 
 // Values of a group, chunk i holding elements 16 i + lane. kAll: all N chunks are there, else
 // `chunks` of them.

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kUnit = 32;  // columns; every scale belongs to whole units
 constexpr int64_t kRowsPerItem = 64;
-constexpr float kLargestHalf = 65504;
 constexpr double kMostLost = 0.003, kMostOfRest = 0.15, kMostLostDense = 1e-3;
 // A tensor whose squares sum up to less needs no scale near 65504.
 constexpr double kLeastSaturatedNorm = 0x1p30;

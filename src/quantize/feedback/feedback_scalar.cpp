@@ -13,7 +13,6 @@
 namespace walsh::detail {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 // A factor beyond these is no correction of a scale but a row that was lost.
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 

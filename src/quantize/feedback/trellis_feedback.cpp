@@ -13,7 +13,6 @@
 namespace walsh::detail {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
 float expected_scale(const TrellisCode& code, const TrellisTable& table, int seam_weights,

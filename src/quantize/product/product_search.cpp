@@ -11,7 +11,6 @@
 namespace walsh::detail {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 constexpr int kRounds = 6;
 
 }  // namespace

@@ -27,8 +27,6 @@ const EncoderKernels& encoder_kernels() {
 
 namespace {
 
-constexpr float kLargestHalf = 65504;
-
 class RowEncoder {
  public:
   RowEncoder(const ScalarCode& code, const EncodeOptions& options, int64_t padded)

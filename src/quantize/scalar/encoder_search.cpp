@@ -123,10 +123,9 @@ uint16_t encode_absmax_group(int bits, const float* x, int64_t n, uint8_t* codes
   for (int64_t i = 0; i < n; ++i) {
     if (std::fabs(x[i]) > std::fabs(signed_max)) signed_max = x[i];
   }
-  constexpr float kLargest = 65504;
   const float exact = bits == 8 ? std::fabs(signed_max) / 127 : signed_max / -8;
-  const float scale = std::clamp(exact, -kLargest, kLargest);
-  const uint16_t half = saturated_half(scale, kLargest);
+  const float scale = std::clamp(exact, -kLargestHalf, kLargestHalf);
+  const uint16_t half = saturated_half(scale, kLargestHalf);
   const float inverse = half == 0 ? 0.0f : 1 / scale;
   for (int64_t i = 0; i < n; ++i) {
     const float q = x[i] * inverse;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/half.h"
 #include "quantize/scalar/encoder.h"
 #include "quantize/scalar/encoder_codebook.h"
 
@@ -12,7 +13,7 @@ namespace walsh::detail {
 // of denormal and huge values in range. to_stored * scale is what is rounded to fp16.
 struct StoredScale {
   double to_stored = 1;
-  float largest = 65504;  // stored scales saturate here
+  float largest = kLargestHalf;  // stored scales saturate here
 };
 
 // Where the search starts: ScalarCode::start times the rms times each of these, the plain rms

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/half.h"
 #include "quantize/scalar/encoder_search.h"
 
 namespace walsh::detail {
 namespace {
 
-constexpr float kLargestHalf = 65504;
 // Beyond every level; a larger target would only overflow the costs.
 constexpr float kLargestTarget = 64;
 

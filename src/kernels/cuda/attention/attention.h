@@ -110,8 +110,8 @@ void attend_decode(const AttentionCall& call, int64_t longest, const AttentionSc
                    Stream stream);
 
 // A prompt: the rows are consecutive positions of one sequence, whose places are read from row 0.
-// Keys and values of all of them must be in the cache. A value that is not finite reaches all rows
-// behind it and may reach up to 127 rows before it.
+// Keys and values of all of them must be in the cache. A key that is NaN reaches the rows that see
+// its position; values are finite (rope_and_store).
 void attend_prefill(const AttentionCall& call, Stream stream);
 
 }  // namespace walsh::cuda

@@ -231,7 +231,6 @@ class AttendPhase {
       const int64_t row = int64_t{position_} * turned;
       return rotates ? load_angles(a_.cos + row, a_.sin + row, turned, lane_) : Pairs{};
     };
-    const auto halves_of = [](float x) { return __float2half_rn(x); };
     if (warp_ < kTileHeads) {
       auto* to = reinterpret_cast<__half*>(query(warp_));
       Pairs v{};
@@ -242,7 +241,7 @@ class AttendPhase {
         if (rotates) rotate(v, turn, turned, lane_);
         if (a_.q_scale) multiply(v, a_.q_scale[position_]);
       }
-      store_pairs(v, to, pairs, lane_, halves_of);
+      store_pairs(v, to, pairs, lane_, [](float x) { return __float2half_rn(x); });
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
@@ -252,10 +251,11 @@ class AttendPhase {
         if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
         if (rotates) rotate(v, turn, turned, lane_);
       }
-      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, halves_of);
+      const auto kept = [&](float x) { return kept_half(x, key); };
+      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, kept);
       if (!stores_) return;
       auto* pool = reinterpret_cast<__half*>(const_cast<uint16_t*>(key ? a_.keys : a_.values));
-      store_pairs(v, pool + row_of(position_), pairs, lane_, halves_of);
+      store_pairs(v, pool + row_of(position_), pairs, lane_, kept);
     }
   }
 

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
   }
   store_pairs(v, (key ? args.keys : args.values) + to, pairs, lane,
-              [](float x) { return __float2half_rn(x); });
+              [&](float x) { return kept_half(x, key); });
 }
 
 // Sums over the warp of four values: lane l has that of value l / 8. Each is added up in the order
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kManyRowsWarps * 32)
       store_pairs(v[h], call.q + to + h * to_head, pairs, lane, [](float x) { return x; });
     } else {
       store_pairs(v[h], (value ? args.values : args.keys) + to + h * to_head, pairs, lane,
-                  [](float x) { return __float2half_rn(x); });
+                  [&](float x) { return kept_half(x, !value); });
     }
   }
 }

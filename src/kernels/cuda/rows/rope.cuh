@@ -2,6 +2,9 @@
 // the order in which squares are added in double.
 #pragma once
 
+#include <cuda_fp16.h>
+
+#include "base/half.h"
 #include "kernels/cuda/attention/attention.h"
 
 namespace walsh::cuda {
@@ -91,6 +94,15 @@ __device__ __forceinline__ void multiply(Pairs& v, float factor) {
     v.a[j] *= factor;
     v.b[j] *= factor;
   }
+}
+
+// A key or a value as caches hold it, as fp16. What lies beyond its range becomes its largest
+// number. A key that is not a number stays NaN, so that whatever sees its position is NaN. A value
+// becomes zero, since products with tiles of values multiply those of hidden positions by zero;
+// where the row that it was computed from was NaN, so is its key.
+__device__ __forceinline__ __half kept_half(float x, bool key) {
+  if (x != x) return __float2half_rn(key ? x : 0.0f);
+  return __float2half_rn(fminf(fmaxf(x, -kLargestHalf), kLargestHalf));
 }
 
 template <typename T, typename Convert>
