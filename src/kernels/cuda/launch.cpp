@@ -1,7 +1,9 @@
 #include <array>
+#include <map>
 #include <mutex>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -72,6 +74,16 @@ int detail::most_clusters(std::string_view name, const void* kernel, const Launc
   int count = 0;
   check(cudaOccupancyMaxActiveClusters(&count, kernel, &request.config), name);
   return count;
+}
+
+bool detail::does_something(std::string_view name, const void* kernel) {
+  thread_local std::map<std::pair<const void*, int>, bool> known;
+  const std::pair asked(kernel, current_device().index);
+  if (const auto found = known.find(asked); found != known.end()) return found->second;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), name);
+  // Without a body a kernel needs few registers.
+  return known[asked] = attributes.numRegs > 64;
 }
 
 void detail::launch(std::string_view name, const void* kernel, const LaunchShape& shape,

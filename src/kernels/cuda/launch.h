@@ -29,11 +29,19 @@ namespace detail {
 int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);
+bool does_something(std::string_view name, const void* kernel);
 }  // namespace detail
 
 template <typename... Parameters>
 int most_clusters(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape) {
   return detail::most_clusters(name, reinterpret_cast<const void*>(kernel), shape);
+}
+
+// Whether the code of `kernel` for the current device does anything: kernels whose instructions not
+// every architecture has are compiled without a body for the others. Asked once per device.
+template <typename... Parameters>
+bool has_body(std::string_view name, void (*kernel)(Parameters...)) {
+  return detail::does_something(name, reinterpret_cast<const void*>(kernel));
 }
 
 // Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call

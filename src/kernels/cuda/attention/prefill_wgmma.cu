@@ -222,13 +222,8 @@ template <int Dim>
 bool launch_group(const PrefillArgs& args, Stream stream) {
   using Shape = GroupShape<Dim>;
   static_assert(Shape::kDim % 64 == 0 && Shape::kTiles == 1, "wgmma has 64 rows");
-  // A kernel without a body needs few registers.
-  static const bool usable = [] {
-    cudaFuncAttributes attributes{};
-    check(cudaFuncGetAttributes(&attributes, group_kernel<Dim>), "prefill attention");
-    return attributes.numRegs > 64;
-  }();
-  if (!usable || current_device().major != 9) return false;
+  if (current_device().major != 9 || !has_body("prefill attention", group_kernel<Dim>))
+    return false;
   const LaunchShape shape{
       dim3(static_cast<unsigned>(args.heads),
            static_cast<unsigned>((args.m + Shape::kQueries - 1) / Shape::kQueries)),

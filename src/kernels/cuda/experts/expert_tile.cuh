@@ -116,13 +116,8 @@ bool launch_expert_blocks(ExpertTileLaunch& work, Stream stream) {
 template <typename Decoder>
 bool launch_expert_groups(ExpertTileLaunch& work, Stream stream) {
   using Kernel = GroupTile<Decoder>;
-  // A kernel without a body needs few registers.
-  static const bool usable = [] {
-    cudaFuncAttributes attributes{};
-    check(cudaFuncGetAttributes(&attributes, expert_group_kernel<Decoder>), "tiles of experts");
-    return attributes.numRegs > 64;
-  }();
-  if (!usable || current_device().major != 9) return false;
+  if (current_device().major != 9 || !has_body("tiles of experts", expert_group_kernel<Decoder>))
+    return false;
   cuda::launch("tiles of experts", expert_group_kernel<Decoder>,
                {expert_grid(work, Kernel::kRows), dim3(Kernel::kThreads), Kernel::kSharedBytes},
                stream, work);
