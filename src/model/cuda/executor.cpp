@@ -96,7 +96,7 @@ CudaExecutor::Recorded& CudaExecutor::recorded_batch() {
 
 // Marks are host calls of their own.
 bool CudaExecutor::can_record() const {
-  return decoding_ && m_ <= memory_->logit_rows && batch_.marks.empty();
+  return decoding_ && m_ > 0 && m_ <= memory_->logit_rows && batch_.marks.empty();
 }
 
 void CudaExecutor::run_or_replay() {
@@ -164,9 +164,9 @@ void CudaExecutor::upload_pages() {
     const auto [first, differs] = std::mismatch(pages.begin(), pages.end(), known);
     if (first == pages.end()) continue;
     const auto from = first - pages.begin(), count = pages.end() - first;
-    std::copy(first, pages.end(), differs);
-    cuda::copy_to_device(memory_->cache.page_table.as<int32_t>() + at + from, known + from,
+    cuda::copy_to_device(memory_->cache.page_table.as<int32_t>() + at + from, &*first,
                          static_cast<uint64_t>(count) * sizeof(int32_t), stream_.get());
+    std::copy(first, pages.end(), differs);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/executor_memory.h"
 #include "model/cuda/linear.h"
+#include "model/cuda/pinned_uploads.h"
 #include "model/part_executor.h"
 #include "model/row_groups.h"
 
@@ -135,6 +136,7 @@ class CudaExecutor : public PartExecutor {
   const KvShape shape_;            // of them in pages of the device
   const cuda::DeviceInfo device_;  // made current before its stream and events come to be
   cuda::OwnedStream stream_;
+  PinnedUploads uploads_;  // what sampling of new sequences needs
   std::unique_ptr<CudaMemory> memory_;
   std::vector<int64_t> expert_strides_;  // of layers; 0 where there are no experts
   std::vector<int32_t> uploaded_table_;  // what the page table on the device holds

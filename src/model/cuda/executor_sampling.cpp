@@ -18,15 +18,14 @@ void CudaExecutor::start_sampling(int64_t sequence, const SamplerOptions& option
   const cuda::SampleState state =
       cuda::sample_state(options, model_.config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
-  stream_.synchronize();
-  cuda::copy_to_device(memory_->sample_states.as<cuda::SampleState>() + sequence, &state,
-                       sizeof state, stream_.get());
+  // Batches that are open go on: what they read is written behind them.
+  uploads_.copy(memory_->sample_states.as<cuda::SampleState>() + sequence, &state, sizeof state,
+                stream_.get());
   if (state.penalty) {
     const auto recent = history.last(count);
-    cuda::copy_to_device(memory_->history.as<int32_t>() + sequence * memory_->history_stride,
-                         recent.data(), recent.size_bytes(), stream_.get());
+    uploads_.copy(memory_->history.as<int32_t>() + sequence * memory_->history_stride,
+                  recent.data(), recent.size_bytes(), stream_.get());
   }
-  stream_.synchronize();
 }
 
 // Whether a token is drawn, and not only the best one taken.
