@@ -220,15 +220,19 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
     fields.refuse("reasoning_format", "auto, deepseek or none");
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
   request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body));
-  if (!tools.parallel) request.most_calls = 1;
   const bool harmony = syntax.tools == ToolSyntax::harmony;
   if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
   AnswerReaderOptions reader;
   reader.syntax = std::move(syntax);
   reader.read_tools = tools.any();
   reader.read_reasoning = format != "none";
+  reader.required = tools.required;
+  reader.enforced = tools.any() && request.text.grammar != nullptr;
+  if (!tools.parallel) reader.most_calls = 1;
   reader.tools = tools.tools;
-  if (reader.syntax.tools == ToolSyntax::qwen) reader.texts = text_parameters(tools.tools);
+  const ToolSyntax form = reader.syntax.tools;
+  if (form == ToolSyntax::qwen || form == ToolSyntax::glm)
+    reader.texts = text_parameters(tools.tools);
   request.reader = std::move(reader);
 }
 
