@@ -8,6 +8,7 @@
 #include "serve/messages_api.h"
 #include "serve/messages_tools.h"
 #include "serve/ordered_fields.h"
+#include "serve/sampling_fields.h"
 
 namespace walsh {
 namespace {
@@ -178,8 +179,8 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
   if (!has("max_tokens") || !request["max_tokens"].is_number_integer() || request["max_tokens"] < 1)
     refuse_value("max_tokens", "an integer of at least 1");
   if (has("tool_choice")) set_tool_choice(request["tool_choice"], chat);
-  for (const char* key :
-       {"model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stream"})
+  copy_sampling(request, chat);
+  for (const char* key : {"model", "max_tokens", "stream"})
     if (has(key)) chat[key] = request[key];
   if (has("stop_sequences")) chat["stop"] = request["stop_sequences"];
   chat["stream_options"] = {{"include_usage", true}};
