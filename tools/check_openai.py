@@ -64,7 +64,7 @@ def structured_cases(client, model):
     wanted = {"type": "json_schema", "json_schema": {"name": "river", "strict": True,
                                                      "schema": schema}}
     value = json.loads(chat(client, model, response_format=wanted,
-                            max_completion_tokens=80).choices[0].message.content)
+                            max_completion_tokens=200).choices[0].message.content)
     yield "an answer matches its schema", (list(value) == ["river", "long"] and
                                            isinstance(value["long"], bool))
     yield "a schema that cannot be enforced is refused", refused(
