@@ -103,7 +103,7 @@ TEST(MessagesApi, BecomesAChat) {
     "tools": [{"type": "function", "function": {"name": "f", "description": "d",
       "parameters": {"type": "object"}}}],
     "tool_choice": "required", "parallel_tool_calls": false,
-    "model": "m", "max_tokens": 5, "top_k": 3, "stream": true, "stop": ["x"],
+    "top_k": 3, "model": "m", "max_tokens": 5, "stream": true, "stop": ["x"],
     "stream_options": {"include_usage": true}})"));
 }
 
@@ -397,6 +397,24 @@ TEST(ResponsesApi, CallsOfToolsAreItems) {
   EXPECT_EQ(output[0]["call_id"], "1");
   EXPECT_EQ(output[0]["arguments"], "{}");
   EXPECT_EQ(output[1]["name"], "g");
+  EXPECT_EQ(output[1]["status"], "completed");
+}
+
+// Of a call that the number of tokens cuts off the arguments are no whole JSON.
+TEST(ResponsesApi, HalfACallIsIncomplete) {
+  const OrderedJson request = ordered(R"({"input": "a"})");
+  const auto recorded = std::make_shared<Recorded>();
+  stream(*responses_reply(recorded, request), {R"({"tool_calls": [{"index": 0, "id": "1",
+      "function": {"name": "f", "arguments": "{\"a"}}]})"},
+         "length");
+  const Json& last = recorded->data.back();
+  EXPECT_EQ(last["type"], "response.incomplete");
+  EXPECT_EQ(last["response"]["output"][0]["status"], "incomplete");
+  EXPECT_EQ(last["response"]["output"][0]["arguments"], "{\"a");
+  const Json whole = answer(*responses_reply(recorded, request), *recorded, R"({"content": null,
+      "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"a"}}]})",
+                            "length");
+  EXPECT_EQ(whole["output"][0]["status"], "incomplete");
 }
 
 }  // namespace
