@@ -9,10 +9,13 @@ Every case is a call as users write it; the program ends with the number of case
 failed.
 """
 import argparse
+import json
 import sys
+import typing
 
 import anthropic
 import openai
+import pydantic
 from check_openai import refused
 
 # Newer versions of the package have no arguments for sampling.
@@ -25,6 +28,69 @@ def ask(client, model, **more):
                "messages": [{"role": "user", "content": "Name a river."}]}
     options.update(more)
     return client.messages.create(**options)
+
+
+class River(pydantic.BaseModel):
+    """What a structured answer says."""
+    name: typing.Annotated[str, pydantic.Field(max_length=9)]
+    long: bool
+    banks: typing.Literal["left", "right"]
+
+
+def structured(client, model):
+    """Answers that match a schema, in all the ways in which the package asks for them."""
+    said = [{"role": "user", "content": "Name a river."}]
+    common = {"model": model, "max_tokens": 120, "extra_body": GREEDY, "messages": said}
+    parsed = client.messages.parse(output_format=River, **common)
+    yield "an answer is parsed", isinstance(parsed.parsed_output, River) and (
+        parsed.stop_reason == "end_turn")
+    older = client.beta.messages.parse(output_format=River, **common)
+    yield "the beta interface parses it too", older.parsed_output == parsed.parsed_output
+    with client.messages.stream(output_format=River, **common) as stream:
+        final = stream.get_final_message()
+    yield "a stream gives the same answer", final.parsed_output == parsed.parsed_output
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
+              "additionalProperties": False}
+    plain = client.messages.create(output_config={"format": {"type": "json_schema",
+                                                             "schema": schema}}, **common)
+    yield "a schema in output_config", json.loads(plain.content[0].text)["a"] in ("x", "y")
+    yield "what cannot be enforced is refused", refused(
+        lambda: client.messages.create(output_config={"format": {
+            "type": "json_schema", "schema": {"not": {}}}}, **common), anthropic.BadRequestError)
+
+
+def tools(client, model):
+    """Tools of clients and of Anthropic's servers."""
+    common = {"model": model, "max_tokens": 120, "extra_body": GREEDY,
+              "messages": [{"role": "user", "content": "What is the weather in Paris?"}]}
+    for kind in ("web_search_20250305", "code_execution_20250825"):
+        try:
+            client.messages.create(tools=[{"type": kind, "name": kind[:-9]}], **common)
+            yield f"{kind} is refused", False
+        except anthropic.BadRequestError as error:
+            yield f"{kind} is refused by its name", kind in str(error)
+    weather = {"name": "get_weather", "input_schema": {
+        "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"], "additionalProperties": False}}
+    try:
+        answer = client.messages.create(
+            tools=[weather, {"type": "bash_20250124", "name": "bash"}],
+            tool_choice={"type": "tool", "name": "get_weather"}, **common)
+    except anthropic.BadRequestError as error:
+        yield "a template without tools refuses them", "does not show tools" in str(error)
+        return
+    calls = [block for block in answer.content if block.type == "tool_use"]
+    yield "a named tool is called once", answer.stop_reason == "tool_use" and (
+        len(calls) == 1 and calls[0].input["city"] in ("Paris", "Rome"))
+    yield "with nothing beside it", all(b.type == "tool_use" for b in answer.content)
+    command = client.messages.create(tools=[{"type": "bash_20250124", "name": "bash"}],
+                                     tool_choice={"type": "any"}, **common)
+    yield "a shell's tool is called", command.content[-1].type == "tool_use" and (
+        command.content[-1].name == "bash")
+    common["max_tokens"] = 4
+    half = client.messages.create(tools=[weather], tool_choice={"type": "any"}, **common)
+    yield "half a call is a call", half.stop_reason == "max_tokens" and [
+        (b.type, b.name) for b in half.content] == [("tool_use", "get_weather")]
 
 
 def messages(client, model):
@@ -65,6 +131,8 @@ def messages(client, model):
     yield "several turns", bool(ask(client, model, messages=turns).content[0].text)
     yield "a wrong temperature is refused", refused(
         lambda: ask(client, model, extra_body={"temperature": -1}), anthropic.BadRequestError)
+    yield from structured(client, model)
+    yield from tools(client, model)
     image = [{"role": "user", "content": [{"type": "image", "source": {
         "type": "base64", "media_type": "image/png", "data": "AA=="}}]}]
     yield "an image is refused", refused(

@@ -64,7 +64,7 @@ def structured_cases(client, model):
     wanted = {"type": "json_schema", "json_schema": {"name": "river", "strict": True,
                                                      "schema": schema}}
     value = json.loads(chat(client, model, response_format=wanted,
-                            max_completion_tokens=80).choices[0].message.content)
+                            max_completion_tokens=200).choices[0].message.content)
     yield "an answer matches its schema", (list(value) == ["river", "long"] and
                                            isinstance(value["long"], bool))
     yield "a schema that cannot be enforced is refused", refused(
@@ -81,6 +81,17 @@ def structured_cases(client, model):
     arguments = json.loads(call.message.tool_calls[0].function.arguments)
     yield "a required tool is called", (call.finish_reason == "tool_calls" and
                                         arguments["city"] in ("Paris", "Rome"))
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    for more in ({}, {"parallel_tool_calls": True}):
+        calls = chat(client, model, tools=[WEATHER], tool_choice=named, max_completion_tokens=200,
+                     temperature=1.5, seed=3, **more).choices[0].message.tool_calls
+        yield "a named function is called once", len(calls) == 1
+    for tokens in (1, 3, 9):
+        half = chat(client, model, tools=[WEATHER], tool_choice=named,
+                    max_completion_tokens=tokens).choices[0]
+        yield "half a call is a call", half.finish_reason == "length" and (
+            not half.message.content and
+            half.message.tool_calls[0].function.name == "get_weather")
     pieces = []
     for chunk in chat(client, model, tools=[WEATHER], tool_choice="required", stream=True,
                       parallel_tool_calls=False, max_completion_tokens=80):
@@ -129,6 +140,16 @@ def cases(client, model):
         batch.choices) == 2
     yield "logit biases", complete(client, model, max_tokens=1,
                                    logit_bias={"100": 100}).choices[0].text is not None
+    extra = {"xtc_probability": 1, "xtc_threshold": 0.001, "dry_multiplier": 2, "typical_p": 0.9,
+             "top_n_sigma": 2, "min_p": 0, "repeat_last_n": 64}
+    drawn = {"temperature": 1.3, "top_p": 0.9, "extra_body": dict(extra, seed=5)}
+    here = chat(client, model, **drawn).choices[0].message.content
+    there = client.responses.create(model=model, input="Name a river.", max_output_tokens=8,
+                                    **drawn).output_text
+    yield "all interfaces take all options", here == there and here != message.content
+    yield "and refuse them by name", refused(
+        lambda: client.responses.create(model=model, input="x", extra_body={"dry_base": 0}),
+        openai.BadRequestError)
     yield "models", [m.id for m in client.models.list()] == [model]
     yield "a wrong temperature is refused", refused(
         lambda: chat(client, model, temperature=-1), openai.BadRequestError)

@@ -16,32 +16,32 @@
 namespace walsh {
 
 // How a text is continued. What is not given is what the model's files say
-// (generation_config.json), and where they say nothing what llama.cpp does, in brackets.
+// (generation_config.json), and where they say nothing what llama.cpp does (docs/sampling.md has
+// all options of choosing tokens with their ranges and defaults).
 struct GenerationOptions {
   int64_t max_tokens = 128;  // 0: none, the prompt is only evaluated; -1: until the context is full
-  std::optional<float> temperature;     // 0: always the best token [0.8]
-  std::optional<int> top_k;             // of the k best tokens; 0: of all [40]
-  std::optional<float> top_p;           // of the fewest best with this probability together [0.95]
-  std::optional<float> min_p;           // of those with this share of the best one's [0.05]
-  std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens [1]
-  float presence_penalty = 0, frequency_penalty = 0;  // as OpenAI's, for generated tokens
-  std::vector<std::pair<int32_t, float>>
-      logit_bias;          // token ids, and what is added to their logits
-  int repeat_last_n = -1;  // latest tokens, also of the prompt, that the penalty is for; -1: all
+  std::optional<float> temperature;     // 0: always the best token
+  std::optional<int> top_k;             // of the k best tokens; 0 and -1: of all
+  std::optional<float> top_p;           // of the fewest best with this probability together
+  std::optional<float> min_p;           // of those with this share of the best one's
+  std::optional<float> repeat_penalty;  // divides the positive logits of earlier tokens
+  std::optional<int> repeat_last_n;     // latest tokens that it is for, also of the prompt; -1: all
+  std::optional<float> presence_penalty, frequency_penalty;  // as OpenAI's, for generated tokens
   // What llama.cpp has besides, under its names.
-  std::optional<float>
-      typical_p;           // of the fewest with this probability whose surprise is usual [1]
-  float top_n_sigma = -1;  // of those within so many deviations of the best; -1: of all
-  float xtc_probability = 0, xtc_threshold = 0.1f;  // of dropping the best ones above the threshold
-  float dry_multiplier = 0, dry_base = 1.75f;       // against sequences that were there before
-  int dry_allowed_length = 2, dry_penalty_last_n = -1;
+  std::optional<float> typical_p;    // of the fewest with this probability whose surprise is usual
+  std::optional<float> top_n_sigma;  // of those within so many deviations of the best; -1: of all
+  std::optional<float> xtc_probability, xtc_threshold;  // of dropping the best above the threshold
+  std::optional<float> dry_multiplier, dry_base;        // against sequences that were there before
+  std::optional<int> dry_allowed_length, dry_penalty_last_n;
   std::optional<std::vector<std::string>> dry_sequence_breakers;  // [line feed : " *]
+  std::string samplers;  // the steps in their order, "penalties;top_k;..."; empty: llama.cpp's
+  std::vector<std::pair<int32_t, float>>
+      logit_bias;                // token ids, and what is added to their logits
+  std::optional<uint64_t> seed;  // [drawn]
+  bool ignore_eos = false;       // go on after the end of the text
   // Several tokens are evaluated at once where the text repeats itself: the same text, sooner if it
   // does. On a GPU logits are then rounded differently. Without effect with coded keys and values.
   bool lookup = false;
-  std::string samplers;  // the steps in their order, "penalties;top_k;..."; empty: llama.cpp's
-  std::optional<uint64_t> seed;  // [drawn]
-  bool ignore_eos = false;       // go on after the end of the text
   // What the text has to match, one of them or none: a grammar in GBNF (llama.cpp's language), a
   // JSON schema (docs/structured_output.md).
   std::string grammar, json_schema;

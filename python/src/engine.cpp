@@ -1,5 +1,7 @@
 #include "walsh/engine.h"
 
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -7,12 +9,15 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 #include "base/stop.h"
 #include "calls.h"
+#include "generate/sampling_options.h"
 #include "module.h"
 #include "text_stream.h"
 #include "walsh/error.h"
@@ -219,21 +224,58 @@ nb::dict stream_result(const TextStream& stream) {
   return result;
 }
 
+// What Python gives for a member: samplers as a list, biases as a mapping.
+template <typename T>
+void set_member(T& member, const nb::object& value) {
+  member = nb::cast<T>(value);
+}
+void set_member(std::string& names, const nb::object& value) {
+  names.clear();
+  for (const std::string& name : nb::cast<std::vector<std::string>>(value))
+    names += (names.empty() ? "" : ";") + name;
+}
+void set_member(std::vector<std::pair<int32_t, float>>& biases, const nb::object& value) {
+  biases.clear();
+  for (const auto& [token, bias] : nb::cast<std::map<int32_t, float>>(value))
+    biases.emplace_back(token, bias);
+}
+
+// Sets the option of that row; a wrong type is a TypeError.
+void set_sampling(GenerationOptions& options, const std::string& name, const nb::object& value) {
+  for (const SamplingOption& option : sampling_options()) {
+    if (name != option.name) continue;
+    try {
+      return std::visit(
+          [&](auto member) {
+            if constexpr (requires { member.wanted; }) {
+              set_member(options.*member.wanted, value);
+            } else {
+              set_member(options.*member, value);
+            }
+          },
+          option.member);
+    } catch (const nb::cast_error&) {
+      throw nb::type_error(option.name);
+    }
+  }
+  throw nb::attribute_error(name.c_str());
+}
+
+// Name, range, default and meaning of each row.
+std::vector<std::array<std::string, 4>> sampling_rows() {
+  std::vector<std::array<std::string, 4>> rows;
+  for (const SamplingOption& option : sampling_options())
+    rows.push_back({option.name, range_text(option), default_text(option), option.help});
+  return rows;
+}
+
 void bind_options(nb::module_& module) {
   using Generation = GenerationOptions;
   nb::class_<Generation>(module, "GenerationOptions")
       .def(nb::init<>())
       .def_rw("max_tokens", &Generation::max_tokens)
-      .def_rw("temperature", &Generation::temperature, nb::arg().none())
-      .def_rw("top_k", &Generation::top_k, nb::arg().none())
-      .def_rw("top_p", &Generation::top_p, nb::arg().none())
-      .def_rw("min_p", &Generation::min_p, nb::arg().none())
-      .def_rw("repeat_penalty", &Generation::repeat_penalty, nb::arg().none())
-      .def_rw("presence_penalty", &Generation::presence_penalty)
-      .def_rw("frequency_penalty", &Generation::frequency_penalty)
-      .def_rw("repeat_last_n", &Generation::repeat_last_n)
-      .def_rw("seed", &Generation::seed, nb::arg().none())
-      .def_rw("ignore_eos", &Generation::ignore_eos);
+      .def("set_sampling", &set_sampling);
+  module.def("sampling_options", &sampling_rows);
   using Options = EngineOptions;
   nb::class_<Options>(module, "EngineOptions")
       .def(nb::init<>())

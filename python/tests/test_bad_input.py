@@ -112,7 +112,7 @@ def test_folders_whose_config_was_changed(tiny_model, tmp_path):
 def test_numbers_below_their_meaning(model, tiny_model, tmp_path):
     for options in ({"threads": -1}, {"cache_window": -3}, {"context": -1}):
         refused(lambda: walsh.Model(tiny_model, device="cpu", **options), "usage")
-    for options in ({"max_tokens": -2}, {"top_k": -1}, {"repeat_last_n": -5}, {"temperature": -1}):
+    for options in ({"max_tokens": -2}, {"top_k": -2}, {"repeat_last_n": -5}, {"temperature": -1}):
         refused(lambda: model.generate("The", **options), "usage")
     for options in ({"threads": -1}, {"calibrate_tokens": -1}):
         refused(lambda: walsh.quantize(tiny_model, tmp_path / "out", **options), "usage")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import walsh
+from walsh import _walsh
 
 TEXT = ("The river was low that summer, and the children walked across it on the flat stones. "
         "Nobody could remember a year in which the mill had stood still for so long. ") * 2
@@ -69,6 +70,24 @@ def test_a_seed_repeats_a_text_and_options_count(model):
     assert again.text == first.text and again.tokens == 16
     assert model.generate("Once", max_tokens=0).text == ""
     assert model.generate(model.tokenize("Once"), max_tokens=3, temperature=0).tokens == 3
+
+
+def test_every_option_of_how_tokens_are_chosen_is_an_argument(model):
+    good = {"samplers": ["top_k", "temperature"], "dry_sequence_breakers": ["."],
+            "logit_bias": {5: 1.5}, "ignore_eos": True, "seed": 7, "temperature": 1}
+    for name, _, default, _ in _walsh.sampling_options():
+        value = good[name] if name in good else float(default)
+        value = int(value) if name in ("top_k", "repeat_last_n", "dry_allowed_length",
+                                       "dry_penalty_last_n") else value
+        assert model.generate("Once", max_tokens=2, **{name: value, "seed": 7}).tokens <= 2
+        assert f"\n        {name}: " in walsh.Model.stream.__doc__
+        with pytest.raises(walsh.Error, match=name):
+            model.generate("Once", max_tokens=2, **{name: object()})
+    with pytest.raises(TypeError, match="top_q"):
+        model.generate("Once", top_q=1)
+    token = int(model.tokenize("Once", add_special=False)[0])
+    bias = model.generate("Once", max_tokens=1, temperature=0, logit_bias={token: 100})
+    assert bias.text == model.detokenize([token])
 
 
 def test_leaving_a_stream_ends_its_generation(tiny_model):
@@ -138,7 +157,7 @@ def test_tokens_may_have_any_integer_type_and_layout(model, dtype):
 
 
 def test_options_that_make_no_sense_are_refused(model, tiny_model, tmp_path):
-    assert "top-p" in refused("usage", lambda: model.generate("a", top_p=2))
+    assert "top_p" in refused("usage", lambda: model.generate("a", top_p=2))
     assert "temperature" in refused("usage", lambda: model.generate("a", temperature="hot"))
     assert "seed" in refused("usage", lambda: model.generate("a", seed=-1))
     refused("usage", lambda: model.logits([1, 2], first=2))

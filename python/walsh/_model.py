@@ -81,6 +81,13 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
+def _set_sampling(options: _walsh.GenerationOptions, name: str, value: Any) -> None:
+    try:
+        options.set_sampling(name, value)
+    except (TypeError, ValueError, OverflowError):
+        raise usage(name, f"{value!r} is not of the expected type") from None
+
+
 class TextStream:
     """The pieces of a text while it is generated; `result` has the whole once it has ended.
 
@@ -257,15 +264,13 @@ class Model:
         return [TokenPrediction(*prediction) for prediction in found]
 
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
-               temperature: Optional[float] = None, top_k: Optional[int] = None,
-               top_p: Optional[float] = None, min_p: Optional[float] = None,
-               repeat_penalty: Optional[float] = None, presence_penalty: float = 0,
-               frequency_penalty: float = 0, repeat_last_n: int = -1, seed: Optional[int] = None,
-               ignore_eos: bool = False) -> TextStream:
+               **sampling: Any) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
-        What is not given is what the model's files say. max_tokens=-1: until the context is full;
-        temperature=0: always the best token.
+        max_tokens=-1: until the context is full. `sampling` says how tokens are chosen; what is not
+        given is what the model's files say, else the default in brackets:
+
+        {sampling}
 
         >>> with getfixture("model").stream("Once", max_tokens=4, temperature=0) as stream:
         ...     pieces = list(stream)
@@ -273,13 +278,12 @@ class Model:
         (True, 4)
         """
         options = _walsh.GenerationOptions()
-        for name, value in {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-                            "top_p": top_p, "min_p": min_p, "repeat_penalty": repeat_penalty,
-                            "presence_penalty": presence_penalty,
-                            "frequency_penalty": frequency_penalty,
-                            "repeat_last_n": repeat_last_n, "seed": seed,
-                            "ignore_eos": ignore_eos}.items():
-            set_option(options, name, value)
+        set_option(options, "max_tokens", max_tokens)
+        for name, value in sampling.items():
+            if name not in _SAMPLING:
+                raise TypeError(f"there is no option {name!r} of how tokens are chosen")
+            if value is not None:
+                _set_sampling(options, name, value)
         if isinstance(prompt, str):
             tokens = np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
         else:
@@ -300,3 +304,10 @@ class Model:
         """How far the predictions are from those of `reference` on the same windows."""
         return Divergence(*self._engine.kl_divergence(reference._engine, _text(text, "text"), ctx,
                                                       chunks))
+
+
+_SAMPLING = {name: f"{name}: {meaning} ({values}) [{default}]"
+             for name, values, default, meaning in _walsh.sampling_options()}
+if Model.stream.__doc__:  # none with -OO
+    Model.stream.__doc__ = Model.stream.__doc__.replace(
+        "{sampling}", "\n        ".join(_SAMPLING.values()))

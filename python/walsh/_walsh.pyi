@@ -33,17 +33,8 @@ class CompressOptions:
 
 class GenerationOptions:
     max_tokens: int
-    temperature: Optional[float]
-    top_k: Optional[int]
-    top_p: Optional[float]
-    min_p: Optional[float]
-    repeat_penalty: Optional[float]
-    presence_penalty: float
-    frequency_penalty: float
-    repeat_last_n: int
-    seed: Optional[int]
-    ignore_eos: bool
     def __init__(self) -> None: ...
+    def set_sampling(self, name: str, value: Any, /) -> None: ...
 
 class EngineOptions:
     threads: int
@@ -80,6 +71,8 @@ class Engine:
                       chunks: int) -> tuple[float, float, float, float, float, int]: ...
     def stream(self, tokens: npt.NDArray[np.int32], options: GenerationOptions) -> TextStream: ...
 
+# Name, range, default and meaning of each option of how tokens are chosen.
+def sampling_options() -> list[list[str]]: ...
 def quantize(source: bytes, out: bytes, options: CompressOptions,
              threads: int) -> tuple[int, float, list[str]]: ...
 def inspect(path: bytes, check: bool) -> dict[str, Any]: ...

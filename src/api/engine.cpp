@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cfloat>
 
 #include "api/convert.h"
 #include "api/engine_access.h"
@@ -48,18 +47,6 @@ FinishReason public_reason(StopReason reason) {
       return FinishReason::stopped;
   }
   return FinishReason::stopped;
-}
-
-std::vector<TokenBias> biases_of(const LoadedModel& model, const GenerationOptions& options) {
-  std::vector<TokenBias> biases;
-  for (const auto& [token, bias] : options.logit_bias) {
-    if (token < 0 || token >= model.model.config.vocab || !(bias <= FLT_MAX))
-      throw Error(ErrorCode::usage, "logit-bias",
-                  fmt::format("{} for token {}, expected a number for a token below {}", bias,
-                              token, model.model.config.vocab));
-    biases.push_back({token, bias});
-  }
-  return biases;
 }
 
 std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
@@ -248,7 +235,7 @@ GenerationResult Engine::generate(std::span<const int32_t> prompt, const Generat
   generation.breakers =
       make_breakers(generation.sampler, impl_->loaded.tokenizer,
                     options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
-  generation.biases = biases_of(impl_->loaded, options);
+  generation.biases = impl_->loaded.generation.biases(options);
   generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) generation.stop_ids = config.stop_ids();

@@ -257,8 +257,6 @@ void add_text_options(CLI::App& command, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command.add_flag("--stream,!--no-stream", options.stream, "Show text as it comes (default)");
-  command.add_flag("--ignore-eos", options.generation.ignore_eos,
-                   "Go on after the end of the text");
   command.add_flag("--no-display-prompt", options.hide_prompt, "Only the new text");
   command.add_flag("-e,--escape,!--no-escape", options.escapes,
                    "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");

@@ -8,10 +8,10 @@
 
 namespace walsh::cli {
 
-// --temp and all that says how tokens are chosen, whatever the text.
+// --temp and all else that says how tokens are chosen: the rows of generate/sampling_options.h.
 void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
-// The same with -n and --logit-bias.
+// The same with -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
 // Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the

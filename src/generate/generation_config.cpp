@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <random>
+#include <type_traits>
+#include <variant>
 
-#include "generate/sampler.h"
+#include "generate/sampling_options.h"
 #include "io/json.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
-
-constexpr double kMost = 1000;  // of a temperature and a penalty, as check_sampler_options
 
 Json parse_object(std::string_view text, const std::string& where) {
   Json json = parse_json(text, where);
@@ -31,6 +32,22 @@ void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string
   }
 }
 
+// What the file says of an option; otherwise its default stays.
+void decide_by_file(const Json& json, const std::string& where, const SamplingOption& option,
+                    float& decided) {
+  if (const auto found = find_number(json, option.key, where, option.least, option.most))
+    decided = static_cast<float>(*found);
+}
+
+// More tokens than there can be are all of them.
+void decide_by_file(const Json& json, const std::string& where, const SamplingOption& option,
+                    int& decided) {
+  const auto least = static_cast<int64_t>(option.least);
+  const auto most = static_cast<int64_t>(option.most);
+  if (const auto found = find_int(json, option.key, where, least, INT64_MAX))
+    decided = static_cast<int>(std::min(*found, most));
+}
+
 }  // namespace
 
 GenerationConfig::GenerationConfig(const ModelConfig& config, std::string_view generation_json,
@@ -43,39 +60,42 @@ GenerationConfig::GenerationConfig(const ModelConfig& config, std::string_view g
 
 SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const {
   SamplerOptions options;
-  options.repeat_last_n = wanted.repeat_last_n;
-  options.presence_penalty = wanted.presence_penalty;
-  options.frequency_penalty = wanted.frequency_penalty;
-  options.top_n_sigma = wanted.top_n_sigma;
-  options.xtc_probability = wanted.xtc_probability;
-  options.xtc_threshold = wanted.xtc_threshold;
-  options.dry_multiplier = wanted.dry_multiplier;
-  options.dry_base = wanted.dry_base;
-  options.dry_allowed_length = wanted.dry_allowed_length;
-  options.dry_penalty_last_n = wanted.dry_penalty_last_n;
-  if (!wanted.samplers.empty()) set_sampler_order(options, wanted.samplers);
-  options.seed = wanted.seed ? *wanted.seed : std::random_device{}();
   const Json json = text_.empty() ? Json::object() : parse_object(text_, where_);
-  const auto take = [&](const std::optional<float>& given, const char* key, double min, double max,
-                        float& value) {
-    const auto found = given ? std::nullopt : find_number(json, key, where_, min, max);
-    value = given.value_or(found ? static_cast<float>(*found) : value);
-  };
-  take(wanted.temperature, "temperature", 0, kMost, options.temperature);
-  take(wanted.top_p, "top_p", 0, 1, options.top_p);
-  take(wanted.min_p, "min_p", 0, 1, options.min_p);
-  take(wanted.typical_p, "typical_p", 0, 1, options.typical_p);
-  take(wanted.repeat_penalty, "repetition_penalty", 1e-6, kMost, options.repeat_penalty);
-  if (wanted.top_k) {
-    options.top_k = *wanted.top_k;
-  } else if (const auto k =
-                 find_int(json, "top_k", where_, -1, std::numeric_limits<int64_t>::max())) {
-    options.top_k = static_cast<int>(std::clamp<int64_t>(*k, 0, 1 << 30));
-  }
+  for (const SamplingOption& option : sampling_options())
+    std::visit(
+        [&](auto member) {
+          using T = decltype(member);
+          constexpr bool is_float = std::is_same_v<T, SamplingOption::Number<float>>;
+          if constexpr (is_float || std::is_same_v<T, SamplingOption::Number<int>>) {
+            auto& decided = options.*member.decided;
+            if (wanted.*member.wanted) {
+              decided = *(wanted.*member.wanted);
+            } else if (option.key != nullptr) {
+              decide_by_file(json, where_, option, decided);
+            }
+          }
+        },
+        option.member);
   if (!wanted.temperature && !find_bool(json, "do_sample", where_).value_or(true))
     options.temperature = 0;
   check_sampler_options(options);
+  options.top_k = std::max(options.top_k, 0);
+  if (!wanted.samplers.empty()) set_sampler_order(options, wanted.samplers);
+  options.seed = wanted.seed ? *wanted.seed : std::random_device{}();
+  biases(wanted);
   return options;
+}
+
+std::vector<TokenBias> GenerationConfig::biases(const GenerationOptions& wanted) const {
+  std::vector<TokenBias> biases;
+  for (const auto& [token, bias] : wanted.logit_bias) {
+    if (token < 0 || token >= vocab_ || !(bias <= std::numeric_limits<float>::max()))
+      throw Error(ErrorCode::usage, "logit_bias",
+                  fmt::format("{} for token {}, expected a number for a token below {}", bias,
+                              token, vocab_));
+    biases.push_back({token, bias});
+  }
+  return biases;
 }
 
 std::vector<int32_t> GenerationConfig::stop_ids() const {

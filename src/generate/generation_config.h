@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/config.h"
+#include "generate/sampler.h"
 #include "kernels/sampler_options.h"
 #include "walsh/engine.h"
 
@@ -21,11 +22,15 @@ class GenerationConfig {
   GenerationConfig(const ModelConfig& config, std::string_view generation_json,
                    std::string_view config_json, const std::string& path);
 
-  // What `wanted` says, and for what it leaves open the file: temperature, top_k (-1 and 0: off),
-  // top_p, min_p, typical_p, repetition_penalty; do_sample false means temperature 0. What neither
-  // says keeps its default, a seed is drawn. Throws bad_input naming file and key for a value of
-  // the file that is wrong or out of range, usage for one that is asked for.
+  // What `wanted` says, and for what it leaves open the file, by the keys of the rows of
+  // generate/sampling_options.h; do_sample false means temperature 0. What neither says keeps its
+  // default, a seed is drawn. Throws bad_input naming file and key for a value of the file that is
+  // wrong or out of range, usage for one that is asked for.
   SamplerOptions sampler(const GenerationOptions& wanted) const;
+
+  // The biases that are asked for. Throws usage for a token that the model does not have and for
+  // what is added if it is no number or plus infinity.
+  std::vector<TokenBias> biases(const GenerationOptions& wanted) const;
 
   // The ids that end a text: eos_token_id, that of config.json if generation_config.json has none.
   // Throws bad_input naming file and key for anything but ids of the vocabulary.

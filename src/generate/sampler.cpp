@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "generate/sampling_options.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -37,37 +38,28 @@ constexpr std::pair<std::string_view, SamplerStep> kNames[] = {
     {"temp", SamplerStep::temperature},
 };
 
-void expect(bool valid, const char* option, double value, const char* range) {
-  if (!valid) {
-    throw Error(ErrorCode::usage, option,
-                fmt::format("{} is out of range, expected {}", value, range));
+}  // namespace
+
+void check_sampler_options(const SamplerOptions& options) {
+  for (const SamplingOption& option : sampling_options()) {
+    std::visit(
+        [&](auto member) {
+          if constexpr (requires { member.decided; }) {
+            const double value = options.*member.decided;
+            if (value >= option.least && value <= option.most) return;
+            throw Error(ErrorCode::usage, option.name,
+                        fmt::format("{} is out of range, expected {}", value, range_text(option)));
+          }
+        },
+        option.member);
   }
 }
 
-}  // namespace
-
-void check_sampler_options(const SamplerOptions& o) {
-  expect(o.temperature >= 0 && o.temperature <= 1000, "temperature", o.temperature, "0 to 1000");
-  expect(o.top_k >= 0, "top-k", o.top_k, "0 or more");
-  expect(o.top_p >= 0 && o.top_p <= 1, "top-p", o.top_p, "0 to 1");
-  expect(o.min_p >= 0 && o.min_p <= 1, "min-p", o.min_p, "0 to 1");
-  expect(o.repeat_penalty > 0 && o.repeat_penalty <= 1000, "repeat-penalty", o.repeat_penalty,
-         "more than 0 to 1000");
-  expect(std::abs(o.presence_penalty) <= 1000, "presence-penalty", o.presence_penalty,
-         "-1000 to 1000");
-  expect(std::abs(o.frequency_penalty) <= 1000, "frequency-penalty", o.frequency_penalty,
-         "-1000 to 1000");
-  expect(o.repeat_last_n >= -1, "repeat-last-n", o.repeat_last_n, "-1 or more");
-  expect(o.typical_p >= 0 && o.typical_p <= 1, "typical", o.typical_p, "0 to 1");
-  expect(o.top_n_sigma >= -1 && o.top_n_sigma <= 1000, "top-nsigma", o.top_n_sigma, "-1 to 1000");
-  expect(o.xtc_probability >= 0 && o.xtc_probability <= 1, "xtc-probability", o.xtc_probability,
-         "0 to 1");
-  expect(o.xtc_threshold >= 0 && o.xtc_threshold <= 1, "xtc-threshold", o.xtc_threshold, "0 to 1");
-  expect(o.dry_multiplier >= 0 && o.dry_multiplier <= 1000, "dry-multiplier", o.dry_multiplier,
-         "0 to 1000");
-  expect(o.dry_base >= 1 && o.dry_base <= 1000, "dry-base", o.dry_base, "1 to 1000");
-  expect(o.dry_allowed_length >= 1, "dry-allowed-length", o.dry_allowed_length, "1 or more");
-  expect(o.dry_penalty_last_n >= -1, "dry-penalty-last-n", o.dry_penalty_last_n, "-1 or more");
+std::vector<std::string> sampler_steps() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kSamplerSteps; ++i)
+    names.emplace_back(kNames[i].first);
+  return names;
 }
 
 void set_sampler_order(SamplerOptions& options, std::string_view names) {

@@ -20,6 +20,9 @@ namespace walsh {
 // Throws usage naming the option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
 
+// The names of all steps in their default order.
+std::vector<std::string> sampler_steps();
+
 // Sets the steps and their order from llama.cpp's form, "penalties;top_k;temperature". Steps that
 // are not named are not made. Throws usage for another name or one that comes twice.
 void set_sampler_order(SamplerOptions& options, std::string_view names);

@@ -235,8 +235,9 @@ bool SchemaCompiler::is_text(const FlatSchema& schema) const {
                      [](const OrderedJson& value) { return value.is_string(); });
 }
 
-NodeId SchemaCompiler::add_text(NodeId from, const FlatSchema& schema, const std::string& mark) {
-  const std::string end = "\n" + mark;
+NodeId SchemaCompiler::add_text(NodeId from, const FlatSchema& schema, const std::string& mark,
+                                const std::string& gap) {
+  const std::string end = gap + mark;
   if (schema.keywords.contains("enum")) {
     std::vector<std::string> texts;
     for (const OrderedJson& value : values_of(schema))

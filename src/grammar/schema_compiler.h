@@ -34,10 +34,11 @@ class SchemaCompiler {
   std::vector<Property> properties_of(const FlatSchema& schema);
   // Whether nothing but strings is valid.
   bool is_text(const FlatSchema& schema) const;
-  // Behind `from` a string as it is, without quotes, with a line end and `mark` behind it. It does
+  // Behind `from` a string as it is, without quotes, with `gap` and `mark` behind it. It does
   // not contain the mark; where its length or form is bounded not even the mark's first character.
   // Throws bad_input if the schema allows no such string.
-  NodeId add_text(NodeId from, const FlatSchema& schema, const std::string& mark);
+  NodeId add_text(NodeId from, const FlatSchema& schema, const std::string& mark,
+                  const std::string& gap);
 
   int64_t size_bound(const FlatSchema& schema, const char* key, int64_t otherwise) const;
   SchemaReader& reader() { return reader_; }

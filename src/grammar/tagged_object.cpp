@@ -60,7 +60,8 @@ Properties checked(SchemaCompiler& compiler, const FlatSchema& way) {
 
 std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
                                                          const OrderedJson& schema,
-                                                         const std::string& mark) {
+                                                         const std::string& mark,
+                                                         const std::string& gap) {
   SchemaCompiler compiler(builder, schema);
   SchemaReader& reader = compiler.reader();
   std::vector<Properties> ways;
@@ -76,10 +77,10 @@ std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
       const NodeId from = builder.start(value), to = builder.end(value);
       if (texts.contains(property.name)) {
         for (const FlatSchema& way : reader.read(property.schema, property.path))
-          builder.empty(compiler.add_text(from, way, mark), to);
+          builder.empty(compiler.add_text(from, way, mark, gap), to);
       } else {
         const RuleId json = compiler.compile(property.schema, property.path);
-        builder.empty(builder.text(builder.call(from, json), "\n" + mark), to);
+        builder.empty(builder.text(builder.call(from, json), gap + mark), to);
       }
       members.push_back({property.name, property.required, value});
     }

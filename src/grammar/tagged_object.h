@@ -18,13 +18,14 @@ struct TaggedMember {
 };
 
 // Adds the rules of the values of the members that `schema` names or requires. An object is valid
-// if it has the members of one of these lists, in their order. Behind a value stand a line end (of
-// a free text perhaps not) and `mark`, which no text contains. Throws as add_json_schema, and
+// if it has the members of one of these lists, in their order. Behind a value stand `gap` (of a
+// free text perhaps not) and `mark`, which no text contains. Throws as add_json_schema, and
 // bad_input for what cannot be said of such an object: values of the whole, bounds of the number of
 // its members.
 std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
                                                          const OrderedJson& schema,
-                                                         const std::string& mark);
+                                                         const std::string& mark,
+                                                         const std::string& gap);
 
 // Names of the members whose values are texts and nothing else, as far as the schema can be read.
 // The work counts as the builder's.

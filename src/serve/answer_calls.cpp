@@ -5,6 +5,7 @@
 
 #include "grammar/tagged_object.h"
 #include "serve/answer_reader.h"
+#include "serve/tool_request.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -20,7 +21,7 @@ std::string trimmed(std::string_view text) {
 // The beginning of a call as all templates show it: {"name": "f", "arguments":
 struct CallBegin {
   enum class Match : uint8_t { yes, no, unfinished } match = Match::no;
-  std::string name;
+  std::string name;  // once it is whole
   size_t size = 0;
 };
 
@@ -75,42 +76,48 @@ std::optional<OrderedJson> parsed(const std::string& text) {
 }  // namespace
 
 bool AnswerReader::read_call(bool last) {
-  skip_space();
+  const ToolSyntax syntax = options_.syntax.tools;
+  if (syntax == ToolSyntax::llama) return read_bare_call(last);
+  take_space();
   if (held_.empty()) return false;
-  switch (options_.syntax.tools) {
-    case ToolSyntax::qwen:
-      switch (begins("<function=", last)) {
-        case Begins::maybe:
-          return false;
-        case Begins::yes:
-          held_.erase(0, std::string_view("<function=").size());
-          wrapped_ = true;
-          place_ = Place::function;
-          return true;
-        case Begins::no:
-          return read_object(last);  // as smaller models of the family write it
-      }
-      return false;
+  const bool list = syntax == ToolSyntax::mistral || syntax == ToolSyntax::mistral_named;
+  if (held_.front() == '{' && !list) return read_object(last);
+  if (held_.front() == '[' || held_.front() == '{') {
+    in_list_ = true;
+    place_ = Place::list;
+    return true;
+  }
+  switch (syntax) {
     case ToolSyntax::mistral:
     case ToolSyntax::mistral_named:
-      if (held_.front() != '[' && held_.front() != '{') return read_named_call(last);
-      in_list_ = true;
-      place_ = Place::list;
+      return read_named_call(last);
+    case ToolSyntax::glm:
+      wrapped_ = true;
+      place_ = Place::function;
       return true;
-    case ToolSyntax::llama:
-      return read_bare_call(last);
+    case ToolSyntax::qwen:
+      break;
     default:
-      return read_object(last);
+      return give_up();
   }
+  const Begins found = begins(kFunctionMark, last);
+  if (found == Begins::maybe) return false;
+  if (found == Begins::no)
+    return cut_ && kFunctionMark.starts_with(held_) ? drop_half("") : give_up();
+  take(kFunctionMark.size());
+  wrapped_ = true;
+  place_ = Place::function;
+  return true;
 }
 
 // NAME[ARGS]{...}, between them perhaps [CALL_ID] and an id.
 bool AnswerReader::read_named_call(bool last) {
   const size_t brace = held_.find('{');
-  if (brace == held_.npos) return last ? give_up("[TOOL_CALLS]") : false;
+  if (brace == held_.npos && !last) return false;
   const size_t end = std::min(held_.find('['), brace);
   const std::string name = trimmed(std::string_view(held_).substr(0, end));
-  if (!is_tool(name)) return give_up("[TOOL_CALLS]");
+  if (brace == held_.npos && cut_) return drop_half(end == held_.npos ? "" : name);
+  if (brace == held_.npos || !is_tool(name)) return give_up();
   begin_call(name);
   held_.erase(0, brace);
   in_list_ = false;
@@ -122,6 +129,8 @@ bool AnswerReader::read_named_call(bool last) {
 // {"name": ..., "parameters": ...} alone, several of them behind each other; or, behind the tag, a
 // program.
 bool AnswerReader::read_bare_call(bool last) {
+  begin_.clear();  // the tag is no text
+  skip_space();
   if (begun_calls_ > 0)
     held_.erase(0, std::min(held_.find_first_not_of(" \n\r\t;,"), held_.size()));
   if (held_.empty()) return false;
@@ -129,15 +138,22 @@ bool AnswerReader::read_bare_call(bool last) {
     JsonScanner scanner;
     const size_t size = scanner.scan(held_);
     if (!scanner.ended() && !last) return false;
-    const std::string object = held_.substr(0, size);
-    if (!scanner.ended() || !add_whole_call(object)) return give_up("");
+    if (!scanner.ended()) {
+      const CallBegin begin = match_begin(held_);
+      if (!cut_ || !is_tool(begin.name) || begin.match == CallBegin::Match::no) return give_up();
+      begin_call(begin.name);
+      add_arguments(std::string_view(held_).substr(begin.size));
+      held_.clear();
+      return false;
+    }
+    if (!add_whole_call(held_.substr(0, size))) return give_up();
     held_.erase(0, size);
     return true;
   }
   const auto programs = {"code_interpreter", "python", "ipython"};
   const auto tool =
       std::find_if(programs.begin(), programs.end(), [&](const char* t) { return is_tool(t); });
-  if (!python_ || tool == programs.end()) return give_up("");
+  if (!python_ || tool == programs.end()) return give_up();
   if (!last) return false;
   begin_call(*tool);
   add_arguments(OrderedJson({{"code", std::exchange(held_, {})}}).dump());
@@ -147,30 +163,34 @@ bool AnswerReader::read_bare_call(bool last) {
 
 // A call as a JSON object, alone or in a list.
 bool AnswerReader::read_object(bool last) {
-  const std::string mark = in_list_ ? "[TOOL_CALLS]" : "<tool_call>";
   if (in_list_) {
-    held_.erase(0, std::min(held_.find_first_not_of(" \n\r\t[,"), held_.size()));
+    take(std::min(held_.find_first_not_of(" \n\r\t[,"), held_.size()));
     if (held_.starts_with(']')) {
       held_.erase(0, 1);
-      place_ = Place::content;
+      in_list_ = false;
+      begin_.clear();
+      place_ = options_.syntax.call_end.empty() ? Place::content : Place::tail;
       return true;
     }
   }
   if (held_.empty()) return false;
+  if (held_.front() != '{') return give_up();
   const CallBegin begin = match_begin(held_);
   object_ = value_ = {};
   if (begin.match == CallBegin::Match::yes) {
-    if (!is_tool(begin.name)) return give_up(mark);
+    if (!is_tool(begin.name)) return give_up();
     begin_call(begin.name);
     object_.scan(std::string_view(held_).substr(0, begin.size));
     held_.erase(0, begin.size);
     place_ = Place::arguments;
     return true;
   }
-  if (begin.match == CallBegin::Match::unfinished) return last ? give_up(mark) : false;
   const size_t size = object_.scan(held_);
-  if (!object_.ended()) return last ? give_up(mark) : false;
-  if (!add_whole_call(held_.substr(0, size))) return give_up(mark);
+  if (begin.match == CallBegin::Match::unfinished || !object_.ended()) {
+    if (!last) return false;
+    return cut_ ? drop_half(begin.name) : give_up();
+  }
+  if (!add_whole_call(held_.substr(0, size))) return give_up();
   held_.erase(0, size);
   place_ = in_list_ ? Place::list : Place::tail;
   return true;
@@ -212,64 +232,122 @@ bool AnswerReader::read_tail(bool last) {
     place_ = Place::list;
     return true;
   }
-  // Anything but the mark is content.
   skip_space();
   if (held_.empty()) return false;
-  const Begins found = begins("</tool_call>", last);
+  const std::string& end = options_.syntax.call_end;
+  const Begins found = end.empty() ? Begins::no : begins(end, last);
   if (found == Begins::maybe) return false;
-  if (found == Begins::yes) held_.erase(0, std::string_view("</tool_call>").size());
-  place_ = Place::content;
+  if (found == Begins::yes) {
+    held_.erase(0, end.size());
+    place_ = Place::content;
+    return true;
+  }
+  // Another call between the same marks; anything else is content.
+  const bool tags = options_.syntax.tools == ToolSyntax::qwen && wrapped_;
+  if (tags && begins(kFunctionMark, last) == Begins::maybe) return false;
+  const bool again = tags ? held_.starts_with(kFunctionMark) : held_.front() == '{';
+  place_ = again ? Place::call : Place::content;
   return true;
 }
 
-// NAME>, then <parameter=KEY>VALUE</parameter> again and again, then </function>.
+// The tags of a call's arguments.
+struct AnswerReader::Tags {
+  std::string_view key_begin, key_end, value_begin, value_end;
+};
+
+const AnswerReader::Tags& AnswerReader::tags() const {
+  static constexpr Tags kQwen = {"<parameter=", ">", "", "</parameter>"};
+  static constexpr Tags kGlm = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+  return options_.syntax.tools == ToolSyntax::glm ? kGlm : kQwen;
+}
+
+// NAME, then its parameters, then </function> or the mark behind the call.
 bool AnswerReader::read_function(bool last) {
-  if (function_.empty()) {
-    const size_t end = held_.find('>');
-    const char* mark = wrapped_ ? "<tool_call>\n<function=" : "<function=";
-    if (end == held_.npos) return last ? give_up(mark) : false;
-    const std::string name = trimmed(std::string_view(held_).substr(0, end));
-    if (!is_tool(name)) return give_up(mark);
-    begin_call(name);
-    held_.erase(0, end + 1);
-    add_arguments("{");
-    any_parameter_ = false;
-    return true;
-  }
+  if (function_.empty()) return read_function_name(last);
   skip_space();
-  constexpr std::string_view kBegin = "<parameter=", kEnd = "</parameter>";
-  if (held_.starts_with(kBegin)) {
-    const size_t name_end = held_.find('>'), value_end = held_.find(kEnd);
-    if (value_end == held_.npos && !last) return false;
-    if (name_end < value_end) {
-      const std::string name = held_.substr(kBegin.size(), name_end - kBegin.size());
-      const std::string value = held_.substr(name_end + 1, value_end - name_end - 1);
-      held_.erase(0, value_end == held_.npos ? value_end : value_end + kEnd.size());
-      add_arguments((std::exchange(any_parameter_, true) ? ", " : "") + OrderedJson(name).dump() +
-                    ": " + parameter(name, value));
-      return true;
-    }
-  }
-  if (begins(kBegin, last) == Begins::maybe || begins("</function>", last) == Begins::maybe)
-    return false;
+  if (held_.starts_with(tags().key_begin)) return read_parameter(last);
+  const bool glm = options_.syntax.tools == ToolSyntax::glm;
+  if (begins(tags().key_begin, last) == Begins::maybe) return false;
+  if (!glm && begins(kFunctionEnd, last) == Begins::maybe) return false;
   std::string text;
-  const int mark = take_until({"</function>", "</tool_call>"}, last, text);
+  const int mark = take_until(
+      {std::string(glm ? options_.syntax.call_end : kFunctionEnd), options_.syntax.call_end}, last,
+      text);
   if (mark < 0 && !last) return false;
+  if (mark < 0 && cut_) return false;
   add_arguments("}");
   end_call();
-  place_ = mark == 0 && wrapped_ ? Place::tail : Place::content;
+  place_ = mark == 0 && wrapped_ && !glm ? Place::tail : Place::content;
   return true;
+}
+
+// Up to '>', or (glm) to the first byte that is part of no name.
+bool AnswerReader::read_function_name(bool last) {
+  const bool glm = options_.syntax.tools == ToolSyntax::glm;
+  const size_t end = glm ? held_.find_first_not_of(kNameLetters) : held_.find('>');
+  if (end == held_.npos && !last) return false;
+  const std::string name = trimmed(std::string_view(held_).substr(0, end));
+  if (end == held_.npos && cut_) return drop_half("");
+  if (!is_tool(name)) return give_up();
+  begin_call(name);
+  held_.erase(0, glm ? end : end + 1);
+  add_arguments("{");
+  any_parameter_ = false;
+  return true;
+}
+
+// A key and its value; what has no such form is passed over.
+bool AnswerReader::read_parameter(bool last) {
+  const Tags& form = tags();
+  const size_t value_end = held_.find(form.value_end);
+  if (value_end == held_.npos && !last) return false;
+  const size_t key_end = held_.find(form.key_end);
+  const std::string name = held_.substr(form.key_begin.size(), key_end - form.key_begin.size());
+  size_t value = held_.npos;
+  if (key_end < value_end) {
+    value = key_end + form.key_end.size();
+    if (!form.value_begin.empty()) {
+      value = held_.find(form.value_begin, value);
+      if (value < value_end) value += form.value_begin.size();
+    }
+  }
+  if (value < held_.size() && value <= value_end) {
+    const bool half = value_end == held_.npos && cut_;
+    const std::string_view text = std::string_view(held_).substr(value, value_end - value);
+    add_arguments((std::exchange(any_parameter_, true) ? ", " : "") + OrderedJson(name).dump() +
+                  ": " + (half ? half_parameter(name, text) : parameter(name, text)));
+  }
+  held_.erase(0, value_end == held_.npos ? value_end : value_end + form.value_end.size());
+  return true;
+}
+
+bool AnswerReader::is_text(const std::string& name) const {
+  const auto tool = options_.texts.find(function_);
+  return tool != options_.texts.end() && tool->second.contains(name);
 }
 
 // A value as its schema says: texts as they are, anything else as JSON where it is some.
-std::string AnswerReader::parameter(const std::string& name, const std::string& text) const {
-  std::string_view value = text;
-  if (value.starts_with('\n')) value.remove_prefix(1);
-  if (value.ends_with('\n')) value.remove_suffix(1);
-  const auto tool = options_.texts.find(function_);
-  const bool is_text = tool != options_.texts.end() && tool->second.contains(name);
-  const auto json = is_text ? std::nullopt : parsed(trimmed(value));
+std::string AnswerReader::parameter(const std::string& name, std::string_view value) const {
+  if (options_.syntax.tools == ToolSyntax::qwen) {
+    if (value.starts_with('\n')) value.remove_prefix(1);
+    if (value.ends_with('\n')) value.remove_suffix(1);
+  }
+  const auto json = is_text(name) ? std::nullopt : parsed(trimmed(value));
   return json ? json->dump() : OrderedJson(std::string(value)).dump();
+}
+
+// The beginning of a value, without what may be that of the tag behind it.
+std::string AnswerReader::half_parameter(const std::string& name, std::string_view value) const {
+  if (value.starts_with('\n')) value.remove_prefix(1);
+  const std::string_view end = tags().value_end;
+  for (size_t n = std::min(value.size(), end.size() - 1); n > 0; --n) {
+    if (!value.ends_with(end.substr(0, n))) continue;
+    value.remove_suffix(n);
+    break;
+  }
+  if (!is_text(name)) return trimmed(value);
+  const std::string text = OrderedJson(std::string(value)).dump();
+  return text.substr(0, text.size() - 1);
 }
 
 std::map<std::string, std::set<std::string>> text_parameters(const OrderedJson& tools) {
@@ -293,6 +371,7 @@ bool AnswerReader::is_tool(const std::string& name) const {
 
 void AnswerReader::begin_call(const std::string& name) {
   function_ = name;
+  begin_.clear();
   value_begun_ = false;
   space_.clear();
   delta_.calls.push_back({begun_calls_++, name, ""});

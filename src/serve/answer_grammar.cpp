@@ -149,11 +149,7 @@ class AnswerBuilder {
   }
 
   // The mark in front of a call, and what stands between two calls.
-  const char* opening() const {
-    const bool mistral =
-        syntax_.tools == ToolSyntax::mistral || syntax_.tools == ToolSyntax::mistral_named;
-    return mistral ? "[TOOL_CALLS]" : "<tool_call>";
-  }
+  const std::string& opening() const { return syntax_.call_begins.front(); }
   const char* between() const { return syntax_.tools == ToolSyntax::mistral_named ? "" : "\n"; }
 
   // The rest of a call, or of a list of them, behind the mark in front of it.
@@ -161,13 +157,16 @@ class AnswerBuilder {
     const NodeId to = builder_.node();
     if (syntax_.tools == ToolSyntax::hermes) {
       const NodeId behind = builder_.text(json_call(builder_.text(from, "\n"), "arguments"), "\n");
-      builder_.empty(mark(behind, "</tool_call>"), to);
+      builder_.empty(mark(behind, syntax_.call_end), to);
     } else if (syntax_.tools == ToolSyntax::qwen) {
       const NodeId begin = builder_.text(from, "\n");
       for (size_t i = 0; i < tools_.tools.size(); ++i) {
         const NodeId call = qwen_call(begin, "<function=", i);
-        builder_.empty(mark(builder_.text(call, "\n"), "</tool_call>"), to);
+        builder_.empty(mark(builder_.text(call, "\n"), syntax_.call_end), to);
       }
+    } else if (syntax_.tools == ToolSyntax::glm) {
+      for (size_t i = 0; i < tools_.tools.size(); ++i)
+        builder_.empty(glm_call(from, i), to);
     } else if (syntax_.tools == ToolSyntax::mistral) {
       const RuleId call = builder_.rule("call");
       builder_.empty(json_call(builder_.start(call), "arguments"), builder_.end(call));
@@ -200,15 +199,19 @@ class AnswerBuilder {
   }
 
   void watch_marks(NodeId from, NodeId end) {
-    std::vector<FreeText::Mark> begins = {{opening(), builder_.node()}};
-    const NodeId called = opened(begins[0].behind);
+    const NodeId called = builder_.node();
     builder_.empty(called, end);
     if (tools_.parallel && syntax_.tools != ToolSyntax::mistral)
       builder_.call(builder_.text(called, between()), marked_call(), called);
-    if (syntax_.tools == ToolSyntax::qwen) {  // as some of these models begin
-      begins.push_back({"<function=", builder_.node()});
-      for (size_t i = 0; i < tools_.tools.size(); ++i)
-        builder_.empty(qwen_call(begins[1].behind, "", i), end);
+    std::vector<FreeText::Mark> begins;
+    for (const std::string& text : syntax_.call_begins) {
+      begins.push_back({text, builder_.node()});
+      if (text == "<function=") {  // without the mark around it
+        for (size_t i = 0; i < tools_.tools.size(); ++i)
+          builder_.empty(qwen_call(begins.back().behind, "", i), end);
+      } else {
+        builder_.empty(opened(begins.back().behind), called);
+      }
     }
     builder_.empty(from, FreeText(builder_, begins, end).start());
   }
@@ -284,32 +287,65 @@ class AnswerBuilder {
     return bytes;
   }
 
-  // Parameters in the order of the schema; texts as they are, other values as JSON.
-  NodeId qwen_call(NodeId from, const char* begin, size_t index) {
-    if (!enforced(index)) return any_qwen_call(from, fmt::format("{}{}>", begin, name(index)));
+  // Parameters in the order of the schema; texts as they are, other values as JSON. `key` writes
+  // the beginning of a member behind a node; `gap` stands around its value, `end` and `between`
+  // behind.
+  template <typename Key>
+  NodeId tagged_members(NodeId from, size_t index, const std::string& gap, const std::string& end,
+                        Key key, const std::string& between) {
     const OrderedJson schema = parameters(index);
     builder_.set_where(fmt::format("tools[{}].function.parameters", index));
-    const NodeId first = builder_.text(from, fmt::format("{}{}>\n", begin, name(index)));
     const NodeId last = builder_.node();
-    for (const auto& members : grammar::add_tagged_object(builder_, schema, "</parameter>")) {
-      NodeId at = first;
+    for (const auto& members : grammar::add_tagged_object(builder_, schema, end, gap)) {
+      NodeId at = from;
       for (const grammar::TaggedMember& member : members) {
         const NodeId next = builder_.node();
         if (!member.required) builder_.empty(at, next);
-        const NodeId value = builder_.text(at, fmt::format("<parameter={}>\n", member.name));
-        builder_.empty(builder_.text(builder_.call(value, member.value), "\n"), next);
+        const NodeId value = builder_.text(key(at, member.name), gap);
+        builder_.empty(builder_.text(builder_.call(value, member.value), between), next);
         at = next;
       }
       builder_.empty(at, last);
     }
-    return builder_.text(last, "</function>");
+    return last;
   }
 
-  // A call with any parameters.
-  NodeId any_qwen_call(NodeId from, const std::string& begin) {
+  NodeId qwen_call(NodeId from, const char* begin, size_t index) {
+    if (!enforced(index))
+      return any_call(builder_.text(from, fmt::format("{}{}>", begin, name(index))), {},
+                      "</function>");
+    const NodeId first = builder_.text(from, fmt::format("{}{}>\n", begin, name(index)));
+    const auto key = [&](NodeId at, const std::string& name) {
+      return builder_.text(at, fmt::format("<parameter={}>", name));
+    };
+    return builder_.text(
+        tagged_members(first, index, syntax_.value_space, "</parameter>", key, "\n"),
+        "</function>");
+  }
+
+  // With the mark behind it. The tags may be special tokens; between them there may be line ends.
+  NodeId glm_call(NodeId from, size_t index) {
+    if (!enforced(index))
+      return any_call(builder_.text(from, name(index)), name_bytes(), syntax_.call_end);
+    const auto line_end = [&](NodeId at) {
+      const NodeId next = builder_.text(at, "\n");
+      builder_.empty(at, next);
+      return next;
+    };
+    const NodeId first = line_end(builder_.text(from, name(index)));
+    const auto key = [&](NodeId at, const std::string& name) {
+      at = mark(builder_.text(mark(line_end(at), "<arg_key>"), name), "</arg_key>");
+      return mark(line_end(at), "<arg_value>");
+    };
+    return mark(line_end(tagged_members(first, index, "", "</arg_value>", key, "")),
+                syntax_.call_end);
+  }
+
+  // Any parameters behind the name of a call, up to `end`; the first byte is none of `except`.
+  NodeId any_call(NodeId from, const std::bitset<256>& except, const std::string& end) {
     const NodeId to = builder_.node();
-    const FreeText text(builder_, {{"</function>", to}}, std::nullopt);
-    builder_.empty(builder_.text(from, begin), text.start());
+    FreeText text(builder_, {{end, to}}, std::nullopt);
+    text.join(from, except);
     return to;
   }
 
@@ -341,10 +377,10 @@ std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& mod
                                                           const std::optional<AnswerText>& text) {
   const bool watch = !text && !tools.required && tools.any_strict();
   if (!text && !tools.required && !watch) return nullptr;
-  const std::string key =
-      fmt::format("chat {} {} {} {} {} {} {} {}", static_cast<int>(syntax.tools),
-                  syntax.think_begin, syntax.thinking, syntax.thought, tools.required,
-                  tools.parallel, tools.tools.dump(), text ? text->key() : "");
+  const std::string key = fmt::format(
+      "chat {} {} {} {} {} {} {} {} {}", static_cast<int>(syntax.tools),
+      syntax.call_begins.empty() ? "" : syntax.call_begins[0], syntax.think_begin, syntax.thinking,
+      syntax.thought, tools.required, tools.parallel, tools.tools.dump(), text ? text->key() : "");
   return grammar_of(model, key, text && !tools.required ? text->field : "tools", [&] {
     GraphBuilder builder("answer");
     AnswerBuilder answer(builder, model.tokenizer, syntax, tools);

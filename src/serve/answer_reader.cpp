@@ -24,16 +24,27 @@ AnswerDelta AnswerReader::push(std::string_view text) {
   return std::exchange(delta_, {});
 }
 
-AnswerDelta AnswerReader::finish() {
+AnswerDelta AnswerReader::finish(bool cut) {
+  cut_ = cut || options_.enforced;
   while (step(true)) {
   }
+  if (!cut_) add_content(std::exchange(begin_, {}));  // a mark and nothing behind it
   if (!held_.empty()) add_content(std::exchange(held_, {}));
   if (begun_calls_ == 0 && place_ == Place::content) delta_.content += std::exchange(space_, {});
+  if (options_.required) {
+    delta_.content.clear();  // the beginning of a mark
+    if (begun_calls_ == 0 && options_.tools.size() == 1 && !reasoning())
+      begin_call(options_.tools[0]["function"]["name"].get<std::string>());
+  }
   if (begun_calls_ > complete_calls_) end_call();
   return std::exchange(delta_, {});
 }
 
 bool AnswerReader::step(bool last) {
+  if (satisfied()) {
+    held_.clear();
+    return false;
+  }
   switch (place_) {
     case Place::begin:
       return read_begin(last);
@@ -89,11 +100,28 @@ AnswerReader::Begins AnswerReader::begins(std::string_view mark, bool last) cons
 
 // What was read since the mark of a call is none: the mark is content, and so is what follows up to
 // another one.
-bool AnswerReader::give_up(const std::string& mark) {
+bool AnswerReader::give_up() {
   place_ = Place::content;
   in_list_ = false;
-  add_content(mark);
+  add_content(std::exchange(begin_, {}));
   return true;
+}
+
+// The call ends where the text was cut off, perhaps in front of its name.
+bool AnswerReader::drop_half(const std::string& name) {
+  if (is_tool(name)) begin_call(name);
+  held_.clear();
+  return false;
+}
+
+// Moves bytes to the beginning of a call.
+void AnswerReader::take(size_t count) {
+  begin_ += held_.substr(0, count);
+  held_.erase(0, count);
+}
+
+void AnswerReader::take_space() {
+  take(std::min(held_.find_first_not_of(kSpace), held_.size()));
 }
 
 void AnswerReader::skip_space() {
@@ -162,10 +190,13 @@ bool AnswerReader::read_begin(bool last) {
 }
 
 bool AnswerReader::read_reasoning(bool last) {
+  std::vector<std::string> marks = options_.syntax.think_notes;
+  marks.push_back(options_.syntax.think_end);
   std::string text;
-  const int mark = take_until({options_.syntax.think_end}, last, text);
+  const int mark = take_until(marks, last, text);
   add_reasoning(text);
   if (mark < 0) return false;
+  if (static_cast<size_t>(mark) + 1 < marks.size()) return true;  // a note
   thought_ = true;
   space_.clear();
   place_ = Place::begin;
@@ -173,57 +204,48 @@ bool AnswerReader::read_reasoning(bool last) {
 }
 
 bool AnswerReader::read_content(bool last) {
-  if (!options_.read_tools) {
-    add_content(std::exchange(held_, {}));
-    return false;
-  }
+  const ChatSyntax& syntax = options_.syntax;
   std::vector<std::string> marks;
-  switch (options_.syntax.tools) {
-    case ToolSyntax::hermes:
-      marks = {"<tool_call>"};
-      break;
-    case ToolSyntax::qwen:
-      marks = {"<tool_call>", "<function="};
-      break;
-    case ToolSyntax::mistral:
-    case ToolSyntax::mistral_named:
-      marks = {"[TOOL_CALLS]"};
-      break;
-    default:
-      marks = {"<|python_tag|>"};
-      break;
-  }
+  if (options_.read_tools) marks = syntax.call_begins;
+  const size_t calls = marks.size();
+  if (thought_ && !syntax.response_end.empty())
+    marks.insert(marks.end(), {syntax.response_begin, syntax.response_end});
   std::string text;
   const int mark = take_until(marks, last, text);
   add_content(text);  // white space in front of another call, or of the end, is none
   if (mark < 0) return false;
-  python_ = options_.syntax.tools == ToolSyntax::llama;
+  if (static_cast<size_t>(mark) >= calls) return true;
+  begin_ = marks[static_cast<size_t>(mark)];
+  python_ = syntax.tools == ToolSyntax::llama;
   wrapped_ = false;
-  place_ = mark == 1 ? Place::function : Place::call;
+  place_ = begin_ == kFunctionMark ? Place::function : Place::call;
   return true;
 }
 
 bool AnswerReader::read_header(bool last) {
-  std::string header;
   const size_t end = held_.find("<|message|>");
-  if (end == held_.npos) {
-    if (last && held_.find("<|") == held_.npos) add_content(std::exchange(held_, {}));
-    if (last) held_.clear();
-    return false;
-  }
-  header = held_.substr(0, end);
-  held_.erase(0, end + std::string_view("<|message|>").size());
+  if (end == held_.npos && !last) return false;
+  const std::string header = held_.substr(0, end);
+  // The word behind a mark, once it has ended.
   const auto word_behind = [&](std::string_view mark) {
     const size_t place = header.rfind(mark);
     if (place == header.npos) return std::string();
     const std::string rest = header.substr(place + mark.size());
-    return rest.substr(0, rest.find_first_of(" <\n"));
+    const size_t size = rest.find_first_of(" <\n");
+    return size == rest.npos && end == held_.npos ? std::string() : rest.substr(0, size);
   };
-  channel_ = word_behind("<|channel|>");
   std::string recipient = word_behind("to=");
   if (recipient.starts_with("functions."))
     recipient.erase(0, std::string_view("functions.").size());
   to_tool_ = options_.read_tools && !recipient.empty() && is_tool(recipient);
+  if (end == held_.npos) {
+    if (cut_ && to_tool_) return drop_half(recipient);
+    if (held_.find("<|") == held_.npos) add_content(held_);
+    held_.clear();
+    return false;
+  }
+  held_.erase(0, end + std::string_view("<|message|>").size());
+  channel_ = word_behind("<|channel|>");
   if (to_tool_) begin_call(recipient);
   place_ = Place::message;
   return true;

@@ -95,6 +95,10 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& variable
     options.variables.update(*more);
   }
   const std::string& source = chat_template.source(options.tools != nullptr);
+  // SmolLM3's name of tools whose calls are JSON.
+  if (options.tools != nullptr && source.find("xml_tools") != source.npos &&
+      !options.variables.contains("xml_tools"))
+    options.variables["xml_tools"] = *options.tools;
   const bool developer = source.find("developer") != source.npos;
   try {
     return chat_template.apply(messages_of(request, developer), options);

@@ -12,58 +12,114 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kThinkMarks = {
      {"<seed:think>", "</seed:think>"},
      {"<|START_THINKING|>", "<|END_THINKING|>"}}};
 
-ToolSyntax tool_syntax(const std::string& source) {
-  const auto has = [&](const char* text) { return source.find(text) != source.npos; };
-  if (has("<|channel|>")) return ToolSyntax::harmony;
-  if (has("[TOOL_CALLS]")) return has("[ARGS]") ? ToolSyntax::mistral_named : ToolSyntax::mistral;
-  if (has("<function=") && has("<parameter=")) return ToolSyntax::qwen;
-  if (has("<tool_call>")) return ToolSyntax::hermes;
-  return ToolSyntax::llama;
+// A template that has all of these texts shows calls of that form.
+struct ToolForm {
+  std::vector<const char*> texts;
+  ToolSyntax syntax;
+  std::vector<std::string> begins;
+  const char *end, *value_space;
+};
+
+// The first one that fits holds.
+const std::vector<ToolForm>& tool_forms() {
+  static const std::vector<ToolForm> forms = {
+      {{"<|channel|>"}, ToolSyntax::harmony, {}, "", ""},
+      {{"[TOOL_CALLS]", "[ARGS]"}, ToolSyntax::mistral_named, {"[TOOL_CALLS]"}, "", ""},
+      {{"[TOOL_CALLS]"}, ToolSyntax::mistral, {"[TOOL_CALLS]"}, "", ""},
+      // Granite 3.1 writes the second one.
+      {{"<|tool_call|>"}, ToolSyntax::mistral, {"<|tool_call|>", "<tool_call>"}, "", ""},
+      {{"<seed:tool_call>"},
+       ToolSyntax::qwen,
+       {"<seed:tool_call>", "<function="},
+       "</seed:tool_call>",
+       ""},
+      {{"<arg_key>"}, ToolSyntax::glm, {"<tool_call>"}, "</tool_call>", ""},
+      // As some of these models begin, without the mark around the function.
+      {{"<function=", "<parameter="},
+       ToolSyntax::qwen,
+       {"<tool_call>", "<function="},
+       "</tool_call>",
+       "\n"},
+      {{"<tool_call>"}, ToolSyntax::hermes, {"<tool_call>"}, "</tool_call>", ""},
+      {{}, ToolSyntax::llama, {"<|python_tag|>"}, "", ""},
+  };
+  return forms;
+}
+
+const ToolForm& tool_form(const std::string& source) {
+  const auto fits = [&](const ToolForm& form) {
+    for (const char* text : form.texts)
+      if (source.find(text) == source.npos) return false;
+    return true;
+  };
+  for (const ToolForm& form : tool_forms())
+    if (fits(form)) return form;
+  return tool_forms().back();
+}
+
+// The prompt's end without white space and without `notes`.
+std::string tail_of(const std::string& prompt, const std::vector<std::string>& notes) {
+  std::string tail = prompt;
+  for (bool more = true; more;) {
+    tail.erase(tail.find_last_not_of(" \n\r\t") + 1);
+    more = false;
+    for (const std::string& note : notes) {
+      if (!tail.ends_with(note)) continue;
+      tail.erase(tail.size() - note.size());
+      more = true;
+    }
+  }
+  return tail;
 }
 
 }  // namespace
 
 ChatSyntax chat_syntax(const std::string& template_source, const std::string& prompt) {
+  const auto has = [&](const char* text) {
+    return template_source.find(text) != template_source.npos;
+  };
+  const ToolForm& form = tool_form(template_source);
   ChatSyntax syntax;
-  syntax.tools = tool_syntax(template_source);
-  syntax.shows_tools = template_source.find("tools") != template_source.npos;
+  syntax.tools = form.syntax;
+  syntax.call_begins = form.begins;
+  syntax.call_end = form.end;
+  syntax.value_space = form.value_space;
+  syntax.shows_tools = has("tools");
   if (syntax.tools == ToolSyntax::harmony) return syntax;
   for (const auto& [begin, end] : kThinkMarks) {
-    if (template_source.find(end) == template_source.npos) continue;
+    if (!has(end)) continue;
     syntax.think_begin = begin;
     syntax.think_end = end;
     break;
   }
   if (syntax.think_end.empty()) return syntax;
-  const std::string tail = prompt.substr(0, prompt.find_last_not_of(" \n\r\t") + 1);
+  if (has("<seed:cot_budget_reflect>"))
+    syntax.think_notes = {"<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"};
+  if (has("<response>") && has("</response>")) {  // Granite 3.2 and 3.3
+    syntax.response_begin = "<response>";
+    syntax.response_end = "</response>";
+  }
+  const std::string tail = tail_of(prompt, syntax.think_notes);
   syntax.thinking = tail.ends_with(syntax.think_begin);
   syntax.thought = tail.ends_with(syntax.think_end);
   return syntax;
 }
 
-std::vector<std::string> ChatSyntax::marks() const {
+std::vector<std::string> ChatSyntax::marks(bool calls) const {
   std::vector<std::string> all;
-  if (!think_end.empty()) all = {think_begin, think_end};
-  const auto add = [&](std::initializer_list<const char*> more) {
+  const auto add = [&](const std::vector<std::string>& more) {
     all.insert(all.end(), more.begin(), more.end());
   };
-  switch (tools) {
-    case ToolSyntax::hermes:
-    case ToolSyntax::qwen:
-      add({"<tool_call>", "</tool_call>"});
-      break;
-    case ToolSyntax::llama:
-      add({"<|python_tag|>"});
-      break;
-    case ToolSyntax::mistral:
-    case ToolSyntax::mistral_named:
-      add({"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"});
-      break;
-    case ToolSyntax::harmony:
-      add({"<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>",
-           "<|return|>"});
-      break;
-  }
+  if (!think_end.empty()) add({think_begin, think_end});
+  if (!response_end.empty()) add({response_begin, response_end});
+  if (tools == ToolSyntax::harmony)
+    add({"<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>",
+         "<|return|>"});
+  if (!calls) return all;
+  add(call_begins);
+  if (!call_end.empty()) add({call_end});
+  if (tools == ToolSyntax::mistral_named) add({"[ARGS]", "[CALL_ID]"});
+  if (tools == ToolSyntax::glm) add({"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"});
   return all;
 }
 

@@ -18,9 +18,9 @@ std::string new_id(bool chat) {
 }
 
 // Mistral's templates take ids of nine letters only.
-std::string new_call_id(ToolSyntax syntax) {
+std::string new_call_id(const ChatSyntax& syntax) {
   const std::string random = new_id(true).substr(std::string_view("chatcmpl-").size());
-  const bool mistral = syntax == ToolSyntax::mistral || syntax == ToolSyntax::mistral_named;
+  const bool mistral = !syntax.call_begins.empty() && syntax.call_begins[0] == "[TOOL_CALLS]";
   return mistral ? random.substr(0, 9) : "call_" + random.substr(0, 24);
 }
 
@@ -56,7 +56,7 @@ class Completion::Choice : public RequestSink {
     echoed_ = count_characters(text);
     if (const auto& options = owner_->request_.reader) {
       reader_.emplace(*options);
-      stopped_.show(options->syntax.marks());
+      stopped_.show(options->syntax.marks(options->read_tools));
     }
   }
 
@@ -89,17 +89,15 @@ class Completion::Choice : public RequestSink {
     const AnswerDelta delta = read(stopped_.push(token.token), false);
     if (reasons || (reader_ && reader_->reasoning())) ++reasoning_tokens;
     owner_->send(*this, delta, &token, false);
-    const bool enough =
-        reader_ && static_cast<int64_t>(reader_->calls()) >= owner_->request_.most_calls;
-    satisfied_ = stopped_.stopped() || enough;
+    satisfied_ = stopped_.stopped() || (reader_ && reader_->satisfied());
     return !satisfied_;
   }
 
   void ended(const RequestEnd& what) override {
     end = what;
     if (what.reason == StopReason::callback && !satisfied_) return cancelled();
-    const AnswerDelta rest = read(stopped_.finish(), true);
     reason = reason_text(what.reason);
+    const AnswerDelta rest = read(stopped_.finish(), true);
     if (!calls.empty() && std::string_view(reason) == "stop") reason = "tool_calls";
     owner_->metrics_.ended(what);
     owner_->send(*this, rest, nullptr, true);
@@ -147,14 +145,14 @@ class Completion::Choice : public RequestSink {
       delta.content = piece;
     } else {
       delta = reader_->push(piece);
-      if (last) delta.append(reader_->finish());
+      if (last) delta.append(reader_->finish(std::string_view(reason) == "length"));
     }
     if (!owner_->request_.show_reasoning) delta.reasoning.clear();
     text += delta.content;
     reasoning += delta.reasoning;
     for (const AnswerDelta::Call& call : delta.calls) {
       if (call.index == calls.size())
-        calls.push_back({new_call_id(owner_->request_.reader->syntax.tools), call.name, ""});
+        calls.push_back({new_call_id(owner_->request_.reader->syntax), call.name, ""});
       calls[call.index].arguments += call.arguments;
     }
     return delta;

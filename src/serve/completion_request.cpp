@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "serve/answer_grammar.h"
+#include "serve/sampling_fields.h"
 
 namespace walsh {
 namespace {
@@ -10,75 +11,12 @@ namespace {
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
 constexpr size_t kMostPrompts = 256;  // of a batch of completions
-constexpr double kMostPenalty = 100;
 // Log-probabilities of an answer, if one text does not have more: some 140 MB.
 constexpr int64_t kMostScores = int64_t{1} << 20;
 
 template <typename T>
 std::optional<T> either(std::optional<T> first, std::optional<T> second) {
   return first ? first : second;
-}
-
-std::optional<float> as_float(std::optional<double> value) {
-  if (!value) return std::nullopt;
-  return static_cast<float>(*value);
-}
-
-// What the request says, and for what it leaves open `options`.
-GenerationOptions generation_options(const Fields& fields, GenerationOptions options) {
-  const auto take = [&](const char* key, double least, double most, auto& value) {
-    if (const auto given = as_float(fields.number(key, least, most))) value = *given;
-  };
-  const auto count = [&](const char* key, int64_t least, auto& value) {
-    if (const auto given = fields.integer(key, least, 1 << 30))
-      value = static_cast<int>(std::max<int64_t>(-1, *given));
-  };
-  take("temperature", 0, 1000, options.temperature);
-  take("top_p", 0, 1, options.top_p);
-  take("min_p", 0, 1, options.min_p);
-  count("top_k", -1, options.top_k);
-  if (options.top_k && *options.top_k < 0) options.top_k = 0;
-  take("repeat_penalty", 0.01, 1000, options.repeat_penalty);
-  take("repetition_penalty", 0.01, 1000, options.repeat_penalty);
-  take("presence_penalty", -kMostPenalty, kMostPenalty, options.presence_penalty);
-  take("frequency_penalty", -kMostPenalty, kMostPenalty, options.frequency_penalty);
-  take("typical_p", 0, 1, options.typical_p);
-  take("top_n_sigma", -1, 1000, options.top_n_sigma);
-  take("xtc_probability", 0, 1, options.xtc_probability);
-  take("xtc_threshold", 0, 1, options.xtc_threshold);
-  take("dry_multiplier", 0, 1000, options.dry_multiplier);
-  take("dry_base", 1, 1000, options.dry_base);
-  count("dry_allowed_length", 1, options.dry_allowed_length);
-  count("dry_penalty_last_n", -1, options.dry_penalty_last_n);
-  if (fields.find("dry_sequence_breakers") != nullptr)
-    options.dry_sequence_breakers = fields.texts("dry_sequence_breakers", kMostStops);
-  if (const auto names = fields.texts("samplers", kSamplerSteps); !names.empty()) {
-    options.samplers.clear();
-    for (const std::string& name : names)
-      options.samplers += (options.samplers.empty() ? "" : ";") + name;
-  }
-  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX); seed && *seed >= 0)
-    options.seed = static_cast<uint64_t>(*seed);
-  options.ignore_eos = fields.flag("ignore_eos").value_or(options.ignore_eos);
-  return options;
-}
-
-std::vector<TokenBias> biases(const Fields& fields, int64_t vocab) {
-  std::vector<TokenBias> result;
-  const Json* object = fields.find("logit_bias");
-  if (object == nullptr) return result;
-  const Fields entries(*object, fields.path("logit_bias"));
-  for (const auto& [key, value] : object->items()) {
-    const bool digits =
-        !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoll(key) >= vocab) {
-      throw ApiError(400, fmt::format("'{}' is not a token id below {}", entries.path(key), vocab),
-                     entries.path(key));
-    }
-    const auto bias = entries.number(key.c_str(), -100, 100);
-    if (bias) result.push_back({static_cast<int32_t>(std::stoll(key)), static_cast<float>(*bias)});
-  }
-  return result;
 }
 
 // What both endpoints have in common.
@@ -95,17 +33,17 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   }
   request.token_timings = fields.flag("timings_per_token").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
-  const GenerationOptions options = generation_options(fields, defaults);
+  const GenerationOptions options = read_sampling(fields, defaults, model.model.config.vocab);
   try {
     request.text.sampler = model.generation.sampler(options);
     request.text.breakers =
         make_breakers(request.text.sampler, model.tokenizer,
                       options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
+    request.text.biases = model.generation.biases(options);
     if (!options.ignore_eos) request.text.stop_ids = model.generation.stop_ids();
   } catch (const Error& e) {
     throw api_error(e);
   }
-  request.text.biases = biases(fields, model.model.config.vocab);
   return request;
 }
 
@@ -220,15 +158,19 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
     fields.refuse("reasoning_format", "auto, deepseek or none");
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
   request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body));
-  if (!tools.parallel) request.most_calls = 1;
   const bool harmony = syntax.tools == ToolSyntax::harmony;
   if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
   AnswerReaderOptions reader;
   reader.syntax = std::move(syntax);
   reader.read_tools = tools.any();
   reader.read_reasoning = format != "none";
+  reader.required = tools.required;
+  reader.enforced = tools.any() && request.text.grammar != nullptr;
+  if (!tools.parallel) reader.most_calls = 1;
   reader.tools = tools.tools;
-  if (reader.syntax.tools == ToolSyntax::qwen) reader.texts = text_parameters(tools.tools);
+  const ToolSyntax form = reader.syntax.tools;
+  if (form == ToolSyntax::qwen || form == ToolSyntax::glm)
+    reader.texts = text_parameters(tools.tools);
   request.reader = std::move(reader);
 }
 

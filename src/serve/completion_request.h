@@ -26,7 +26,6 @@ struct CompletionRequest {
   // How the text of a chat is read; without it, it is content as it is.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;
-  int64_t most_calls = INT64_MAX;  // of tools; the text ends behind them
 };
 
 // Of a prompt: positions of a text, and bytes that can stand in them. Longer texts are refused

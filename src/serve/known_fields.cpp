@@ -4,7 +4,7 @@
 #include <set>
 
 #include "io/json.h"
-#include "serve/page.h"
+#include "serve/openapi.h"
 
 namespace walsh {
 namespace {
@@ -25,7 +25,7 @@ void add_names(const Json& document, const Json& schema, Names& names) {
 }
 
 std::map<std::string, Names> names_of_all_paths() {
-  const Json document = parse_json(kOpenApiText, "openapi.json");
+  const Json document = parse_json(openapi_text(0), "openapi.json");
   std::map<std::string, Names> all;
   for (const auto& [path, methods] : document.at("paths").items()) {
     if (!methods.contains("post")) continue;

@@ -3,132 +3,11 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <string_view>
 
-#include "serve/api_error.h"
-#include "serve/ordered_fields.h"
 #include "serve/translated_reply.h"
 
 namespace walsh {
 namespace {
-
-std::string type_of(const OrderedJson& block, const std::string& path) {
-  if (!block.is_object()) refuse_value(path, "an object");
-  return text_value(block, "type", path);
-}
-
-// A string, or a list of blocks that are all text.
-std::string plain_text(const OrderedJson& content, const std::string& path) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) refuse_value(path, "a string or a list of blocks");
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", path, i);
-    if (type_of(content[i], at) != "text") refuse_value(at, "a block of type \"text\"");
-    text += text_value(content[i], "text", at);
-  }
-  return text;
-}
-
-// One message becomes several where results of tools stand in it.
-void add_blocks(const OrderedJson& content, const std::string& role, const std::string& path,
-                OrderedJson& messages) {
-  std::string text, reasoning;
-  OrderedJson calls = OrderedJson::array();
-  for (size_t i = 0; i < content.size(); ++i) {
-    const OrderedJson& block = content[i];
-    const std::string at = fmt::format("{}[{}]", path, i), type = type_of(block, at);
-    if (type == "text") {
-      text += text_value(block, "text", at);
-    } else if (type == "thinking") {
-      reasoning += text_value(block, "thinking", at);
-    } else if (type == "tool_use") {
-      const OrderedJson input = block.value("input", OrderedJson::object());
-      calls.push_back(
-          {{"id", text_value(block, "id", at)},
-           {"type", "function"},
-           {"function", {{"name", text_value(block, "name", at)}, {"arguments", input.dump()}}}});
-    } else if (type == "tool_result") {
-      const auto result = block.find("content");
-      messages.push_back({{"role", "tool"},
-                          {"tool_call_id", text_value(block, "tool_use_id", at)},
-                          {"content", result == block.end() || result->is_null()
-                                          ? ""
-                                          : plain_text(*result, at + ".content")}});
-    } else {
-      refuse_value(at, "a block of type text, tool_use or tool_result");
-    }
-  }
-  if (text.empty() && calls.empty() && !content.empty() && role == "user") return;
-  OrderedJson message = {{"role", role}, {"content", text}};
-  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
-  if (!calls.empty()) message["tool_calls"] = std::move(calls);
-  messages.push_back(std::move(message));
-}
-
-OrderedJson messages_of(const OrderedJson& request) {
-  OrderedJson messages = OrderedJson::array();
-  if (const auto system = request.find("system"); system != request.end() && !system->is_null())
-    messages.push_back({{"role", "system"}, {"content", plain_text(*system, "system")}});
-  const auto list = request.find("messages");
-  if (list == request.end() || !list->is_array() || list->empty())
-    refuse_value("messages", "a list of messages");
-  for (size_t i = 0; i < list->size(); ++i) {
-    const OrderedJson& message = (*list)[i];
-    const std::string path = fmt::format("messages[{}]", i);
-    if (!message.is_object()) refuse_value(path, "an object");
-    const std::string& role = text_value(message, "role", path);
-    if (role != "user" && role != "assistant" && role != "system")
-      refuse_value(path + ".role", "\"user\" or \"assistant\"");
-    const auto content = message.find("content");
-    if (content == message.end()) refuse_value(path + ".content", "a string or a list of blocks");
-    if (content->is_array()) {
-      add_blocks(*content, role, path + ".content", messages);
-    } else {
-      messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
-    }
-  }
-  return messages;
-}
-
-OrderedJson tools_of(const OrderedJson& list) {
-  if (!list.is_array()) refuse_value("tools", "a list");
-  OrderedJson tools = OrderedJson::array();
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string path = fmt::format("tools[{}]", i);
-    if (!list[i].is_object()) refuse_value(path, "an object");
-    OrderedJson function = {{"name", text_value(list[i], "name", path)}};
-    if (list[i].contains("description")) function["description"] = list[i]["description"];
-    if (list[i].contains("input_schema")) function["parameters"] = list[i]["input_schema"];
-    if (list[i].contains("strict")) function["strict"] = list[i]["strict"];
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return tools;
-}
-
-void set_tool_choice(const OrderedJson& choice, OrderedJson& chat) {
-  const std::string type = type_of(choice, "tool_choice");
-  if (type == "auto" || type == "none") {
-    chat["tool_choice"] = type;
-  } else if (type == "any") {
-    chat["tool_choice"] = "required";
-  } else if (type == "tool") {
-    chat["tool_choice"] = {{"type", "function"},
-                           {"function", {{"name", text_value(choice, "name", "tool_choice")}}}};
-  } else {
-    refuse_value("tool_choice.type", "auto, any, tool or none");
-  }
-  if (choice.contains("disable_parallel_tool_use") &&
-      choice["disable_parallel_tool_use"].is_boolean())
-    chat["parallel_tool_calls"] = !choice["disable_parallel_tool_use"].get<bool>();
-}
-
-// Whether the answer goes on where a last message of the assistant ends.
-bool continues(const OrderedJson& messages) {
-  if (messages.empty()) return false;
-  const OrderedJson& last = messages.back();
-  return last["role"] == "assistant" && last["content"] != "" && !last.contains("tool_calls");
-}
 
 Json usage_of(const Json& usage) {
   const auto count = [](const Json& object, const char* key) -> int64_t {
@@ -259,35 +138,6 @@ class MessagesReply : public TranslatedReply {
 };
 
 }  // namespace
-
-OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
-  if (!request.is_object()) throw ApiError(400, "the request must be an object");
-  OrderedJson chat = {{"messages", messages_of(request)}};
-  const auto has = [&](const char* key) {
-    const auto found = request.find(key);
-    return found != request.end() && !found->is_null();
-  };
-  if (has("tools")) chat["tools"] = tools_of(request["tools"]);
-  if (continues(chat["messages"])) chat["continue_final_message"] = true;
-  if (only_count) return chat;
-  if (!has("max_tokens") || !request["max_tokens"].is_number_integer() || request["max_tokens"] < 1)
-    refuse_value("max_tokens", "an integer of at least 1");
-  if (has("tool_choice")) set_tool_choice(request["tool_choice"], chat);
-  for (const char* key : {"model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
-                          "stream", "chat_template_kwargs"})
-    if (has(key)) chat[key] = request[key];
-  if (has("stop_sequences")) chat["stop"] = request["stop_sequences"];
-  chat["stream_options"] = {{"include_usage", true}};
-  return chat;
-}
-
-const FieldNames& messages_names() {
-  static const FieldNames names = {{"stop", "stop_sequences"},
-                                   {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
-                                   {".function.parameters", ".input_schema"},
-                                   {".function", ""}};
-  return names;
-}
 
 std::shared_ptr<HttpReply> messages_reply(std::shared_ptr<HttpReply> reply) {
   return std::make_shared<MessagesReply>(std::move(reply));

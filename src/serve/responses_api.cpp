@@ -89,7 +89,9 @@ class ResponsesReply : public TranslatedReply {
     for (const Json& call : said.value("tool_calls", Json::array()))
       output.push_back(
           call_item(call.at("id"), call["function"].at("name"), call["function"].at("arguments")));
-    end(choice.value("finish_reason", "stop"));
+    const std::string reason = choice.value("finish_reason", "stop");
+    if (reason == "length" && !output.empty()) output.back()["status"] = "incomplete";
+    end(reason);
     response_["usage"] = usage_of(part(chat, "usage"));
     return response_;
   }
@@ -122,7 +124,7 @@ class ResponsesReply : public TranslatedReply {
   }
 
   void done() override {
-    close();
+    close(reason_ == "length");
     end(reason_);
     response_["usage"] = usage_of(usage_);
     tell(reason_ == "length" ? "response.incomplete" : "response.completed",
@@ -196,9 +198,10 @@ class ResponsesReply : public TranslatedReply {
       tell("response.function_call_arguments.delta", place({{"delta", arguments}}));
   }
 
-  // Ends the open item.
-  void close() {
+  // Ends the open item; `cut`: the number of tokens has ended it.
+  void close(bool cut = false) {
     if (kind_.empty()) return;
+    if (cut) item_["status"] = "incomplete";
     if (kind_ == "message") {
       item_["content"][0]["text"] = text_;
       tell("response.output_text.done",

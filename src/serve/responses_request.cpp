@@ -7,6 +7,7 @@
 #include "serve/api_error.h"
 #include "serve/ordered_fields.h"
 #include "serve/responses_api.h"
+#include "serve/sampling_fields.h"
 
 namespace walsh {
 namespace {
@@ -134,10 +135,8 @@ OrderedJson chat_of_responses(const OrderedJson& request) {
     if (has(key)) refuse_value(key, "absent: nothing is stored between requests");
   if (has("background") && request["background"] != false) refuse_value("background", "false");
   OrderedJson chat = {{"messages", messages_of(request)}};
-  for (const char* key :
-       {"model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls",
-        "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "stop",
-        "ignore_eos", "chat_template_kwargs"})
+  copy_sampling(request, chat);
+  for (const char* key : {"model", "stream", "parallel_tool_calls", "stop", "chat_template_kwargs"})
     if (has(key)) chat[key] = request[key];
   if (has("max_output_tokens")) chat["max_completion_tokens"] = request["max_output_tokens"];
   if (has("text")) chat["response_format"] = format_of(request["text"]);

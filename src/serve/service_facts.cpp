@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "io/json.h"
+#include "serve/openapi.h"
 #include "serve/page.h"
+#include "serve/sampling_fields.h"
 #include "serve/service.h"
 #include "walsh/version.h"
 
@@ -70,21 +72,7 @@ void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>
 void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   const Model& m = model_.model;
   const SamplerOptions sampler = model_.generation.sampler(options_.sampling);
-  const Json params = {{"temperature", sampler.temperature},
-                       {"top_k", sampler.top_k},
-                       {"top_p", sampler.top_p},
-                       {"min_p", sampler.min_p},
-                       {"repeat_penalty", sampler.repeat_penalty},
-                       {"presence_penalty", sampler.presence_penalty},
-                       {"frequency_penalty", sampler.frequency_penalty},
-                       {"typical_p", sampler.typical_p},
-                       {"top_n_sigma", sampler.top_n_sigma},
-                       {"xtc_probability", sampler.xtc_probability},
-                       {"xtc_threshold", sampler.xtc_threshold},
-                       {"dry_multiplier", sampler.dry_multiplier},
-                       {"dry_base", sampler.dry_base},
-                       {"dry_allowed_length", sampler.dry_allowed_length},
-                       {"samplers", sampler_order(sampler)}};
+  const Json params = sampling_values(sampler);
   reply->send(json_response({
       {"model_alias", options_.model_name},
       {"build_info", fmt::format("walsh {}", kVersion)},
@@ -101,12 +89,7 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
 
 void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   HttpResponse response;
-  response.body = kOpenApiText;
-  const auto put = [&](std::string_view place, const std::string& text) {
-    response.body.replace(response.body.find(place), place.size(), text);
-  };
-  put("@VERSION@", kVersion);
-  put("\"@LAST_TOKEN@\"", std::to_string(model_.model.config.vocab - 1));
+  response.body = openapi_text(model_.model.config.vocab - 1);
   reply->send(std::move(response));
 }
 

@@ -23,8 +23,8 @@ struct ToolRequest {
   bool any_strict() const;
 };
 
-// tools, tool_choice (auto, none, required or a function; only that one is left then) and
-// parallel_tool_calls. Throws ApiError.
+// tools, tool_choice (auto, none, required, or a function, which is the only one left then and is
+// called once) and parallel_tool_calls. Throws ApiError.
 ToolRequest tool_request(const OrderedJson& request);
 
 }  // namespace walsh

@@ -100,7 +100,7 @@ TEST(GenerationConfig, ABadValueThatIsReplacedIsNotLookedAt) {
     FAIL() << "accepted";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.what(), testing::HasSubstr("top-p"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("top_p"));
   }
 }
 

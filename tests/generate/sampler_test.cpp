@@ -280,10 +280,10 @@ TEST(Sampler, AnInfiniteLogitTakesNoDraw) {
 
 TEST(Sampler, APenaltyThatOverflowsStillGivesAToken) {
   SamplerOptions o = plain();
-  o.repeat_penalty = 1e-30f;
+  o.repeat_penalty = 1e-5f;
   Sampler sampler(o);
   sampler.accept(1);
-  EXPECT_EQ(sampler.sample(std::vector<float>{3, 1e10f, 2}), 1) << "1e10 / 1e-30 is infinite";
+  EXPECT_EQ(sampler.sample(std::vector<float>{3, 1e38f, 2}), 1) << "1e38 / 1e-5 is infinite";
   o.repeat_penalty = 1000;
   Sampler lower(o);
   lower.accept(1);
@@ -299,7 +299,7 @@ TEST(Sampler, RefusesOptionsOutOfRange) {
   };
   refused([](SamplerOptions& o) { o.temperature = -1; });
   refused([&](SamplerOptions& o) { o.temperature = nan; });
-  refused([](SamplerOptions& o) { o.top_k = -1; });
+  refused([](SamplerOptions& o) { o.top_k = -2; });
   refused([](SamplerOptions& o) { o.top_p = 1.5f; });
   refused([](SamplerOptions& o) { o.min_p = -0.1f; });
   refused([](SamplerOptions& o) { o.repeat_penalty = 0; });

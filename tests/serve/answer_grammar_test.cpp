@@ -127,6 +127,8 @@ constexpr Form kJsonForms[] = {
     {"[TOOL_CALLS] tools", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": ", "}]",
      nullptr},
     {"[TOOL_CALLS] [ARGS] tools", "[TOOL_CALLS]get_weather[ARGS]", "", ""},
+    {"<|tool_call|> tools", "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": ", "}]",
+     nullptr},
 };
 
 TEST_F(AnswerGrammarTest, StrictCallsBeginAtTheirMark) {
@@ -173,6 +175,57 @@ TEST_F(AnswerGrammarTest, StrictCallsWrittenAsTags) {
   expect(Verdict::whole, {"<function=get>\n<parameter=x>\n1\n</parameter>\n</function>"});
   expect(Verdict::refused, {"<function=get_weather>\n<parameter=town>", "<function=absent>",
                             "<tool_call>\n<function=get_weather>\n</function>"});
+}
+
+// Seed-OSS has no line ends around values, GLM marks of its own around keys and values.
+TEST_F(AnswerGrammarTest, CallsWrittenAsTagsOfOtherForms) {
+  const std::string seed =
+      "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n"
+      "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>";
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  for (const bool required : {false, true}) {
+    use("<seed:tool_call> <function= <parameter= tools", tools(required));
+    EXPECT_EQ(read(seed), Verdict::whole);
+    EXPECT_EQ(read(seed + "\n" + seed), Verdict::whole);
+    expect(Verdict::refused, {"<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo",
+                              "<seed:tool_call>\n<function=absent>"});
+    for (const bool special : {false, true}) {
+      if (special) name_special("<tool_call>", "<arg_key>");
+      use("<tool_call> <arg_key> tools", tools(required));
+      EXPECT_EQ(read(glm), Verdict::whole);
+      EXPECT_EQ(read(glm + "\n" + glm), Verdict::whole);
+      expect(Verdict::whole,
+             {"<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value>"
+              "<arg_key>days</arg_key><arg_value>3</arg_value></tool_call>"});
+      expect(Verdict::refused, {"<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo",
+                                "<tool_call>get_weather\n</tool_call>", "<tool_call>absent"});
+    }
+  }
+  use("<tool_call> <arg_key> tools", tools(false));
+  expect(Verdict::whole, {"<tool_call>get\n<arg_key>b</arg_key>\n<arg_value>1</arg_value>\n"
+                          "</tool_call>"});
+}
+
+// The function that a client names is called once, whatever parallel_tool_calls says.
+TEST_F(AnswerGrammarTest, ANamedFunctionIsCalledOnce) {
+  const OrderedJson list = tools(true).tools;
+  for (const OrderedJson& parallel : {OrderedJson(), OrderedJson(true), OrderedJson(false)}) {
+    const ToolRequest named =
+        tool_request({{"tools", list},
+                      {"tool_choice", {{"type", "function"}, {"function", {{"name", "get"}}}}},
+                      {"parallel_tool_calls", parallel}});
+    const std::string call =
+        "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    use("<tool_call> tools", named);
+    EXPECT_EQ(read(call), Verdict::whole);
+    EXPECT_EQ(read(call + "\n" + call), Verdict::refused);
+    use("[TOOL_CALLS] tools", named);
+    const std::string item = "{\"name\": \"get\", \"arguments\": {\"a\": 1}}";
+    EXPECT_EQ(read("[TOOL_CALLS][" + item + "]"), Verdict::whole);
+    EXPECT_EQ(read("[TOOL_CALLS][" + item + ", " + item + "]"), Verdict::refused);
+  }
 }
 
 // What a schema says holds for values between tags as it does for JSON.

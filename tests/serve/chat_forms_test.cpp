@@ -103,7 +103,7 @@ TEST(MessagesApi, BecomesAChat) {
     "tools": [{"type": "function", "function": {"name": "f", "description": "d",
       "parameters": {"type": "object"}}}],
     "tool_choice": "required", "parallel_tool_calls": false,
-    "model": "m", "max_tokens": 5, "top_k": 3, "stream": true, "stop": ["x"],
+    "top_k": 3, "model": "m", "max_tokens": 5, "stream": true, "stop": ["x"],
     "stream_options": {"include_usage": true}})"));
 }
 
@@ -121,6 +121,99 @@ TEST(MessagesApi, ContinuesTheAssistantsMessage) {
   EXPECT_FALSE(continues(R"({"role": "assistant", "content": [{"type": "text", "text": "b"},
       {"type": "tool_use", "id": "1", "name": "f", "input": {}}]})",
                          false));
+}
+
+// What messages.create and messages.parse of the package send.
+TEST(MessagesApi, AFormatIsThatOfAChat) {
+  const char* schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
+  for (const char* form :
+       {R"("output_config": {"effort": "max", "format": @})", R"("output_format": @)"}) {
+    std::string text = R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], )";
+    text += std::string(form) + "}";
+    text.replace(text.find('@'), 1,
+                 std::string(R"({"type": "json_schema", "schema": )") + schema + "}");
+    const OrderedJson chat = chat_of_messages(ordered(text.c_str()));
+    EXPECT_EQ(chat["response_format"]["type"], "json_schema");
+    EXPECT_EQ(chat["response_format"]["json_schema"]["schema"], ordered(schema));
+    EXPECT_EQ(chat.value("reasoning_effort", ""), form[8] == 'c' ? "high" : "");
+  }
+  using testing::HasSubstr;
+  const auto refused = [](const std::string& fields) {
+    return refusal(message_chat, R"({"max_tokens": 5, "messages": [{"role": "user",
+        "content": "a"}], )" + fields +
+                                     "}");
+  };
+  EXPECT_THAT(refused(R"("output_config": 5)"), HasSubstr("'output_config'"));
+  EXPECT_THAT(refused(R"("output_config": {"effort": "none"})"),
+              HasSubstr("'output_config.effort'"));
+  EXPECT_THAT(refused(R"("output_config": {"format": {"type": "json_object"}})"),
+              HasSubstr("'output_config.format.type'"));
+  EXPECT_THAT(refused(R"("output_format": {"type": "json_schema"})"),
+              HasSubstr("'output_format.schema'"));
+  const std::string twice = R"({"type": "json_schema", "schema": {}})";
+  EXPECT_THAT(
+      refused("\"output_config\": {\"format\": " + twice + "}, \"output_format\": " + twice),
+      HasSubstr("'output_format'"));
+  EXPECT_THAT(refusal(message_chat, R"({"max_tokens": 5, "messages": [{"role": "assistant",
+      "content": "{"}], "output_format": {"type": "json_schema", "schema": {}}})"),
+              HasSubstr("'output_config.format'"));
+  EXPECT_STREQ(
+      renamed(ApiError(400, "response_format.json_schema.schema/not: no"), messages_names()).what(),
+      "output_config.format.schema/not: no");
+}
+
+TEST(MessagesApi, ReasoningIsAskedForOrNot) {
+  const auto variables = [](const char* fields) {
+    return chat_of_messages(
+        ordered((R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], )" +
+                 std::string(fields) + "}")
+                    .c_str()))["chat_template_kwargs"];
+  };
+  EXPECT_EQ(variables(R"("thinking": {"type": "disabled"})"),
+            ordered(R"({"enable_thinking": false})"));
+  EXPECT_EQ(variables(R"("thinking": {"type": "enabled", "budget_tokens": 9}, "top_k": 1)"),
+            ordered(R"({"enable_thinking": true})"));
+  EXPECT_EQ(variables(R"("thinking": {"type": "enabled"},
+                "chat_template_kwargs": {"enable_thinking": false, "a": 1})"),
+            ordered(R"({"enable_thinking": false, "a": 1})"));
+}
+
+TEST(MessagesApi, ToolsOfServersAreRefusedByName) {
+  using testing::HasSubstr;
+  const auto with_tool = [](const std::string& tool) {
+    return R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "tools": [)" +
+           tool + "]}";
+  };
+  for (const char* type :
+       {"web_search_20250305", "web_fetch_20250910", "code_execution_20250825", "computer_20250124",
+        "computer_toolset_20260801", "browser_toolset_20260801", "tool_search_tool_bm25_20251119",
+        "mcp_toolset", "bash_code_execution_20250825"}) {
+    const std::string said =
+        refusal(message_chat, with_tool(std::string(R"({"name": "x", "type": ")") + type + "\"}"));
+    EXPECT_THAT(said, HasSubstr(type));
+    EXPECT_THAT(said, HasSubstr("tools[0]"));
+  }
+  EXPECT_THAT(refusal(message_chat, R"({"max_tokens": 5, "mcp_servers": [{"url": "x"}],
+      "messages": [{"role": "user", "content": "a"}]})"),
+              HasSubstr("'mcp_servers'"));
+  EXPECT_THAT(refusal(message_chat, with_tool(R"({"type": 5, "name": "x"})")),
+              HasSubstr("tools[0].type"));
+}
+
+// Clients run these; the model gets their schemas.
+TEST(MessagesApi, ToolsOfClientsThatHaveATypeAreFunctions) {
+  for (const auto& [type, name] : {std::pair("bash_20250124", "bash"),
+                                   {"text_editor_20250728", "str_replace_based_edit_tool"},
+                                   {"memory_20250818", "memory"}}) {
+    const OrderedJson request = {{"max_tokens", 5},
+                                 {"messages", {{{"role", "user"}, {"content", "a"}}}},
+                                 {"tools", {{{"type", type}, {"name", name}, {"strict", true}}}}};
+    const OrderedJson function = chat_of_messages(request)["tools"][0]["function"];
+    EXPECT_EQ(function["name"], name);
+    EXPECT_EQ(function["strict"], true);
+    EXPECT_FALSE(function["description"].get<std::string>().empty());
+    EXPECT_TRUE(function["parameters"]["properties"].contains("command")) << function;
+  }
 }
 
 TEST(MessagesApi, RefusesByName) {
@@ -304,6 +397,24 @@ TEST(ResponsesApi, CallsOfToolsAreItems) {
   EXPECT_EQ(output[0]["call_id"], "1");
   EXPECT_EQ(output[0]["arguments"], "{}");
   EXPECT_EQ(output[1]["name"], "g");
+  EXPECT_EQ(output[1]["status"], "completed");
+}
+
+// Of a call that the number of tokens cuts off the arguments are no whole JSON.
+TEST(ResponsesApi, HalfACallIsIncomplete) {
+  const OrderedJson request = ordered(R"({"input": "a"})");
+  const auto recorded = std::make_shared<Recorded>();
+  stream(*responses_reply(recorded, request), {R"({"tool_calls": [{"index": 0, "id": "1",
+      "function": {"name": "f", "arguments": "{\"a"}}]})"},
+         "length");
+  const Json& last = recorded->data.back();
+  EXPECT_EQ(last["type"], "response.incomplete");
+  EXPECT_EQ(last["response"]["output"][0]["status"], "incomplete");
+  EXPECT_EQ(last["response"]["output"][0]["arguments"], "{\"a");
+  const Json whole = answer(*responses_reply(recorded, request), *recorded, R"({"content": null,
+      "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"a"}}]})",
+                            "length");
+  EXPECT_EQ(whole["output"][0]["status"], "incomplete");
 }
 
 }  // namespace

@@ -308,14 +308,15 @@ TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
 }
 
 TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
-  for (const char* source : {"<tool_call> tools", "<function=<parameter= tools",
-                             "[TOOL_CALLS] tools", "[TOOL_CALLS] [ARGS] tools", "tools"}) {
+  for (const char* source :
+       {"<tool_call> tools", "<function=<parameter= tools", "[TOOL_CALLS] tools",
+        "[TOOL_CALLS] [ARGS] tools", "<|tool_call|> tools", "<seed:tool_call> tools",
+        "<tool_call> <arg_key> tools", "tools"}) {
     use(source);
     for (const bool stream : {false, true}) {
       const auto reply =
           chat({{"tools", weather_tools()},
                 {"tool_choice", {{"type", "function"}, {"function", {{"name", "get_weather"}}}}},
-                {"parallel_tool_calls", false},
                 {"seed", 3},
                 {"stream", stream}});
       OrderedJson call;
@@ -339,6 +340,64 @@ TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
       EXPECT_LE(arguments["days"].get<int>(), 9);
     }
   }
+}
+
+// However few tokens there are: nothing of a call is content, and its name comes first.
+TEST_F(StructuredTest, HalfARequiredCallIsACall) {
+  for (const char* source : {"<tool_call> tools", "<function=<parameter= tools",
+                             "<tool_call> <arg_key> tools", "[TOOL_CALLS] tools", "tools"}) {
+    use(source);
+    for (int tokens = 1; tokens < 16; tokens += 2) {
+      for (const bool stream : {false, true}) {
+        const auto reply = chat({{"tools", OrderedJson::array({weather_tools()[0]})},
+                                 {"tool_choice", "required"},
+                                 {"max_tokens", tokens},
+                                 {"seed", 3},
+                                 {"stream", stream}});
+        const OrderedJson said = stream ? joined(reply) : choice(reply);
+        EXPECT_EQ(said["finish_reason"], "length") << source << tokens;
+        const OrderedJson& message = stream ? said : said["message"];
+        EXPECT_TRUE(message["content"].is_null() || message["content"] == "") << message;
+        const OrderedJson calls = message[stream ? "calls" : "tool_calls"];
+        ASSERT_EQ(calls.size(), 1u) << source << message;
+        EXPECT_EQ((stream ? calls[0] : calls[0]["function"])["name"], "get_weather");
+      }
+    }
+  }
+}
+
+TEST_F(StructuredTest, MessagesMatchTheirFormat) {
+  const OrderedJson schema = parse_ordered_json(R"({"type": "object", "properties": {
+      "river": {"type": "string", "maxLength": 9}, "long": {"type": "boolean"}},
+      "required": ["river", "long"], "additionalProperties": false})",
+                                                "schema");
+  const OrderedJson format = {{"type", "json_schema"}, {"schema", schema}};
+  for (const OrderedJson& more : {OrderedJson{{"output_config", {{"format", format}}}},
+                                  OrderedJson{{"output_format", format}}}) {
+    OrderedJson body = more;
+    body.update(
+        {{"max_tokens", 80}, {"messages", {{{"role", "user"}, {"content", "Name a river."}}}}});
+    const auto reply = ask("/v1/messages", body);
+    ASSERT_EQ(reply->response.status, 200) << reply->response.body;
+    const OrderedJson message = reply->json();
+    EXPECT_EQ(message["stop_reason"], "end_turn");
+    const auto value =
+        parse_ordered_json(message["content"][0]["text"].get<std::string>(), "content");
+    EXPECT_TRUE(value["long"].is_boolean()) << value;
+  }
+  OrderedJson body = {{"max_tokens", 8}, {"messages", {{{"role", "user"}, {"content", "a"}}}}};
+  body["output_config"] = {
+      {"format", {{"type", "json_schema"}, {"schema", {{"not", OrderedJson::object()}}}}}};
+  EXPECT_THAT(refusal(ask("/v1/messages", body)), HasSubstr("output_config.format.schema/not"));
+}
+
+TEST_F(StructuredTest, ToolsReachTemplatesThatCallThemOtherwise) {
+  use("{% if xml_tools %}{{ xml_tools | length }}{% endif %}<tool_call>");
+  OrderedJson body = {{"tools", weather_tools()},
+                      {"messages", {{{"role", "user"}, {"content", "a"}}}}};
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "2<tool_call>");
+  body["chat_template_kwargs"] = {{"xml_tools", {1}}};
+  EXPECT_EQ(ask("/apply-template", body)->json()["prompt"], "1<tool_call>");
 }
 
 TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {

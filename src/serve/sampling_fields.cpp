@@ -1,0 +1,152 @@
+#include "serve/sampling_fields.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "generate/sampler.h"
+#include "generate/sampling_options.h"
+#include "serve/ordered_fields.h"
+
+namespace walsh {
+namespace {
+
+using Option = SamplingOption;
+constexpr size_t kMostTexts = 16;
+
+template <typename T>
+constexpr bool is_float = std::is_same_v<T, Option::Number<float>>;
+template <typename T>
+constexpr bool is_int = std::is_same_v<T, Option::Number<int>>;
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names)
+    all += (all.empty() ? "" : ";") + name;
+  return all;
+}
+
+std::vector<std::pair<int32_t, float>> read_biases(const Fields& fields, const Option& option,
+                                                   const char* key, int64_t vocab) {
+  std::vector<std::pair<int32_t, float>> biases;
+  const Json& object = *fields.find(key);
+  const Fields entries(object, fields.path(key));
+  for (const auto& [id, value] : object.items()) {
+    const bool digits =
+        !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoll(id) >= vocab)
+      throw ApiError(400, fmt::format("'{}' is not a token id below {}", entries.path(id), vocab),
+                     entries.path(id));
+    if (const auto bias = entries.number(id.c_str(), option.least, option.most))
+      biases.emplace_back(static_cast<int32_t>(std::stoll(id)), static_cast<float>(*bias));
+  }
+  return biases;
+}
+
+// The field `key` of a row.
+void read_field(const Fields& fields, const Option& option, const char* key, int64_t vocab,
+                GenerationOptions& options) {
+  if (fields.find(key) == nullptr) return;
+  std::visit(
+      [&](auto member) {
+        using T = decltype(member);
+        if constexpr (is_float<T>) {
+          const auto value = fields.number(key, option.least, option.most);
+          options.*member.wanted = static_cast<float>(*value);
+        } else if constexpr (is_int<T>) {
+          const auto value = fields.integer(key, static_cast<int64_t>(option.least),
+                                            static_cast<int64_t>(option.most));
+          options.*member.wanted = static_cast<int>(*value);
+        } else if constexpr (std::is_same_v<T, Option::Seed>) {
+          const int64_t seed = *fields.integer(key, INT64_MIN, INT64_MAX);
+          if (seed >= 0) options.*member = static_cast<uint64_t>(seed);  // others: drawn
+        } else if constexpr (std::is_same_v<T, Option::Flag>) {
+          options.*member = *fields.flag(key);
+        } else if constexpr (std::is_same_v<T, Option::Steps>) {
+          const auto names = fields.texts(key, kSamplerSteps);
+          if (!names.empty()) options.*member = joined(names);
+        } else if constexpr (std::is_same_v<T, Option::Texts>) {
+          options.*member = fields.texts(key, kMostTexts);
+        } else {
+          options.*member = read_biases(fields, option, key, vocab);
+        }
+      },
+      option.member);
+}
+
+Json schema_of(const Option& option) {
+  return std::visit(
+      [&](auto member) -> Json {
+        using T = decltype(member);
+        if constexpr (is_float<T>)
+          return {{"type", "number"}, {"minimum", option.least}, {"maximum", option.most}};
+        if constexpr (is_int<T>)
+          return {{"type", "integer"},
+                  {"minimum", static_cast<int64_t>(option.least)},
+                  {"maximum", static_cast<int64_t>(option.most)}};
+        if constexpr (std::is_same_v<T, Option::Seed>)  // what every client can write
+          return {{"type", "integer"}, {"minimum", 0}, {"maximum", (int64_t{1} << 53) - 1}};
+        if constexpr (std::is_same_v<T, Option::Flag>) return {{"type", "boolean"}};
+        if constexpr (std::is_same_v<T, Option::Steps>)
+          return {{"type", "array"},
+                  {"maxItems", kSamplerSteps},
+                  {"uniqueItems", true},
+                  {"items", {{"enum", sampler_steps()}}}};
+        if constexpr (std::is_same_v<T, Option::Texts>)
+          return {{"$ref", "#/components/schemas/Strings"}};
+        return {{"type", "object"},
+                {"propertyNames", {{"pattern", "^(0|[1-9][0-9]{0,2})$"}}},
+                {"additionalProperties",
+                 {{"type", "number"}, {"minimum", option.least}, {"maximum", option.most}}}};
+      },
+      option.member);
+}
+
+}  // namespace
+
+GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab) {
+  for (const Option& option : sampling_options()) {
+    read_field(fields, option, option.name, vocab, options);
+    for (const char* other : option.other_names)
+      read_field(fields, option, other, vocab, options);
+  }
+  return options;
+}
+
+void copy_sampling(const OrderedJson& from, OrderedJson& to) {
+  const auto copy = [&](const char* key) {
+    if (const OrderedJson* value = find_value(from, key)) to[key] = *value;
+  };
+  for (const Option& option : sampling_options()) {
+    copy(option.name);
+    for (const char* other : option.other_names)
+      copy(other);
+  }
+}
+
+Json sampling_properties() {
+  Json properties = Json::object();
+  for (const Option& option : sampling_options()) {
+    Json schema = schema_of(option);
+    if (!schema.contains("$ref")) schema["description"] = option.help;
+    for (const char* other : option.other_names)
+      properties[other] = schema;
+    properties[option.name] = std::move(schema);
+  }
+  return properties;
+}
+
+Json sampling_values(const SamplerOptions& options) {
+  Json values = {{"samplers", sampler_order(options)}};
+  for (const Option& option : sampling_options())
+    std::visit(
+        [&](auto member) {
+          using T = decltype(member);
+          if constexpr (is_float<T> || is_int<T>) values[option.name] = options.*member.decided;
+        },
+        option.member);
+  return values;
+}
+
+}  // namespace walsh
