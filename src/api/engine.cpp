@@ -123,7 +123,7 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
   auto impl = std::unique_ptr<Engine::Impl>(
       new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
-  impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
+  impl->session = std::make_unique<Session>(impl->loaded.model, impl->loaded.use);
   return Engine(std::move(impl));
 }
 

@@ -67,7 +67,10 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
   }
   std::vector<std::string> chat_notes;
   std::optional<ChatTemplate> chat = read_chat_template(*source, chat_template, chat_notes);
-  Model model = Model::load(*source, config, options);
+  LoadOptions load = options;
+  if (load.use.max_positions == kFittingPositions)
+    load.use.max_positions = Model::fitting_positions(*source, config, load);
+  Model model = Model::load(*source, config, load);
   std::vector<std::string> notes = source->notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
   notes.insert(notes.end(), chat_notes.begin(), chat_notes.end());
@@ -77,6 +80,7 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
           std::move(generation),
           std::move(chat),
           std::move(notes),
+          load.use,
           std::make_shared<grammar::GrammarCache>()};
 }
 

@@ -126,7 +126,7 @@ Action add_eval(CLI::App& command) {
   command
       .add_option("--reference-activations", options->reference_activations,
                   "What the reference's coded weights are multiplied with, as --activations")
-      ->check(activation_modes())
+      ->transform(activation_modes())
       ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
   command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")

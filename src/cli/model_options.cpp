@@ -4,6 +4,8 @@
 
 #include "api/engine_access.h"
 #include "base/cpu.h"
+#include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "cli/interrupt.h"
 #include "cli/notes.h"
 #include "cli/terminal.h"
@@ -71,7 +73,7 @@ void MachineOptions::apply() const {
 }
 
 CLI::IsMember activation_modes() {
-  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"});
+  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}, CLI::ignore_case);
 }
 
 void ModelOptions::add_to(CLI::App& command) {
@@ -90,7 +92,7 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
       .add_option("--activations", activations,
                   "What coded weights are multiplied with: auto (as the format asks), i8, i8x2 "
                   "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
-      ->check(activation_modes())
+      ->transform(activation_modes())
       ->group("Machine");
   command.add_option("--device", device, "cpu, cuda, cuda:N or auto: a GPU if there is one")
       ->capture_default_str()
@@ -131,11 +133,11 @@ void ModelOptions::add_cache_to(CLI::App& command) {
     names.emplace_back(type.name);
   command.add_option("--cache-type-k,--ctk", cache_keys, "Type of keys; also -ctk")
       ->capture_default_str()
-      ->check(CLI::IsMember(names))
+      ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
   command.add_option("--cache-type-v,--ctv", cache_values, "Type of values; also -ctv")
       ->capture_default_str()
-      ->check(CLI::IsMember(names))
+      ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
   window_option = command
                       .add_option("--kv-window", cache_window,
@@ -155,6 +157,12 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
     print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
   options.gpu_layers = parse_layers(gpu_layers);
+  if (options.gpu_layers > 0 && !options.device.cuda) {
+    const std::string why =
+        cuda::first_device() ? "the CPU was asked for" : cuda::unavailable_reason();
+    print_note("--gpu-layers changes nothing: no GPU is used (" + why + ")");
+    options.gpu_layers = kPlanned;
+  }
   options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);

@@ -17,7 +17,8 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   type_flag_ = type_flag;
   const std::string group = "Compression";
   command
-      .add_option(type_flag, type_, "Format of the linear weights; `walsh --help` lists them all")
+      .add_option(type_flag, type_,
+                  "Type of the linear weights, as tq4; walsh formats lists them all")
       ->type_name("TYPE")
       ->group(group);
   command

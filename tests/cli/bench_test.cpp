@@ -166,7 +166,7 @@ TEST_F(BenchCommand, FormatsListsCacheTypes) {
 }
 
 TEST_F(BenchCommand, HelpListsEveryType) {
-  for (const CommandResult& r : {walsh({"--help"}), walsh({"quantize", "--help"})}) {
+  for (const CommandResult& r : {walsh({"--help-all"}), walsh({"quantize", "--help-all"})}) {
     EXPECT_EQ(r.status, 0);
     for (const char* type : {"itq3_s:strict", "tq2", "tq4+4", "q8_0", "bf16"})
       EXPECT_NE(r.out.find(type), std::string::npos) << type;
