@@ -359,6 +359,27 @@ int bench(const Options& options) {
   return 0;
 }
 
+// Flags that belong to another kind of benchmark than the one that was asked for.
+void refuse_others(const CLI::App& command, const Options& options) {
+  const bool single = options.kernels || options.formats || options.count;
+  const bool of_model = !options.model.path.empty() || !options.synthetic.empty();
+  const auto refuse = [&](std::initializer_list<const char*> flags, const char* needs) {
+    for (const char* flag : flags)
+      if (command.get_option(flag)->count() > 0)
+        throw Error(ErrorCode::usage, flag, std::string("has no meaning without ") + needs);
+  };
+  if (!single || (options.count && of_model))
+    refuse({"--types"}, "--kernels, --formats, or --count and no model");
+  if (!options.kernels && (!options.count || of_model))
+    refuse({"--shapes"}, "--kernels, or --count and no model");
+  if (!options.kernels) refuse({"--batches"}, "--kernels");
+  if (options.synthetic.empty()) refuse({"--type", "--end-type"}, "--synthetic");
+  if (!options.synthetic.empty() && options.model.recipe.given())
+    throw Error(ErrorCode::usage, "--quantize", "a random model's type is said by --type");
+  if (single)
+    refuse({"--n-prompt", "--n-gen", "--n-depth", "--parallel"}, "the benchmark of a whole model");
+}
+
 void add_counts(CLI::App& command, const std::string& name, std::vector<int64_t>& counts,
                 const std::string& help, const CLI::Range& range) {
   command.add_option(name, counts, help)
@@ -437,7 +458,10 @@ Action add_bench(CLI::App& command) {
                    "Multiplications, additions, look-ups and rotations per token of each layer "
                    "instead of times; without a model those of --types and --shapes");
   add_kernel_options(command, *options);
-  return [options] { return bench(*options); };
+  return [options, &command] {
+    refuse_others(command, *options);
+    return bench(*options);
+  };
 }
 
 }  // namespace walsh::cli

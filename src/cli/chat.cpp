@@ -30,7 +30,10 @@ constexpr const char* kHelpEnd =
     "lines. // begins a message whose first character is /. Tab completes commands and files.\n"
     "Ctrl-C stops an answer; at the prompt it clears the line, and a second one ends.\n";
 
-std::pair<std::string, std::string> split_word(const std::string& line) {
+// The first word and what follows it, without blanks at its ends.
+std::pair<std::string, std::string> split_word(std::string line) {
+  while (line.ends_with(' '))
+    line.pop_back();
   const size_t end = line.find(' ');
   const size_t rest = line.find_first_not_of(' ', end);
   return {line.substr(0, end), rest == line.npos ? "" : line.substr(rest)};

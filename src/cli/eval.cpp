@@ -69,6 +69,14 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   return subject;
 }
 
+// Flags for a reference that is not there.
+void refuse_without_reference(const CLI::App& command) {
+  if (command.get_option("--reference")->count() > 0) return;
+  for (const char* flag : {"--reference-device", "--reference-activations"})
+    if (command.get_option(flag)->count() > 0)
+      throw Error(ErrorCode::usage, flag, "has no meaning without --reference");
+}
+
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
@@ -140,7 +148,10 @@ Action add_eval(CLI::App& command) {
       ->excludes(stride);
   command.add_flag("--json", options->json, "Result as one JSON object");
   command.add_flag("-v,--verbose", options->verbose, "A line per window on standard error");
-  return [options] { return evaluate_command(*options); };
+  return [options, &command] {
+    refuse_without_reference(command);
+    return evaluate_command(*options);
+  };
 }
 
 }  // namespace walsh::cli

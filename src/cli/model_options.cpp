@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "api/engine_access.h"
 #include "base/cpu.h"
 #include "base/cuda/device.h"
@@ -157,21 +159,44 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
     print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
   options.gpu_layers = parse_layers(gpu_layers);
-  if (options.gpu_layers > 0 && !options.device.cuda) {
-    const std::string why =
-        cuda::first_device() ? "the CPU was asked for" : cuda::unavailable_reason();
-    print_note("--gpu-layers changes nothing: no GPU is used (" + why + ")");
-    options.gpu_layers = kPlanned;
-  }
+  if (!options.device.cuda && options.gpu_layers > 0) options.gpu_layers = kPlanned;
   options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
 
+// What was asked for and has no effect on this model and machine.
+void ModelOptions::tell_idle_flags(const Model& model) const {
+  if (!chosen_device().cuda) {
+    const std::string why =
+        cuda::first_device() ? "the CPU was asked for" : cuda::unavailable_reason();
+    if (parse_layers(gpu_layers) > 0)
+      print_note("--gpu-layers changes nothing: no GPU is used (" + why + ")");
+    if (!device_memory.empty()) print_note("--device-memory changes nothing: no GPU is used");
+    if (parse_layers(cpu_experts) > 0)
+      print_note("--cpu-experts changes nothing: no GPU is used, so the CPU has all of them");
+  }
+  const ActivationMode mode = parse_activation_mode(activations);
+  if (mode == ActivationMode::automatic) return;
+  const auto concerned = [&](const Linear& matrix) {
+    if (matrix.format == nullptr || matrix.format->dense) return false;
+    return mode != ActivationMode::lut || matrix.format->kind == CodeKind::product;
+  };
+  for (const Model& part : model.all_parts()) {
+    if (concerned(part.head)) return;
+    for (const Layer& layer : part.layers)
+      if (std::any_of(layer.matrices.begin(), layer.matrices.end(), concerned)) return;
+  }
+  print_note("--activations " + activations + " changes nothing: no matrix has " +
+             (mode == ActivationMode::lut ? "a product code (pq3)" : "a coded type"));
+}
+
 std::optional<Recipe> ModelOptions::wanted_recipe() const {
   recipe.refuse_without_type();
   if (!recipe.given()) return std::nullopt;
-  return recipe.recipe();
+  Recipe wanted = recipe.recipe();
+  print_notes(recipe.idle_flags(wanted));
+  return wanted;
 }
 
 Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation,
@@ -183,6 +208,7 @@ Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& g
         {path, wanted ? &*wanted : nullptr, options, &generation, chat_template});
   });
   print_notes(engine.notes());
+  tell_idle_flags(EngineAccess::model(engine).model);
   return engine;
 }
 
@@ -190,10 +216,12 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
                                const TemplateText* chat_template,
                                const GenerationOptions* generation) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_notes_printed(with_progress(use, [&](LoadOptions options) {
+  LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
     return load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
   }));
+  tell_idle_flags(loaded.model);
+  return loaded;
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
@@ -210,6 +238,7 @@ Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
     return load_weights(source, options);
   });
   if (!model.device_note.empty()) print_note(model.device_note);
+  tell_idle_flags(model);
   return model;
 }
 

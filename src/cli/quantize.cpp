@@ -208,7 +208,9 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
       throw Error(ErrorCode::usage, "--type",
                   "a type is needed; `walsh quantize MODEL` alone shows which fit this machine");
     }
-    return options.recipe.recipe();
+    Recipe recipe = options.recipe.recipe();
+    print_notes(options.recipe.idle_flags(recipe));
+    return recipe;
   }
   if (options.recipe.given()) {
     throw Error(ErrorCode::usage, "--bpw, --size",
@@ -284,6 +286,8 @@ int quantize(const Options& options) {
     return 0;
   }
   if (!options.dry_run) need_output(options);
+  if (options.verbose && !options.dry_run)
+    print_note("--verbose changes nothing: it goes with --dry-run");
   check_files(options);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "api/convert.h"
@@ -137,6 +138,69 @@ Recipe RecipeOptions::recipe_of(const std::string& type) const {
   Recipe recipe = to_recipe(options);
   recipe.rules = rules();  // overrides and ignores in the order in which they were given
   return recipe;
+}
+
+namespace {
+
+// What the types of a recipe have in common with what flags are about.
+struct RecipeFacts {
+  bool rotates, balances, searches, fits, grouped, product, levels;
+
+  explicit RecipeFacts(const Recipe& recipe) {
+    std::vector<const Format*> formats = {recipe.type, recipe.embed_type, recipe.head_type};
+    for (const TensorRule& rule : recipe.rules)
+      formats.push_back(rule.format);
+    const auto any = [&](const auto& test) {
+      return std::any_of(formats.begin(), formats.end(),
+                         [&](const Format* format) { return format != nullptr && test(*format); });
+    };
+    const auto scalar = [](const Format& f, const auto& test) {
+      for (int pass = 0; pass < f.passes && f.kind == CodeKind::scalar; ++pass)
+        if (test(f.code[pass])) return true;
+      return false;
+    };
+    const bool rotated = any([](const Format& f) { return f.rotation_block != 0; });
+    rotates = (rotated || recipe.rotate != RotateAt::input);
+    balances = rotated && recipe.rotation != RotationKind::none;
+    product = any([](const Format& f) { return f.kind == CodeKind::product; });
+    fits = product || any([&](const Format& f) {
+             return scalar(f, [](const ScalarCode& c) { return c.fit == ScaleFit::search; });
+           });
+    const bool trellis = any([](const Format& f) { return f.kind == CodeKind::trellis; });
+    const bool shaped = recipe.encode.scale_rule == ScaleRule::shape_gain;
+    searches = trellis || product || (fits && !shaped);
+    grouped = any([](const Format& f) { return f.name.starts_with("tq"); });
+    levels = any([](const Format& f) { return f.name.starts_with("itq3_s"); });
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
+  if (!file_.empty()) return {};
+  const RecipeFacts facts(recipe);
+  const bool turned = facts.rotates && recipe.rotation != RotationKind::none;
+  const struct {
+    const char* flag;
+    bool has_effect;
+    const char* reason;
+  } flags[] = {
+      {"--rotation", facts.rotates, "no type that was chosen is rotated"},
+      {"--block", turned, "nothing is rotated"},
+      {"--no-signs", turned, "nothing is rotated"},
+      {"--rotation-seed", turned, "nothing is rotated"},
+      {"--balance", facts.balances, "only rotated matrices are balanced"},
+      {"--effort", facts.searches, "no scale is searched for"},
+      {"--scale", facts.fits, "no type that was chosen has scales of that kind"},
+      {"--group", facts.grouped, "it goes with tq2, tq3 and tq4"},
+      {"--codebook", facts.product, "it goes with pq3"},
+      {"--levels", facts.levels, "it goes with itq3_s"},
+  };
+  std::vector<std::string> notes;
+  for (const auto& [flag, has_effect, reason] : flags)
+    if (!has_effect && command_->get_option(flag)->count() > 0)
+      notes.push_back(fmt::format("{} changes nothing: {}", flag, reason));
+  return notes;
 }
 
 std::string type_list() {

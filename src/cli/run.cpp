@@ -19,6 +19,7 @@
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
@@ -185,6 +186,17 @@ bool wants_conversation(const Options& options, const std::string& prompt,
   return wanted;
 }
 
+// What was asked for and has no effect on what will be generated.
+void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
+  if (!conversation && options.chat.given())
+    print_note("the flags of chat templates change nothing: the text goes on as it is");
+  if (!options.generation.lookup) return;
+  if (model.model.cache.coded())
+    print_note("--spec ngram changes nothing: no token can be taken back from a coded cache");
+  if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
+    print_note("--spec ngram changes nothing where the text has to match something");
+}
+
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
                       double load_seconds) {
   ChatSettings settings;
@@ -248,8 +260,10 @@ int run(Options options) {
   const int64_t positions = options.ctx == 0 ? kFittingPositions : options.ctx;
   Engine engine = options.model.open_engine({.positions = positions}, options.generation,
                                             chat ? &*chat : nullptr);
-  if (wants_conversation(options, prompt, EngineAccess::model(engine)))
-    return hold_conversation(engine, options, prompt, watch.seconds());
+  const LoadedModel& model = EngineAccess::model(engine);
+  const bool conversation = wants_conversation(options, prompt, model);
+  tell_idle_flags(options, model, conversation);
+  if (conversation) return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option))
     return interactive(completer, options.history);

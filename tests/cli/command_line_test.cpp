@@ -140,6 +140,69 @@ TEST_F(CommandLine, FlagsOfLlamaCppThatChangeNothingAreTakenWithANote) {
   EXPECT_EQ(walsh({"inspect", model(), "--mlock"}).status, 2) << "for commands that run models";
 }
 
+TEST_F(CommandLine, FlagsWithoutEffectSayThatTheyChangeNothing) {
+  const auto dry_run = [&](const std::string& type, const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"quantize", model(), "--dry-run", "--type", type};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const CommandResult r = walsh(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.err;
+  };
+  const struct {
+    std::string type, flag, value;
+    bool idle;
+  } cases[] = {
+      {"q8_0", "--block", "128", true},
+      {"tq3", "--block", "128", false},
+      {"q8_0", "--rotation", "qr", true},
+      {"q8_0", "--seed", "7", true},
+      {"tq3", "--seed", "7", false},
+      {"q4_0", "--balance", "off", true},
+      {"tq4", "--balance", "off", false},
+      {"q8_0", "--effort", "fast", true},
+      {"tc3", "--effort", "fast", false},
+      {"tc3", "--scale", "shape-gain", true},
+      {"tq3", "--scale", "shape-gain", false},
+      {"q8_0", "--group", "128", true},
+      {"tq3", "--codebook", "universal", true},
+      {"tq3", "--levels", "full", true},
+  };
+  for (const auto& [type, flag, value, idle] : cases)
+    EXPECT_EQ(dry_run(type, {flag, value}).find("changes nothing: ") != std::string::npos, idle)
+        << type << " " << flag << " " << value;
+  EXPECT_NE(dry_run("q8_0", {"--no-signs"}).find("--no-signs changes nothing"), std::string::npos);
+  EXPECT_NE(dry_run("tq3", {"--rotation", "none", "--block", "64"}).find("--block changes nothing"),
+            std::string::npos);
+  EXPECT_EQ(dry_run("q8_0", {"--block", "64", "--override", "re:down_proj=tq3"}).find("nothing"),
+            std::string::npos)
+      << "a rule has a type that is rotated";
+}
+
+TEST_F(CommandLine, FlagsOfRunningModelsThatChangeNothingAreTold) {
+  const auto told = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {model(), "-p", "The", "-n", "1", "--device", "cpu"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const CommandResult r = run(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.err.find(" nothing: ") != std::string::npos ||
+           r.err.find("changes nothing") != std::string::npos ||
+           r.err.find("change nothing") != std::string::npos;
+  };
+  EXPECT_TRUE(told({"--quantize", "tq3", "--effort", "fast", "--activations", "lut"}));
+  EXPECT_FALSE(told({"--quantize", "tq3", "--effort", "fast", "--activations", "i8x2"}));
+  EXPECT_TRUE(told({"--activations", "i8"})) << "nothing is coded";
+  EXPECT_TRUE(told({"--device-memory", "1GiB"}));
+  EXPECT_TRUE(told({"--kv-window", "64"}));
+  EXPECT_TRUE(told({"--spec", "ngram", "-ctk", "q8_0"}));
+  EXPECT_TRUE(told({"--chat-template-kwargs", "{}"}));
+  EXPECT_FALSE(told({}));
+  expect_error(walsh({"eval", model(), "--text", text(), "--reference-device", "cpu"}), 2,
+               "--reference-device: has no meaning without --reference");
+  expect_error(walsh({"bench", model(), "--type", "tq3"}), 2, "--synthetic");
+  expect_error(walsh({"bench", model(), "--shapes", "64x64"}), 2, "--kernels");
+  expect_error(walsh({"bench", "--kernels", "--parallel", "2"}), 2, "--parallel");
+}
+
 // Never into files, nor where somebody wants none.
 TEST_F(CommandLine, ColoursAreForTerminals) {
   const std::vector<std::string> wrong = {"run", file("none"), "-p", "a"};

@@ -141,7 +141,7 @@ TEST_F(GgufModel, AWrongTemplateIsOneLineWhereAConversationIsAskedFor) {
     expect_error(walsh({"run", path, "-cnv", "-st", "-p", "x", "-n", "2"}), status,
                  "chat_template");
   }
-  const CommandResult r = walsh({"run", path, "-p", "x", "-n", "2"});
+  const CommandResult r = walsh({"run", path, "--raw", "-p", "x", "-n", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
 }
 

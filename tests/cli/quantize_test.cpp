@@ -204,6 +204,14 @@ TEST_F(QuantizeCommand, NamesAModelInUtf8WhateverItsFolderIsCalled) {
   EXPECT_EQ(content.get("general.name", "a.gguf").as_text("a.gguf"), "m\\xff\\x1b[1m");
 }
 
+// llama.cpp would take a llama's tensors for its own and refuse them by an unknown type's number.
+TEST_F(QuantizeCommand, AFileSaysThatItsArchitectureIsWalsh) {
+  const std::string path = quantize("a.gguf", "tq3"), bytes = slurp(path);
+  const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes)), path);
+  EXPECT_EQ(content.get("general.architecture", path).as_text(path), "walsh");
+  EXPECT_EQ(content.get("walsh.family", path).as_text(path), "llama");
+}
+
 TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {
   spill(file("a.gguf"), "old");
   const CommandResult r = walsh({"quantize", model(), file("a.gguf"), "--type", "tq3"},
