@@ -21,11 +21,11 @@ namespace {
 Recipe loading_recipe(const CompressOptions& options) {
   if (!options.calibrate.empty()) {
     throw Error(ErrorCode::usage, "calibrate",
-                "a model is not calibrated while it is loaded: use quantize()");
+                "a model cannot be calibrated while it is loaded: use quantize()");
   }
   if (options.bits_per_weight != 0 || options.file_bytes != 0) {
     throw Error(ErrorCode::usage, "bits_per_weight, file_bytes",
-                "types are not chosen while a model is loaded: use quantize()");
+                "types cannot be chosen while a model is loaded: use quantize()");
   }
   return to_recipe(options);
 }
@@ -33,7 +33,8 @@ Recipe loading_recipe(const CompressOptions& options) {
 int64_t layers_of(std::optional<int64_t> wanted, const char* option) {
   if (!wanted) return kPlanned;
   if (*wanted >= 0) return *wanted;
-  throw Error(ErrorCode::usage, option, std::to_string(*wanted) + " layers asked for");
+  throw Error(ErrorCode::usage, option,
+              "the number of layers is " + std::to_string(*wanted) + ", expected 0 or more");
 }
 
 FinishReason public_reason(StopReason reason) {

@@ -25,7 +25,8 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
   try {
     return ChatTemplate::from_files(source.tokenizer_config_json(), {});
   } catch (const Error& e) {
-    notes.push_back(std::string("chats are not possible: ") + e.what());
+    notes.push_back(std::string("the chat template cannot be used, so there are no chats: ") +
+                    e.what());
     return std::nullopt;
   }
 }
@@ -109,7 +110,8 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe
                                            ThreadPool& pool) {
   if (names_synthetic(path)) {
     if (recipe == nullptr) return open_synthetic(path);
-    throw Error(ErrorCode::usage, path, "its name says its format: --quantize has nothing to do");
+    throw Error(ErrorCode::usage, path,
+                "the name of a random model says its type: leave --quantize out");
   }
   return open_source(path, recipe, pool);
 }

@@ -34,7 +34,7 @@ std::string long_form(const CLI::App& command, const std::string& argument) {
   if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong)) return "-" + argument;
   if (name.size() > 2 && is_letter(name[1]) && is_letter(name[2]))
     throw Error(ErrorCode::usage, "command line",
-                no_such_flag(command, name) + " (a value stands behind a space)");
+                no_such_flag(command, name) + " (write a value after a space)");
   return argument;
 }
 
@@ -85,12 +85,12 @@ Arguments parser_arguments(const CLI::App& root, int argc, const char* const* ar
 std::string unexpected_text(const CLI::App& root) {
   const auto chosen = root.get_subcommands();
   const std::vector<std::string> rest = root.remaining(true);
-  if (rest.empty()) return "an argument was not expected";
+  if (rest.empty()) return "unexpected argument";
   const std::string& first = rest.front();
   if (first.starts_with('-'))
     return no_such_flag(chosen.empty() ? root : *chosen.front(), name_of(first));
   if (chosen.empty()) return no_such_command(root, first);
-  return fmt::format("{} is one argument too many", first);
+  return fmt::format("unexpected argument {}", first);
 }
 
 }  // namespace walsh::cli

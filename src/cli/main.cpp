@@ -38,17 +38,17 @@ std::vector<Command> add_commands(CLI::App& app) {
   using Adder = Action (*)(CLI::App&);
   const std::pair<const char*, std::pair<const char*, Adder>> table[] = {
       {"quantize", {"Compress a checkpoint into one file", add_quantize}},
-      {"eval", {"Perplexity, and KL divergence from a reference", add_eval}},
-      {"run", {"Generate text", add_run}},
-      {"serve", {"Answer requests over HTTP, as OpenAI's interface has them", add_serve}},
-      {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
-      {"inspect", {"What is in a model: tensors, types, errors", add_inspect}},
-      {"formats", {"The storage formats and their measured errors", add_formats}},
-      {"devices", {"What a model can run on", add_devices}},
-      {"help", {"What a command does, with examples", add_help}},
-      {"man", {"The manual, in the macros of man(7)", add_man}},
+      {"eval", {"Measure perplexity, and the KL divergence from another model", add_eval}},
+      {"run", {"Chat with a model, or let it continue a text", add_run}},
+      {"serve", {"Serve a model over HTTP, with the APIs of OpenAI and Anthropic", add_serve}},
+      {"bench", {"Measure speed, and how much of the memory bandwidth is used", add_bench}},
+      {"inspect", {"Show what is in a model: tensors, types, errors", add_inspect}},
+      {"formats", {"List the types and measure their errors", add_formats}},
+      {"devices", {"List the processors and GPUs that can run a model", add_devices}},
+      {"help", {"Explain a command, with examples", add_help}},
+      {"man", {"Print the manual page: walsh man run | man -l -", add_man}},
       {"completions",
-       {"Completions for a shell: source <(walsh completions bash)", add_completions}},
+       {"Print completions for a shell: source <(walsh completions bash)", add_completions}},
   };
   std::vector<Command> commands;
   for (const auto& [name, entry] : table) {
@@ -61,11 +61,11 @@ std::vector<Command> add_commands(CLI::App& app) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
+  CLI::App app("walsh compresses language models and runs them.", "walsh");
   bool version = false, verbose = false;
   CLI::Option* asked =
       app.add_flag("-V,--version", version, "Version, and instruction sets of this machine");
-  app.add_flag("--verbose", verbose, "With --version: commit, compiler, CUDA")->needs(asked);
+  app.add_flag("--verbose", verbose, "With --version: also commit, compiler, CUDA")->needs(asked);
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
   app.set_help_all_flag("--help-all", "This help, and the types");
@@ -99,7 +99,7 @@ int parse_and_run(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.action();
   }
-  return fail(ErrorCode::usage, "command line", "a command is needed: walsh help lists them");
+  return fail(ErrorCode::usage, "command line", "which command? walsh help lists them");
 }
 
 // A path that does not exist, with what may have been meant.

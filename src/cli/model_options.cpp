@@ -96,11 +96,13 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
                   "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
       ->transform(activation_modes())
       ->group("Machine");
-  command.add_option("--device", device, "cpu, cuda, cuda:N or auto: a GPU if there is one")
+  command.add_option("--device", device, "cpu, cuda, cuda:N, or auto (a GPU if there is one)")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
-  command.add_option("--device-memory", device_memory, "Use no more of the GPU's memory, as 24GiB")
+  command
+      .add_option("--device-memory", device_memory,
+                  "Use at most this much of the GPU's memory, such as 24GiB")
       ->type_name("SIZE")
       ->group("Machine");
   add_split_to(command);
@@ -133,11 +135,15 @@ void ModelOptions::add_cache_to(CLI::App& command) {
   std::vector<std::string> names;
   for (const CacheType& type : all_cache_types())
     names.emplace_back(type.name);
-  command.add_option("--cache-type-k,--ctk", cache_keys, "Type of keys; also -ctk")
+  command
+      .add_option("--cache-type-k,--ctk", cache_keys,
+                  "Type in which older keys are stored; also -ctk")
       ->capture_default_str()
       ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
-  command.add_option("--cache-type-v,--ctv", cache_values, "Type of values; also -ctv")
+  command
+      .add_option("--cache-type-v,--ctv", cache_values,
+                  "Type in which older values are stored; also -ctv")
       ->capture_default_str()
       ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
@@ -157,7 +163,7 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   options.rotate_weights = recipe.rotates_weights();
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
-    print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
+    print_note("--kv-window changes nothing: it needs a coded type such as -ctk q8_0");
   options.gpu_layers = parse_layers(gpu_layers);
   if (!options.device.cuda && options.gpu_layers > 0) options.gpu_layers = kPlanned;
   options.cpu_experts = parse_layers(cpu_experts);
@@ -174,7 +180,7 @@ void ModelOptions::tell_idle_flags(const Model& model) const {
       print_note("--gpu-layers changes nothing: no GPU is used (" + why + ")");
     if (!device_memory.empty()) print_note("--device-memory changes nothing: no GPU is used");
     if (parse_layers(cpu_experts) > 0)
-      print_note("--cpu-experts changes nothing: no GPU is used, so the CPU has all of them");
+      print_note("--cpu-experts changes nothing: no GPU is used, so all experts run on the CPU");
   }
   const ActivationMode mode = parse_activation_mode(activations);
   if (mode == ActivationMode::automatic) return;

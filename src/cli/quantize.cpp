@@ -48,7 +48,7 @@ struct Options {
     OutputOptions result = {.kind = parse_output_kind(output_format)};
     if (shard_size.empty()) return result;
     if (result.kind != OutputKind::folder)
-      throw Error(ErrorCode::usage, "--shard-size", "has no meaning without --output-format hf");
+      throw Error(ErrorCode::usage, "--shard-size", "works only with --output-format hf");
     result.shard_bytes = parse_bytes(shard_size, "--shard-size");
     return result;
   }
@@ -214,7 +214,7 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
   }
   if (options.recipe.given()) {
     throw Error(ErrorCode::usage, "--bpw, --size",
-                "choose the formats: leave --type and --recipe out");
+                "choose the types themselves: leave out --type and --recipe");
   }
   const Recipe base = options.recipe.recipe_of(options.allocation.first_candidate());
   allocation = options.allocation.allocate(options.input, base, calibration, pool);
@@ -355,10 +355,12 @@ Action add_quantize(CLI::App& command) {
       ->type_name("gguf|hf");
   command
       .add_option("--shard-size", options->shard_size,
-                  "Weights of a folder are cut into files of this size, as 2GiB (default: 5 GB)")
+                  "Size of the weight files in a folder, such as 2GiB (default: 5 GB)")
       ->type_name("SIZE");
   options->recipe.add_to(command, "--type");
-  command.add_option("--save-recipe", options->save_recipe, "Write what was chosen; for --recipe")
+  command
+      .add_option("--save-recipe", options->save_recipe,
+                  "Write what was chosen to a file for --recipe")
       ->type_name("FILE")
       ->group("Compression");
   options->allocation.add_to(command);
@@ -366,12 +368,12 @@ Action add_quantize(CLI::App& command) {
   CLI::Option* calibrate =
       command
           .add_option("--calibrate", options->calibration.text,
-                      "Text to measure activations on, for less error of the output; optional")
+                      "Round by what this text does in the model: less error, more time")
           ->type_name("FILE")
           ->group("Compression");
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
-                  "Tokens of it, in windows of 512 (default: 98304, or what it has)")
+                  "Tokens of that text to use (default: 98304, or all it has)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");
@@ -383,7 +385,7 @@ Action add_quantize(CLI::App& command) {
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
-  command.add_flag("--dry-run", options->dry_run, "Only tell what would be written");
+  command.add_flag("--dry-run", options->dry_run, "Print what would be written, and write nothing");
   command.add_flag("--verbose", options->verbose, "With --dry-run: a line for every tensor");
   command.add_flag("--json", options->json, "Summary as JSON; of --dry-run with all tensors");
   return [options] { return quantize(*options); };

@@ -276,40 +276,43 @@ void add_text_options(CLI::App& command, Options& options) {
       command.add_option("-p,--prompt", options.prompt,
                          "A message that is answered; text to go on with where the model has no "
                          "chat template, and with --raw");
-  options.file_option = command.add_option("-f,--file", options.prompt_file, "File with the same")
-                            ->type_name("FILE")
-                            ->excludes("--prompt");
+  options.file_option =
+      command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
+          ->type_name("FILE")
+          ->excludes("--prompt");
   command
       .add_option("-c,--ctx,--ctx-size", options.ctx,
                   "Context in tokens; 0: the model's, as far as memory has room for it")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command.add_flag("--stream,!--no-stream", options.stream, "Show text as it comes (default)");
+  command.add_flag("--stream,!--no-stream", options.stream,
+                   "Print text as it is generated (default)");
   command.add_flag("--ignore-eos", options.generation.ignore_eos,
-                   "Go on after the end of the text");
-  command.add_flag("--no-display-prompt", options.hide_prompt, "Only the new text");
+                   "Keep going when the model ends its text");
+  command.add_flag("--no-display-prompt", options.hide_prompt, "Do not repeat the prompt");
   command.add_flag("-e,--escape,!--no-escape", options.escapes,
                    "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");
   command.add_flag("--verbose-prompt", options.show_tokens,
-                   "Tokens of the prompt, on standard error");
+                   "Print the tokens of the prompt to standard error");
   command.add_flag("--color,!--no-color", options.color,
                    "On a terminal what is typed has another colour than what the model says "
                    "(default, unless NO_COLOR is set)");
-  command.add_flag("-q,--quiet,!--timings", options.quiet, "No timing footer");
+  command.add_flag("-q,--quiet,!--timings", options.quiet, "Do not print timings");
   command
       .add_option("--grammar,--grammar-file", options.grammar,
-                  "Grammar in GBNF that the text has to match, or a file with one")
+                  "The text must match this grammar (GBNF), given as text or file")
       ->type_name("FILE");
   command
       .add_option("-j,--json-schema,--json-schema-file", options.schema,
-                  "JSON schema that the text has to match, or a file with one")
+                  "The text must match this JSON schema, given as text or file")
       ->type_name("FILE")
       ->excludes("--grammar");
   command
       .add_option_function<std::string>(
           "--spec",
           [&lookup = options.generation.lookup](const std::string& how) { lookup = how != "none"; },
-          "ngram: several tokens at once where the text repeats itself [none]")
+          "ngram: guess several tokens at once where the text repeats itself; same text, faster "
+          "[none]")
       ->check(CLI::IsMember({"none", "ngram"}));
 }
 
@@ -319,10 +322,12 @@ void add_conversation_options(CLI::App& command, Options& options) {
       "-cnv: go on with a conversation behind -p. --raw, -no-cnv: go on with the "
       "text as it is, without the chat template");
   options.system_option =
-      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
-  command.add_flag("--st,--single-turn", options.single_turn, "End after the first answer");
+      command.add_option("--sys,--system-prompt", options.system,
+                         "What the model is told before the conversation; also -sys");
+  command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");
   command
-      .add_option("--history", options.history, "File with the lines that were typed; empty: none")
+      .add_option("--history", options.history,
+                  "File that keeps the lines you type; empty: keep none")
       ->type_name("FILE");
   options.chat.add_to(command);
 }

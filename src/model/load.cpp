@@ -316,10 +316,11 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
 void check_counts(const ModelConfig& config, const LoadOptions& options) {
   const int64_t layers = options.gpu_layers;
   if (layers < kPlanned)
-    throw Error(ErrorCode::usage, "gpu-layers", fmt::format("{} layers asked for", layers));
+    throw Error(ErrorCode::usage, "gpu-layers",
+                fmt::format("the number of layers is {}, expected 0 or more", layers));
   if (options.cpu_experts < kPlanned) {
     throw Error(ErrorCode::usage, "cpu-experts",
-                fmt::format("those of {} layers asked for", options.cpu_experts));
+                fmt::format("the number of layers is {}, expected 0 or more", options.cpu_experts));
   }
   if (options.cpu_experts > 0 && !has_experts(config))
     throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
@@ -346,7 +347,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
     if (split.whole() || !refused) throw;
     throw Error(e.code(), e.where(),
-                e.reason() + "; asked for: " + split_text(config, split, options.device));
+                e.reason() + "; you asked for: " + split_text(config, split, options.device));
   }
 }
 
@@ -444,7 +445,7 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
     const bool counted = !planned && wanted.gpu_layers != kAllLayers;
     if (!refused || counted || !options.may_use_cpu) throw;
     if (!is_supported(source, config, cpu)) throw;
-    note = options.device.name() + " is not used, but the CPU: " + e.what();
+    note = options.device.name() + " cannot be used, so the model runs on the CPU: " + e.what();
     loading = std::make_unique<Loading>(source, config, cpu);
   }
   Model model = loading->load(tensors);

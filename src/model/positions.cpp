@@ -25,9 +25,9 @@ int64_t most_positions(const ModelConfig& config) {
 int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   if (wanted == 0) return std::min(most_positions(config), kDefaultPositions);
   if (wanted < 0 || wanted > config.max_positions) {
-    throw Error(
-        ErrorCode::usage, "context",
-        fmt::format("{} positions asked for, the model has 1 to {}", wanted, config.max_positions));
+    throw Error(ErrorCode::usage, "context",
+                fmt::format("{} tokens are asked for, the model has room for 1 to {}", wanted,
+                            config.max_positions));
   }
   return wanted;
 }

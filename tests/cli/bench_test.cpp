@@ -84,7 +84,8 @@ TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
   const auto bench = [&](const std::string& n, const std::string& depth) {
     return walsh({"bench", model(), "-p", "0", "-n", n, "--n-depth", depth, "-r", "1"});
   };
-  expect_error(bench("1", "4096"), 2, "context: 4097 positions asked for, the model has 1 to 4096");
+  expect_error(bench("1", "4096"), 2,
+               "context: 4097 tokens are asked for, the model has room for 1 to 4096");
   expect_error(bench("3597", "500"), 2, "context: 4097 positions");
   for (const char* depth : {"-1", "1048577", "8,x"})
     expect_error(bench("1", depth), 2, "--n-depth");
