@@ -57,5 +57,5 @@ echo "(bits: per weight of the linear layers; MiB: all weights, embedding in bf1
 
 prompt="In the early morning"
 echo
-echo "\$ walsh run $out/tq4.gguf -p \"$prompt\" -n 80 --temp 0.8 --seed 1"
-"$walsh" run "$out/tq4.gguf" -p "$prompt" -n 80 --temp 0.8 --seed 1
+echo "\$ walsh run $out/tq4.gguf --raw -p \"$prompt\" -n 80 --temp 0.8 --seed 1"
+"$walsh" run "$out/tq4.gguf" --raw -p "$prompt" -n 80 --temp 0.8 --seed 1

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the table of docs/guide/README.md and draws docs/guide/choice.png, which is what each type
-costs and gives, from docs/results.json; with --check only tells whether the table is of today."""
+"""Writes the tables of docs/guide/README.md and of `walsh quantize MODEL` (src/cli/type_choice.cpp)
+and draws docs/guide/choice.png, which is what each type costs and gives, from docs/results.json;
+with --check only tells whether the tables are of today."""
 import json
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDE = ROOT / "docs/guide/README.md"
+COMMAND = ROOT / "src/cli/type_choice.cpp"
 BEGIN, END = "<!-- choice:begin -->\n", "<!-- choice:end -->"
 MODEL = "walsh-ref-27m"
 # In the order of the table, with what each one is for.
@@ -54,6 +56,17 @@ def table():
     return "\n".join(lines) + "\n"
 
 
+def command_table():
+    """The same for `walsh quantize MODEL`: speeds are multiples of the unquantized model's."""
+    plain, *types = rows()
+    lines = []
+    for r in types:
+        cpu, gpu = ((r[key] or 0) / plain[key] for key in ("cpu", "gpu"))
+        use = r["use"].replace("*", "").replace("`", "")
+        lines.append(f'    {{"{r["type"]}", {r["kld"]:.2g}, {cpu:.1f}, {gpu:.1f}, "{use}"}},')
+    return "\n".join(lines) + "\n    "
+
+
 def draw():
     import matplotlib
 
@@ -84,17 +97,23 @@ def draw():
     figure.savefig(ROOT / "docs/guide/choice.png")
 
 
+def put(path, begin, end, new, check):
+    """Puts a table between two marks of a file, or with `check` tells whether it is there."""
+    head, rest = path.read_text().split(begin)
+    old, tail = rest.split(end)
+    if check and old != new:
+        sys.exit(f"{path.relative_to(ROOT)}: the table is not that of docs/results.json: "
+                 "run tools/make_guide.py")
+    if not check:
+        path.write_text(head + begin + new + end + tail)
+
+
 def main():
-    text = GUIDE.read_text()
-    head, rest = text.split(BEGIN)
-    old, tail = rest.split(END)
-    if sys.argv[1:] == ["--check"]:
-        if old != table():
-            sys.exit("docs/guide/README.md: the table is not that of docs/results.json: "
-                     "run tools/make_guide.py")
-        return
-    GUIDE.write_text(head + BEGIN + table() + END + tail)
-    draw()
+    check = sys.argv[1:] == ["--check"]
+    put(GUIDE, BEGIN, END, table(), check)
+    put(COMMAND, "    // choice:begin\n", "// choice:end", command_table(), check)
+    if not check:
+        draw()
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ def test_the_command_serves_every_use_of_a_folder(command, tiny_model, tmp_path)
     types = {t["name"]: t["type"] for t in listed["tensors"]}
     assert types["model.layers.0.mlp.up_proj.weight"] == "tq3"
     assert types["model.norm.weight"] == "bf16"
-    assert "river" in run("run", folder, "-p", "The river", "-n", "4", "--device", "cpu").stdout
+    assert "river" in run("run", folder, "--raw", "-p", "The river", "-n", "4",
+                          "--device", "cpu").stdout
     again = run("quantize", folder, str(tmp_path / "n.gguf"), "--type", "tq3", status=2)
     assert "coded already" in again.stderr
     over = run("quantize", str(tiny_model), folder, "--type", "tq3", "--output-format", "hf",

@@ -20,11 +20,11 @@ namespace {
 Recipe loading_recipe(const CompressOptions& options) {
   if (!options.calibrate.empty()) {
     throw Error(ErrorCode::usage, "calibrate",
-                "a model is not calibrated while it is loaded: use quantize()");
+                "a model cannot be calibrated while it is loaded: use quantize()");
   }
   if (options.bits_per_weight != 0 || options.file_bytes != 0) {
     throw Error(ErrorCode::usage, "bits_per_weight, file_bytes",
-                "types are not chosen while a model is loaded: use quantize()");
+                "types cannot be chosen while a model is loaded: use quantize()");
   }
   return to_recipe(options);
 }
@@ -32,7 +32,8 @@ Recipe loading_recipe(const CompressOptions& options) {
 int64_t layers_of(std::optional<int64_t> wanted, const char* option) {
   if (!wanted) return kPlanned;
   if (*wanted >= 0) return *wanted;
-  throw Error(ErrorCode::usage, option, std::to_string(*wanted) + " layers asked for");
+  throw Error(ErrorCode::usage, option,
+              "the number of layers is " + std::to_string(*wanted) + ", expected 0 or more");
 }
 
 FinishReason public_reason(StopReason reason) {
@@ -110,7 +111,7 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
   auto impl = std::unique_ptr<Engine::Impl>(
       new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
-  impl->session = std::make_unique<Session>(impl->loaded.model, load.use);
+  impl->session = std::make_unique<Session>(impl->loaded.model, impl->loaded.use);
   return Engine(std::move(impl));
 }
 

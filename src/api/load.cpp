@@ -25,7 +25,8 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
   try {
     return ChatTemplate::from_files(source.tokenizer_config_json(), {});
   } catch (const Error& e) {
-    notes.push_back(std::string("chats are not possible: ") + e.what());
+    notes.push_back(std::string("the chat template cannot be used, so there are no chats: ") +
+                    e.what());
     return std::nullopt;
   }
 }
@@ -67,7 +68,10 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
   }
   std::vector<std::string> chat_notes;
   std::optional<ChatTemplate> chat = read_chat_template(*source, chat_template, chat_notes);
-  Model model = Model::load(*source, config, options);
+  LoadOptions load = options;
+  if (load.use.max_positions == kFittingPositions)
+    load.use.max_positions = Model::fitting_positions(*source, config, load);
+  Model model = Model::load(*source, config, load);
   std::vector<std::string> notes = source->notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
   notes.insert(notes.end(), chat_notes.begin(), chat_notes.end());
@@ -77,6 +81,7 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
           std::move(generation),
           std::move(chat),
           std::move(notes),
+          load.use,
           std::make_shared<grammar::GrammarCache>()};
 }
 
@@ -105,7 +110,8 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe
                                            ThreadPool& pool) {
   if (names_synthetic(path)) {
     if (recipe == nullptr) return open_synthetic(path);
-    throw Error(ErrorCode::usage, path, "its name says its format: --quantize has nothing to do");
+    throw Error(ErrorCode::usage, path,
+                "the name of a random model says its type: leave --quantize out");
   }
   return open_source(path, recipe, pool);
 }

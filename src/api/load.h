@@ -26,6 +26,7 @@ struct LoadedModel {
   GenerationConfig generation;
   std::optional<ChatTemplate> chat;  // if it has one that is understood
   std::vector<std::string> notes;    // as WeightSource::notes
+  SessionOptions use = {};           // what it was loaded for, with the number of positions
   // Of its vocabulary, shared by everybody who generates texts.
   std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
 
@@ -41,15 +42,19 @@ struct LoadedModel {
   }
 };
 
+// In place of a number of positions: as many as the model has and memory has room for
+// (Model::fitting_positions).
+inline constexpr int64_t kFittingPositions = -1;
+
 // A chat template in place of a model's own.
 struct TemplateText {
   std::string text, where;  // `where` is for messages
 };
 
 // Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed on the
-// way if `recipe` is given. What is wrong with `generation` or `chat_template` is told before the
-// weights are read.
-// Throws bad_input, also for a model without a tokenizer, io or limit.
+// way if `recipe` is given. options.use.max_positions may be kFittingPositions. What is wrong with
+// `generation` or `chat_template` is told before the weights are read. Throws bad_input, also for a
+// model without a tokenizer, io or limit.
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
                        const GenerationOptions* generation = nullptr,
                        const TemplateText* chat_template = nullptr);

@@ -68,13 +68,18 @@ double gain(const Allocation& a) {
 }  // namespace
 
 void AllocateFlags::add_to(CLI::App& command) {
-  const std::string group = "Allocation: a format for every tensor";
+  const std::string group = "Allocation: a type for every tensor";
   CLI::Option* bpw =
-      command.add_option("--bpw", bits_, "Bits per weight of the linear layers, scales included")
+      command
+          .add_option(
+              "--bpw", bits_,
+              "Choose a type for every tensor: average bits per weight of the linear layers")
           ->type_name("BITS")
           ->check(CLI::Range(1.0, 16.0))
           ->group(group);
-  command.add_option("--size", size_, "Size of the file, as 3.0GiB; embedding and head included")
+  command
+      .add_option("--size", size_,
+                  "Choose a type for every tensor: size of the whole file, such as 3.0GiB")
       ->type_name("SIZE")
       ->excludes(bpw)
       ->group(group);
@@ -83,12 +88,13 @@ void AllocateFlags::add_to(CLI::App& command) {
     refinements_.push_back(option);
     return option;
   };
-  add("--candidates", candidates_, "Formats to choose from (default: tc2 to tc6 and tq4+4)")
+  add("--candidates", candidates_, "Types to choose from (default: tc2 to tc6 and tq4+4)")
       ->delimiter(',')
       ->type_name("TYPES");
-  add("--allocate-text", text_, "Text to measure on (default: the model writes some itself)")
+  add("--allocate-text", text_, "Text to measure with (default: the model writes one itself)")
       ->type_name("FILE");
-  add("--allocate-tokens", tokens_, "Tokens of it for the search; as many again verify the result")
+  add("--allocate-tokens", tokens_,
+      "Tokens for the search; the result is checked on as many others")
       ->check(CLI::Range(512, 1 << 24))
       ->capture_default_str();
   add("--allocate-probe", probe_,
@@ -96,9 +102,10 @@ void AllocateFlags::add_to(CLI::App& command) {
       "encoding")
       ->check(CLI::IsMember({"encode", "noise"}));
   add("--sensitivity", sensitivity_,
-      "Keep what was measured of single tensors here, and read it from here next time")
+      "File that keeps what was measured of each tensor, for the next run")
       ->type_name("FILE");
-  add("--allocate-evals", evaluations_, "Variations of the first answer that are measured whole")
+  add("--allocate-evals", evaluations_,
+      "How many variations of the first choice are measured on the whole model")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
 }
@@ -107,7 +114,7 @@ void AllocateFlags::refuse_without_target() const {
   if (given()) return;
   for (const CLI::Option* option : refinements_) {
     if (option->count() == 0) continue;
-    throw Error(ErrorCode::usage, option->get_name(), "has no meaning without --bpw or --size");
+    throw Error(ErrorCode::usage, option->get_name(), "works only with --bpw or --size");
   }
 }
 

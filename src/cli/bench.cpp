@@ -350,13 +350,34 @@ int bench(const Options& options) {
   }
   if (options.model.path.empty() == options.synthetic.empty()) {
     throw Error(ErrorCode::usage, "walsh bench",
-                "needs MODEL, --synthetic, --kernels or --formats");
+                "what to measure? Give MODEL, --synthetic, --kernels or --formats");
   }
   std::vector<BenchResult> results;
   for (const int count : threads)
     bench_threads(options, count, results);
   write_result(bench_text(results, options.output));
   return 0;
+}
+
+// Flags that belong to another kind of benchmark than the one that was asked for.
+void refuse_others(const CLI::App& command, const Options& options) {
+  const bool single = options.kernels || options.formats || options.count;
+  const bool of_model = !options.model.path.empty() || !options.synthetic.empty();
+  const auto refuse = [&](std::initializer_list<const char*> flags, const char* needs) {
+    for (const char* flag : flags)
+      if (command.get_option(flag)->count() > 0)
+        throw Error(ErrorCode::usage, flag, std::string("works only with ") + needs);
+  };
+  if (!single || (options.count && of_model))
+    refuse({"--types"}, "--kernels, --formats, or --count and no model");
+  if (!options.kernels && (!options.count || of_model))
+    refuse({"--shapes"}, "--kernels, or --count and no model");
+  if (!options.kernels) refuse({"--batches"}, "--kernels");
+  if (options.synthetic.empty()) refuse({"--type", "--end-type"}, "--synthetic");
+  if (!options.synthetic.empty() && options.model.recipe.given())
+    throw Error(ErrorCode::usage, "--quantize", "a random model's type is said by --type");
+  if (single)
+    refuse({"--n-prompt", "--n-gen", "--n-depth", "--parallel"}, "the benchmark of a whole model");
 }
 
 void add_counts(CLI::App& command, const std::string& name, std::vector<int64_t>& counts,
@@ -370,7 +391,7 @@ void add_counts(CLI::App& command, const std::string& name, std::vector<int64_t>
 
 void add_kernel_options(CLI::App& command, Options& options) {
   const std::string group = "Kernels";
-  command.add_flag("--kernels", options.kernels, "Time single matrix products")->group(group);
+  command.add_flag("--kernels", options.kernels, "Measure single matrix products")->group(group);
   command
       .add_flag("--formats", options.formats,
                 "Time encoding on one core, decoding from its second-level cache and reading from "
@@ -404,7 +425,7 @@ Action add_bench(CLI::App& command) {
   add_counts(command, "-n,--n-gen", options->generations, "Generated tokens, by comma; 0: none",
              tokens);
   add_counts(command, "-d,--n-depth", options->depths,
-             "Tokens in the cache before each test, evaluated untimed, by comma", tokens);
+             "Tokens that are in the cache before a test begins, by comma", tokens);
   add_counts(command, "--parallel", options->parallel, "Sequences generated together, by comma",
              CLI::Range(1, 256));
   command.add_option("-t,--threads", options->threads, "Numbers of threads, by comma")
@@ -422,22 +443,24 @@ Action add_bench(CLI::App& command) {
                   "A random model of this shape: " + synthetic_shapes())
       ->type_name("SHAPE");
   command
-      .add_option(
-          "--type", options->type,
-          "Format of the synthetic model; several, by comma: its matrices take them in turn")
+      .add_option("--type", options->type,
+                  "Type of the random model; several, by comma: its matrices take turns")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()
       ->type_name("TYPE");
   command
       .add_option("--end-type", options->end_type,
-                  "Format of its embedding and head (default: the first of --type)")
+                  "Type of its embedding and head (default: the first of --type)")
       ->type_name("TYPE");
   command.add_flag("--count", options->count,
                    "Multiplications, additions, look-ups and rotations per token of each layer "
                    "instead of times; without a model those of --types and --shapes");
   add_kernel_options(command, *options);
-  return [options] { return bench(*options); };
+  return [options, &command] {
+    refuse_others(command, *options);
+    return bench(*options);
+  };
 }
 
 }  // namespace walsh::cli

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
@@ -23,17 +25,31 @@ namespace walsh::cli {
 namespace {
 
 constexpr const char* kQuotes = "\"\"\"";
-constexpr const char* kHelp =
-    "/clear           begin again          /save FILE  /load FILE   keep the conversation\n"
-    "/system TEXT     and begin again      /set NAME VALUE          a flag, as /set temp 0.5\n"
-    "/retry           another answer       /exit                    end (or Ctrl-D)\n"
-    "A line that ends with \\ goes on in the next one, \"\"\" begins and ends a text of several\n"
-    "lines, // says a text that begins with /. Ctrl-C stops an answer.\n";
+constexpr const char* kHelpEnd =
+    "A line that ends with \\ goes on in the next one. \"\"\" begins and ends a text of several\n"
+    "lines. // begins a message whose first character is /. Tab completes commands and files.\n"
+    "Ctrl-C stops an answer; at the prompt it clears the line, and a second one ends.\n";
 
-std::pair<std::string, std::string> split_word(const std::string& line) {
+// The first word and what follows it, without blanks at its ends.
+std::pair<std::string, std::string> split_word(std::string line) {
+  while (line.ends_with(' '))
+    line.pop_back();
   const size_t end = line.find(' ');
   const size_t rest = line.find_first_not_of(' ', end);
   return {line.substr(0, end), rest == line.npos ? "" : line.substr(rest)};
+}
+
+// The names that /set takes.
+std::vector<std::string> generation_option_names() {
+  GenerationOptions options;
+  CLI::App flags("settings");
+  flags.set_help_flag();
+  add_generation_options(flags, options);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : flags.get_options())
+    for (const std::string& name : option->get_lnames())
+      names.push_back(name);
+  return names;
 }
 
 class Chat {
@@ -42,20 +58,25 @@ class Chat {
       : engine_(engine),
         settings_(std::move(settings)),
         conversation_(settings_.system),
-        editor_(settings_.max_bytes, settings_.history) {
+        editor_(settings_.max_bytes, settings_.history,
+                [](std::string_view before) { return completions(before); }) {
     settings_.generation.keep_context = true;
   }
 
   int run() {
     if (is_terminal(STDIN_FILENO) && !settings_.single)
-      message("A conversation; /help tells what can be typed, Ctrl-D or /exit ends it.\n");
+      message(
+          "A conversation with a context of {} tokens. /help lists the commands, Ctrl-D or /exit "
+          "ends it.\n",
+          engine_.context());
     if (!settings_.first.empty()) guarded([&] { ask(settings_.first); });
+    if (!settings_.single) InterruptGuard::reset();
     while (!ended_ && !(settings_.single && asked_) && !InterruptGuard::requested() &&
            !output_failed()) {
       const std::optional<std::string> text = listen();
       if (InterruptGuard::requested()) break;
       if (text && !text->empty()) guarded([&] { handle(*text); });
-      if (!ended_) InterruptGuard::reset();
+      if (!ended_ && !settings_.single) InterruptGuard::reset();
     }
     return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : status_;
   }
@@ -82,6 +103,7 @@ class Chat {
       ended_ = !text;
     });
     if (wrong == ErrorCode::io) ended_ = true;
+    if (wrong == ErrorCode::interrupted) editor_.goes_on();
     return text;
   }
 
@@ -116,65 +138,128 @@ class Chat {
                 fmt::format("a message has more than {} bytes", settings_.max_bytes));
   }
 
+  struct Command {
+    const char *name, *argument, *help;
+    void (Chat::*run)(const std::string& rest);
+    bool takes_file = false;
+  };
+  static std::span<const Command> commands() {
+    static constexpr Command kCommands[] = {
+        {"/clear", "", "forget what was said, but for the system prompt", &Chat::clear},
+        {"/system", "TEXT", "set the system prompt and begin again", &Chat::system},
+        {"/retry", "", "another answer in place of the last one", &Chat::retry},
+        {"/continue", "", "go on with the last answer", &Chat::go_on},
+        {"/set", "NAME VALUE", "a flag of walsh run, as in /set temp 0.5", &Chat::set},
+        {"/save", "FILE", "keep the conversation", &Chat::save, true},
+        {"/load", "FILE", "go on with a conversation that was kept", &Chat::load, true},
+        {"/help", "", "this list", &Chat::help},
+        {"/exit", "", "end, as Ctrl-D, /quit and /bye do", &Chat::exit},
+        {"/quit", "", "", &Chat::exit},
+        {"/bye", "", "", &Chat::exit},
+    };
+    return kCommands;
+  }
+
+  static Completions completions(std::string_view before) {
+    Completions found;
+    if (!before.starts_with('/')) return found;
+    const size_t space = before.find(' ');
+    for (const Command& command : commands()) {
+      const std::string_view name = command.name;
+      if (space == before.npos && name.starts_with(before)) found.words.emplace_back(name);
+      if (space == before.npos || name != before.substr(0, space)) continue;
+      found.begin = space + 1;
+      const std::string typed(before.substr(found.begin));
+      if (command.takes_file) found.words = complete_path(typed);
+      if (name != "/set" || typed.find(' ') != typed.npos) continue;
+      for (const std::string& setting : generation_option_names())
+        if (setting.starts_with(typed)) found.words.push_back(setting);
+    }
+    return found;
+  }
+
   void handle(const std::string& text) {
     if (text.starts_with("//")) return ask(text.substr(1));
     if (!text.starts_with('/')) return ask(text);
     const auto [name, rest] = split_word(text);
-    if (name == "/exit" || name == "/quit" || name == "/bye") {
-      ended_ = true;
-    } else if (name == "/clear") {
-      conversation_.clear();
-    } else if (name == "/system") {
-      conversation_.clear(rest);
-    } else if (name == "/save") {
-      save(file_name(name, rest));
-    } else if (name == "/load") {
-      conversation_.load(file_name(name, rest));
-      message("{} messages\n", conversation_.size());
-    } else if (name == "/set") {
-      const auto [option, value] = split_word(rest);
-      set(option, value);
-    } else if (name == "/retry") {
-      retry();
-    } else if (name == "/help") {
-      message("{}", kHelp);
-    } else {
-      throw Error(ErrorCode::usage, name, "there is no such command, see /help");
-    }
+    for (const Command& command : commands())
+      if (name == command.name) return (this->*command.run)(rest);
+    throw Error(ErrorCode::usage, name, "there is no such command, see /help");
   }
+
+  void clear(const std::string&) {
+    conversation_.clear();
+    message("The conversation begins again.\n");
+  }
+
+  void system(const std::string& text) {
+    conversation_.clear(text);
+    message("{}; the conversation begins again.\n",
+            text.empty() ? "There is no system prompt any more" : "The system prompt is set");
+  }
+
+  void help(const std::string&) {
+    std::string text;
+    for (const Command& command : commands())
+      if (*command.help != '\0')
+        text += fmt::format("{:<20} {}\n", fmt::format("{} {}", command.name, command.argument),
+                            command.help);
+    message("{}{}", text, kHelpEnd);
+  }
+
+  void exit(const std::string&) { ended_ = true; }
 
   static const std::string& file_name(const std::string& command, const std::string& rest) {
     if (!rest.empty()) return rest;
     throw Error(ErrorCode::usage, command, "a file is needed");
   }
 
-  void save(const std::string& file) const {
+  void save(const std::string& rest) {
+    const std::string& file = file_name("/save", rest);
     check_outputs({file}, model().path, {model().path});  // never over the model
     conversation_.save(file);
+    message("{} messages are in {}\n", conversation_.size(), file);
   }
 
-  void set(const std::string& name, const std::string& value) {
+  void load(const std::string& rest) {
+    const std::string& file = file_name("/load", rest);
+    conversation_.load(file);
+    message("{} messages of {}\n", conversation_.size(), file);
+  }
+
+  void set(const std::string& rest) {
+    const auto [name, value] = split_word(rest);
     if (value.empty()) throw Error(ErrorCode::usage, "/set", "a name and a value are needed");
     GenerationOptions changed = settings_.generation;
     set_generation_option(changed, name, value);
     model().generation.sampler(changed);  // refuses values out of range
     settings_.generation = changed;
+    message("{} is {}\n", name, value);
   }
 
-  void retry() {
+  void need_answer(const char* command) const {
     if (conversation_.last_role() != "assistant")
-      throw Error(ErrorCode::usage, "/retry", "there is no answer yet");
+      throw Error(ErrorCode::usage, command, "there is no answer yet");
+  }
+
+  void retry(const std::string&) {
+    need_answer("/retry");
     unless_it_fails([&] {
       conversation_.take_back();
-      answer();
+      answer("");
     });
+  }
+
+  void go_on(const std::string&) {
+    need_answer("/continue");
+    unless_it_fails([&] { answer(conversation_.take_back()); });
   }
 
   void ask(const std::string& text) {
     asked_ = true;
     unless_it_fails([&] {
       conversation_.say("user", text);
-      answer();
+      answer("");
     });
   }
 
@@ -190,25 +275,71 @@ class Chat {
     }
   }
 
-  // Behind the messages so far. What was said before Ctrl-C stays.
-  void answer() {
-    const std::vector<int32_t> prompt =
-        conversation_.prompt(*model().chat, settings_.variables, model().tokenizer);
-    if (static_cast<int64_t>(prompt.size()) > engine_.context()) {
-      throw Error(ErrorCode::usage, "context",
-                  fmt::format("the conversation has {} tokens, {} positions are there: /clear, or "
-                              "start with a larger -c",
-                              prompt.size(), engine_.context()));
-    }
-    if (settings_.show_tokens) show_tokens(engine_, prompt);
+  // The answer to the messages so far, which begins with `begun`. What was said before Ctrl-C
+  // stays. Where the context is full, the oldest turns are forgotten and the answer goes on.
+  void answer(std::string begun) {
     const auto emit = [&](std::string_view piece) {
       if (settings_.stream) write_model_text(std::string(piece));
       return !InterruptGuard::requested() && !output_failed();
     };
-    const GenerationResult result = engine_.generate(prompt, settings_.generation, emit);
-    write_model_text((settings_.stream ? "" : result.text) + "\n");
-    conversation_.say("assistant", result.text);
-    settings_.footer(result);
+    GenerationOptions options = settings_.generation;
+    std::optional<GenerationResult> all;
+    do {
+      const std::vector<int32_t> prompt = fitting_prompt(begun, all.has_value());
+      if (settings_.show_tokens && !all) show_tokens(engine_, prompt);
+      const GenerationResult part = engine_.generate(prompt, options, emit);
+      begun += part.text;
+      if (options.max_tokens > 0) options.max_tokens -= part.tokens;
+      all = all ? joined(*all, part) : part;
+    } while (all->reason == FinishReason::context_full && options.max_tokens != 0 && forget());
+    write_model_text((settings_.stream ? "" : all->text) + "\n");
+    conversation_.say("assistant", begun);
+    settings_.footer(*all);
+  }
+
+  static GenerationResult joined(GenerationResult all, const GenerationResult& part) {
+    all.text += part.text;
+    all.reason = part.reason;
+    all.tokens += part.tokens;
+    all.decode_seconds += part.decode_seconds;
+    all.prompt_seconds += part.prompt_seconds;
+    all.decoded_tokens += part.decoded_tokens;
+    all.drafted += part.drafted;
+    all.drafted_right += part.drafted_right;
+    return all;
+  }
+
+  std::vector<int32_t> prompt_behind(const std::string& begun) const {
+    return conversation_.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
+  }
+
+  // What does not fit is made to: a quarter of the context is free then, where old turns suffice
+  // for it, so that the next ones need not be forgotten one by one. `full`: it is to be made free.
+  std::vector<int32_t> fitting_prompt(const std::string& begun, bool full) {
+    std::vector<int32_t> prompt = prompt_behind(begun);
+    const int64_t context = engine_.context();
+    const auto size = [&] { return static_cast<int64_t>(prompt.size()); };
+    if (full || size() > context) {
+      while (size() > context - context / 4 && forget())
+        prompt = prompt_behind(begun);
+    }
+    if (size() <= context) return prompt;
+    throw Error(ErrorCode::usage, "context",
+                fmt::format("the message has {} tokens with what stands around it, but the context "
+                            "has room for {}: shorten it, or start with a larger -c",
+                            size(), context));
+  }
+
+  bool forget() {
+    if (!conversation_.forget_oldest()) return false;
+    if (!told_) {
+      print_note(
+          fmt::format("the context of {} tokens is full: from now on the oldest messages are "
+                      "forgotten, but for the system prompt; -c sets its size",
+                      engine_.context()));
+    }
+    told_ = true;
+    return true;
   }
 
   const LoadedModel& model() const { return EngineAccess::model(engine_); }
@@ -218,6 +349,7 @@ class Chat {
   Conversation conversation_;
   LineEditor editor_;
   bool ended_ = false, asked_ = false;
+  bool told_ = false;  // that messages are forgotten
   int status_ = 0;
 };
 

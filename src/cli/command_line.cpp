@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "cli/help.h"
+#include "cli/other_flags.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -27,18 +29,27 @@ std::string name_of(const std::string& argument) {
 }
 
 // As CLI11 takes it, one that has a name of its own.
-std::string long_form(const std::string& argument) {
+std::string long_form(const CLI::App& command, const std::string& argument) {
   const std::string name = name_of(argument);
   if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong)) return "-" + argument;
   if (name.size() > 2 && is_letter(name[1]) && is_letter(name[2]))
     throw Error(ErrorCode::usage, "command line",
-                fmt::format("there is no flag {}; a value stands behind a space", name));
+                no_such_flag(command, name) + " (write a value after a space)");
   return argument;
 }
 
 const CLI::App* subcommand(const CLI::App& root, const std::string& name) {
   const auto all = root.get_subcommands([&](const CLI::App* a) { return a->get_name() == name; });
   return all.empty() ? nullptr : all.front();
+}
+
+// "help COMMAND" asks as "COMMAND --help" does.
+void ask_for_help(const CLI::App& root, std::vector<std::string>& all) {
+  if (all.empty() || all[0] != "help") return;
+  if (all.size() > 1 && !all[1].starts_with('-') && subcommand(root, all[1]) == nullptr)
+    throw Error(ErrorCode::usage, "command line", no_such_command(root, all[1]));
+  const bool names_one = all.size() > 1 && !all[1].starts_with('-') && all[1] != "help";
+  all = names_one ? std::vector<std::string>{all[1], "--help"} : std::vector<std::string>{"--help"};
 }
 
 }  // namespace
@@ -48,32 +59,38 @@ void limit_to_one_value(CLI::App& command) {
     if (option->nonpositional()) option->allow_extra_args(false);
 }
 
-std::vector<std::string> parser_arguments(const CLI::App& root, int argc, const char* const* argv) {
+Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv) {
   std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
+  ask_for_help(root, all);
+  std::vector<std::string> notes;
   const CLI::App* command = &root;
+  if (const CLI::App* first = all.empty() ? nullptr : subcommand(root, all[0]);
+      first != nullptr && first->get_option_no_throw("--device") != nullptr)
+    notes = take_other_flags(*first, 1, all);
   for (size_t i = 0; i < all.size() && all[i] != "--"; ++i) {
     if (!all[i].starts_with('-')) {
       if (const CLI::App* chosen = command == &root ? subcommand(root, all[i]) : nullptr)
         command = chosen;
       continue;
     }
-    if (has_one_dash(all[i])) all[i] = long_form(all[i]);
+    if (has_one_dash(all[i])) all[i] = long_form(*command, all[i]);
     const bool has_value = all[i].find('=') != std::string::npos;
     const CLI::Option* option = command->get_option_no_throw(name_of(all[i]));
     if (option != nullptr && !has_value && option->get_items_expected_min() > 0) ++i;
   }
   std::reverse(all.begin(), all.end());
-  return all;
+  return {std::move(all), std::move(notes)};
 }
 
 std::string unexpected_text(const CLI::App& root) {
   const auto chosen = root.get_subcommands();
   const std::vector<std::string> rest = root.remaining(true);
-  if (rest.empty()) return "an argument was not expected";
+  if (rest.empty()) return "unexpected argument";
   const std::string& first = rest.front();
-  if (first.starts_with('-')) return fmt::format("there is no flag {}", name_of(first));
-  if (chosen.empty()) return fmt::format("there is no command {}, see walsh --help", first);
-  return fmt::format("{} is one argument too many", first);
+  if (first.starts_with('-'))
+    return no_such_flag(chosen.empty() ? root : *chosen.front(), name_of(first));
+  if (chosen.empty()) return no_such_command(root, first);
+  return fmt::format("unexpected argument {}", first);
 }
 
 }  // namespace walsh::cli

@@ -11,10 +11,15 @@ namespace walsh::cli {
 // of `--api-key KEY MODEL`.
 void limit_to_one_value(CLI::App& command);
 
-// The arguments without the program's name, in the order that CLI11 takes, the last one first.
-// Throws usage for -fa and the like, which CLI11 would take for `-f a`: several flags of llama.cpp
-// look so, and what was meant by them would be something else.
-std::vector<std::string> parser_arguments(const CLI::App& root, int argc, const char* const* argv);
+struct Arguments {
+  std::vector<std::string> texts;  // in the order that CLI11 takes, the last one first
+  std::vector<std::string> notes;  // on flags that change nothing
+};
+
+// The arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and flags of
+// llama.cpp that change nothing are taken out (cli/other_flags.h). Throws usage for -hf and the
+// like, which CLI11 would take for `-h f`.
+Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv);
 
 // Of arguments that nobody takes: the first one.
 std::string unexpected_text(const CLI::App& root);

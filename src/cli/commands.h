@@ -18,6 +18,7 @@ Action add_bench(CLI::App& command);
 Action add_inspect(CLI::App& command);
 Action add_formats(CLI::App& command);
 Action add_devices(CLI::App& command);
+Action add_help(CLI::App& command);
 Action add_man(CLI::App& command);
 Action add_completions(CLI::App& command);
 

@@ -23,6 +23,7 @@ bool is_text(const OrderedJson& message, const char* key) {
 void Conversation::clear(std::string system) {
   system_ = std::move(system);
   messages_ = OrderedJson::array();
+  forgotten_ = 0;
   if (!system_.empty()) say("system", system_);
 }
 
@@ -30,8 +31,24 @@ void Conversation::say(const std::string& role, const std::string& content) {
   messages_.push_back({{"role", role}, {"content", content}});
 }
 
-void Conversation::take_back() {
+std::string Conversation::take_back() {
+  std::string content = messages_.back()["content"].get<std::string>();
   messages_.erase(messages_.size() - 1);
+  return content;
+}
+
+bool Conversation::has_system() const {
+  return !messages_.empty() && messages_[0]["role"].get<std::string>() == "system";
+}
+
+bool Conversation::forget_oldest() {
+  const size_t first = (has_system() ? 1 : 0) + forgotten_;
+  for (size_t next = first + 1; next < messages_.size(); ++next) {
+    if (messages_[next]["role"].get<std::string>() != "user") continue;
+    forgotten_ += next - first;
+    return true;
+  }
+  return false;
 }
 
 std::string Conversation::last_role() const {
@@ -39,12 +56,16 @@ std::string Conversation::last_role() const {
 }
 
 std::vector<int32_t> Conversation::prompt(const ChatTemplate& chat_template,
-                                          const OrderedJson& variables,
-                                          const Tokenizer& tokenizer) const {
+                                          const OrderedJson& variables, const Tokenizer& tokenizer,
+                                          const std::string& begun) const {
   ChatOptions options;
   options.variables = variables;
   options.add_generation_prompt = true;
-  return tokenizer.encode(chat_template.apply(messages_, options), false);
+  OrderedJson remembered = OrderedJson::array();
+  const size_t system = has_system() ? 1 : 0;
+  for (size_t i = 0; i < messages_.size(); ++i)
+    if (i < system || i >= system + forgotten_) remembered.push_back(messages_[i]);
+  return tokenizer.encode(chat_template.apply(remembered, options) + begun, false);
 }
 
 void Conversation::save(const std::string& path) const {
@@ -70,9 +91,9 @@ void Conversation::load(const std::string& path) {
       refuse(fmt::format("messages[{}]", i));
     messages.push_back(message);
   }
-  const bool has_system = !messages.empty() && messages[0]["role"] == "system";
-  system_ = has_system ? messages[0]["content"].get<std::string>() : "";
   messages_ = std::move(messages);
+  system_ = has_system() ? messages_[0]["content"].get<std::string>() : "";
+  forgotten_ = 0;
 }
 
 }  // namespace walsh::cli

@@ -19,15 +19,20 @@ class Conversation {
   void clear(std::string system);
   void clear() { clear(system_); }
   void say(const std::string& role, const std::string& content);
-  // Takes the last message back.
-  void take_back();
+  // Takes the last message back and returns its content.
+  std::string take_back();
   std::string last_role() const;  // empty before the first message
   size_t size() const { return messages_.size(); }
 
-  // The tokens behind which the model answers; `variables` is an object that the template is told.
-  // Throws as ChatTemplate::apply.
+  // Leaves the oldest turn that the prompt still has out of it from now on: a message behind the
+  // system prompt and what follows it up to the next one of the user. False, and nothing is done,
+  // if only the last turn is left.
+  bool forget_oldest();
+
+  // The tokens behind which the model answers, or goes on with an answer that begins with `begun`;
+  // `variables` is an object that the template is told. Throws as ChatTemplate::apply.
   std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
-                              const Tokenizer& tokenizer) const;
+                              const Tokenizer& tokenizer, const std::string& begun = "") const;
 
   // {"messages": [{"role": ..., "content": ...}, ...]}, as OpenAI's endpoints take them. Throws as
   // AtomicFile.
@@ -37,8 +42,11 @@ class Conversation {
   void load(const std::string& path);
 
  private:
+  bool has_system() const;
+
   std::string system_;
   OrderedJson messages_;
+  size_t forgotten_ = 0;  // messages behind the system prompt that the prompt leaves out
 };
 
 }  // namespace walsh::cli

@@ -69,6 +69,14 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   return subject;
 }
 
+// Flags for a reference that is not there.
+void refuse_without_reference(const CLI::App& command) {
+  if (command.get_option("--reference")->count() > 0) return;
+  for (const char* flag : {"--reference-device", "--reference-activations"})
+    if (command.get_option(flag)->count() > 0)
+      throw Error(ErrorCode::usage, flag, "works only with --reference");
+}
+
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
@@ -114,33 +122,40 @@ int evaluate_command(const Options& options) {
 Action add_eval(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_to(command);
-  command.add_option("-f,--text", options->text, "Text to score")->required()->type_name("FILE");
+  command.add_option("-f,--text", options->text, "Text to measure on")
+      ->required()
+      ->type_name("FILE");
   command
       .add_option("--reference", options->reference,
-                  "Model to diverge from, run as it is; a walsh file or a folder")
+                  "Compare with this model: a walsh file or a folder, run as it is")
       ->type_name("MODEL");
   command
       .add_option("--reference-device", options->reference_device,
-                  "Where the reference runs (default: as the model)")
+                  "Device of the reference (default: that of the model)")
       ->type_name("DEVICE");
   command
       .add_option("--reference-activations", options->reference_activations,
                   "What the reference's coded weights are multiplied with, as --activations")
-      ->check(activation_modes())
+      ->transform(activation_modes())
       ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
-  command.add_option("--chunks", options->chunks, "At most so many windows (default: all)")
+  command
+      .add_option("--chunks", options->chunks, "Measure at most this many windows (default: all)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  CLI::Option* stride =
-      command
-          .add_option("--stride", options->stride,
-                      "Overlapping windows every so many tokens, each token scored once")
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_flag("--full", options->full, "Score tokens 1.. instead of the second half")
+  CLI::Option* stride = command
+                            .add_option("--stride", options->stride,
+                                        "Start a window every N tokens; each token is scored once")
+                            ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      .add_flag("--full", options->full,
+                "Score all tokens of a window but the first, instead of its second half")
       ->excludes(stride);
   command.add_flag("--json", options->json, "Result as one JSON object");
   command.add_flag("-v,--verbose", options->verbose, "A line per window on standard error");
-  return [options] { return evaluate_command(*options); };
+  return [options, &command] {
+    refuse_without_reference(command);
+    return evaluate_command(*options);
+  };
 }
 
 }  // namespace walsh::cli

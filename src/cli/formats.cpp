@@ -152,11 +152,13 @@ int formats(const Options& options) {
 Action add_formats(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   CLI::Option* names = command.add_option(
-      "NAME", options->names, "Formats to measure (default: all, and a list of the cache types)");
-  command.add_flag("--cache", options->cache, "List the types of keys and values only")
+      "NAME", options->names, "Types to measure (default: all, and a list of the cache types)");
+  command
+      .add_flag("--cache", options->cache, "List only the types of the cache of keys and values")
       ->excludes(names);
-  command.add_flag("--check", options->check,
-                   "Fail if a bound is missed, with any instruction set of this machine");
+  command.add_flag(
+      "--check", options->check,
+      "Fail if a type misses its error bound with any instruction set of this machine");
   command.add_flag("--json", options->json, "The table as JSON");
   options->machine.add_to(command);
   return [options] { return formats(*options); };

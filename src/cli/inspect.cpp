@@ -169,7 +169,7 @@ void print_check(const std::vector<Row>& rows) {
 int inspect(const Options& options) {
   options.machine.apply();
   if (!options.source.empty() && !options.check) {
-    throw Error(ErrorCode::usage, "--source", "has no meaning without --check");
+    throw Error(ErrorCode::usage, "--source", "works only with --check");
   }
   const InterruptGuard interrupt;
   ProgressBar bar(is_terminal(STDERR_FILENO));
@@ -177,7 +177,7 @@ int inspect(const Options& options) {
   const bool is_folder = std::filesystem::is_directory(options.file, unreadable);
   if (is_folder || is_foreign_gguf(options.file)) {
     if (!options.source.empty())
-      throw Error(ErrorCode::usage, "--source", "has a meaning for files of walsh quantize only");
+      throw Error(ErrorCode::usage, "--source", "works only with files that walsh quantize wrote");
     (is_folder ? inspect_folder : inspect_gguf)(
         options.file, options.check, options.json,
         [&](size_t done, size_t count, const std::string& name) {
@@ -209,13 +209,11 @@ int inspect(const Options& options) {
 
 Action add_inspect(CLI::App& command) {
   const auto options = std::make_shared<Options>();
-  command
-      .add_option("FILE", options->file,
-                  "A file or folder written by walsh quantize, or another model")
-      ->required();
-  command.add_flag("--check", options->check, "Verify checksums and errors");
-  command.add_option("--source", options->source,
-                     "The checkpoint it was made from: with --check, measure every error again");
+  command.add_option("FILE", options->file, "A model: a file or folder")->required();
+  command.add_flag("--check", options->check, "Verify the checksum of every tensor");
+  command.add_option(
+      "--source", options->source,
+      "With --check: measure every error again, against the checkpoint it was made from");
   command.add_flag("--json", options->json, "Everything as JSON");
   options->machine.add_to(command);
   return [options] { return inspect(*options); };

@@ -3,6 +3,7 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "io/descriptor.h"
@@ -51,7 +53,8 @@ int utf8_length(unsigned char first) {
 // libedit with its bytes read by us, so that a request to stop ends the wait for a key.
 class LineEditor::Editor {
  public:
-  explicit Editor(std::string file) : file_(history_of(std::move(file))) {
+  Editor(std::string file, Completer completer)
+      : file_(history_of(std::move(file))), completer_(std::move(completer)) {
     // libedit's idea of characters and their widths.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     edit_ = el_init("walsh", stdin, stderr, stderr);
@@ -69,7 +72,9 @@ class LineEditor::Editor {
     el_set(edit_, EL_PROMPT, &Editor::prompt);
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &Editor::read_key);
+    el_set(edit_, EL_ADDFN, "walsh-complete", "Complete a word", &Editor::complete);
     for (const auto& [keys, what] : {std::pair{"^R", "em-inc-search-prev"},
+                                     {"^I", "walsh-complete"},
                                      {"\\e[3~", "ed-delete-next-char"},
                                      {"\\e[1;5C", "em-next-word"},
                                      {"\\e[1;5D", "ed-prev-word"}})
@@ -109,6 +114,31 @@ class LineEditor::Editor {
     return *static_cast<Editor*>(self);
   }
   static char* prompt(EditLine* edit) { return of(edit).prompt_.data(); }
+
+  // What all completions have in common goes into the line; where that is nothing, they are listed.
+  static unsigned char complete(EditLine* edit, int) {
+    Editor& self = of(edit);
+    const LineInfo* line = el_line(edit);
+    const std::string before(line->buffer, line->cursor);
+    const Completions found = self.completer_ ? self.completer_(before) : Completions();
+    if (found.words.empty()) return CC_ERROR;
+    std::string common = found.words.front();
+    for (const std::string& word : found.words)
+      common.resize(static_cast<size_t>(
+          std::mismatch(common.begin(), common.end(), word.begin(), word.end()).first -
+          common.begin()));
+    if (found.words.size() == 1 && !common.ends_with('/')) common += ' ';
+    const std::string typed = before.substr(found.begin);
+    if (common.size() > typed.size() && common.starts_with(typed)) {
+      el_insertstr(edit, common.c_str() + typed.size());
+      return CC_REFRESH;
+    }
+    std::string list = "\n";
+    for (const std::string& word : found.words)
+      list += word + "  ";
+    message("{}\n", list);
+    return CC_REDISPLAY;
+  }
 
   // One character; 0 at the end of the input, -1 for a failure, which is kept.
   static int read_key(EditLine* edit, wchar_t* key) {
@@ -163,23 +193,53 @@ class LineEditor::Editor {
   }
 
   const std::string file_;
+  const Completer completer_;
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
   std::string prompt_;
   std::exception_ptr failure_;
 };
 
-LineEditor::LineEditor(size_t max_bytes, std::string history)
+LineEditor::LineEditor(size_t max_bytes, std::string history, Completer completer)
     : terminal_(is_terminal(STDIN_FILENO)), lines_(max_bytes) {
-  if (can_edit()) editor_ = std::make_unique<Editor>(std::move(history));
+  if (can_edit()) editor_ = std::make_unique<Editor>(std::move(history), std::move(completer));
 }
 
 LineEditor::~LineEditor() = default;
 
 std::optional<std::string> LineEditor::next(const std::string& prompt) {
-  if (editor_) return editor_->next(prompt);
-  if (terminal_) message("{}", prompt);
-  return lines_.next();
+  if (terminal_ && !editor_) message("{}", prompt);
+  std::optional<std::string> line = editor_ ? editor_->next(prompt) : lines_.next();
+  interrupted_ = false;
+  return line;
+}
+
+bool LineEditor::goes_on() {
+  if (!terminal_ || interrupted_) return false;
+  interrupted_ = true;
+  InterruptGuard::reset();
+  if (InterruptGuard::requested()) return false;
+  message("(Ctrl-C again, Ctrl-D or /exit ends)\n");
+  return true;
+}
+
+std::vector<std::string> complete_path(const std::string& typed) {
+  constexpr size_t kMost = 200;
+  const size_t slash = typed.rfind('/');
+  const std::string folder = slash == typed.npos ? "" : typed.substr(0, slash + 1);
+  const std::string begun = typed.substr(folder.size());
+  std::vector<std::string> found;
+  std::error_code failed;
+  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, failed);
+  for (; !failed && entry != std::filesystem::directory_iterator() && found.size() < kMost;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(begun) || (name.starts_with('.') && begun.empty())) continue;
+    std::error_code unreadable;
+    found.push_back(folder + name + (entry->is_directory(unreadable) ? "/" : ""));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 std::string default_history_file() {

@@ -2,16 +2,21 @@
 // status.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/spelling.h"
 #include "cli/build_info.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/process.h"
 #include "cli/recipe_options.h"
@@ -33,20 +38,22 @@ std::vector<Command> add_commands(CLI::App& app) {
   using Adder = Action (*)(CLI::App&);
   const std::pair<const char*, std::pair<const char*, Adder>> table[] = {
       {"quantize", {"Compress a checkpoint into one file", add_quantize}},
-      {"eval", {"Perplexity, and KL divergence from a reference", add_eval}},
-      {"run", {"Generate text", add_run}},
-      {"serve", {"Answer requests over HTTP, as OpenAI's interface has them", add_serve}},
-      {"bench", {"Prompt and generation speed, share of the memory bandwidth", add_bench}},
-      {"inspect", {"What is in a model: tensors, types, errors", add_inspect}},
-      {"formats", {"The storage formats and their measured errors", add_formats}},
-      {"devices", {"What a model can run on", add_devices}},
-      {"man", {"The manual, in the macros of man(7)", add_man}},
+      {"eval", {"Measure perplexity, and the KL divergence from another model", add_eval}},
+      {"run", {"Chat with a model, or let it continue a text", add_run}},
+      {"serve", {"Serve a model over HTTP, with the APIs of OpenAI and Anthropic", add_serve}},
+      {"bench", {"Measure speed, and how much of the memory bandwidth is used", add_bench}},
+      {"inspect", {"Show what is in a model: tensors, types, errors", add_inspect}},
+      {"formats", {"List the types and measure their errors", add_formats}},
+      {"devices", {"List the processors and GPUs that can run a model", add_devices}},
+      {"help", {"Explain a command, with examples", add_help}},
+      {"man", {"Print the manual page: walsh man run | man -l -", add_man}},
       {"completions",
-       {"Completions for a shell: source <(walsh completions bash)", add_completions}},
+       {"Print completions for a shell: source <(walsh completions bash)", add_completions}},
   };
   std::vector<Command> commands;
   for (const auto& [name, entry] : table) {
     CLI::App* command = app.add_subcommand(name, entry.first);
+    command->set_help_all_flag("--help-all", "All flags");
     commands.push_back({command, entry.second(*command)});
     limit_to_one_value(*command);
   }
@@ -54,17 +61,28 @@ std::vector<Command> add_commands(CLI::App& app) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("Quantizes language models in a rotated domain and runs them.", "walsh");
+  CLI::App app("walsh compresses language models and runs them.", "walsh");
   bool version = false, verbose = false;
   CLI::Option* asked =
-      app.add_flag("--version", version, "Version, and instruction sets of this machine");
-  app.add_flag("--verbose", verbose, "With --version: commit, compiler, CUDA")->needs(asked);
+      app.add_flag("-V,--version", version, "Version, and instruction sets of this machine");
+  app.add_flag("--verbose", verbose, "With --version: also commit, compiler, CUDA")->needs(asked);
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
+  app.set_help_all_flag("--help-all", "This help, and the types");
   app.footer(type_list());  // not before: commands would have it as well
   try {
-    app.parse(parser_arguments(app, argc, argv));
-  } catch (const CLI::Success& e) {  // --help
+    Arguments arguments = parser_arguments(app, argc, argv);
+    app.parse(std::move(arguments.texts));
+    print_notes(arguments.notes);
+  } catch (const CLI::CallForHelp&) {
+    write_help(short_help(app));
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    const auto chosen = app.get_subcommands();
+    write_result(chosen.empty() ? app.help("", CLI::AppFormatMode::Normal)
+                                : chosen.front()->help("walsh"));
+    return 0;
+  } catch (const CLI::Success& e) {
     std::ostringstream text;
     app.exit(e, text, text);
     write_result(text.str());
@@ -81,14 +99,37 @@ int parse_and_run(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.action();
   }
-  return fail(ErrorCode::usage, "command line", "a command is needed, see walsh --help");
+  return fail(ErrorCode::usage, "command line", "which command? walsh help lists them");
+}
+
+// A path that does not exist, with what may have been meant.
+Error with_advice(const Error& error) {
+  const std::filesystem::path path(error.where());
+  std::error_code unreadable;
+  if (error.code() != ErrorCode::io || error.where().empty() ||
+      std::filesystem::exists(path, unreadable) || unreadable)
+    return error;
+  std::vector<std::string> names;
+  const std::filesystem::path folder = path.parent_path();
+  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, unreadable);
+  for (; !unreadable && entry != std::filesystem::directory_iterator() && names.size() < 1000;
+       entry.increment(unreadable))
+    names.push_back((folder / entry->path().filename()).string());
+  std::string advice = did_you_mean(error.where(), names);
+  const bool is_repository = std::count(error.where().begin(), error.where().end(), '/') == 1 &&
+                             !std::filesystem::exists(folder, unreadable);
+  if (advice.empty() && is_repository && !folder.empty() && folder != "/") {
+    advice = "; walsh downloads nothing: `hf download " + error.where() +
+             "` says where it puts the folder, which is the model";
+  }
+  return Error(error.code(), error.where(), error.reason() + advice);
 }
 
 int guarded(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const Error& e) {
-    return report(e);
+    return report(with_advice(e));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::limit, "memory", "not enough memory");
   } catch (const std::exception& e) {

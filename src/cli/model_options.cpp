@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "api/engine_access.h"
 #include "base/cpu.h"
+#include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "cli/interrupt.h"
 #include "cli/notes.h"
 #include "cli/terminal.h"
@@ -71,7 +75,7 @@ void MachineOptions::apply() const {
 }
 
 CLI::IsMember activation_modes() {
-  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"});
+  return CLI::IsMember({"auto", "i8", "i8x2", "f16", "f32", "lut"}, CLI::ignore_case);
 }
 
 void ModelOptions::add_to(CLI::App& command) {
@@ -90,13 +94,15 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
       .add_option("--activations", activations,
                   "What coded weights are multiplied with: auto (as the format asks), i8, i8x2 "
                   "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
-      ->check(activation_modes())
+      ->transform(activation_modes())
       ->group("Machine");
-  command.add_option("--device", device, "cpu, cuda, cuda:N or auto: a GPU if there is one")
+  command.add_option("--device", device, "cpu, cuda, cuda:N, or auto (a GPU if there is one)")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
-  command.add_option("--device-memory", device_memory, "Use no more of the GPU's memory, as 24GiB")
+  command
+      .add_option("--device-memory", device_memory,
+                  "Use at most this much of the GPU's memory, such as 24GiB")
       ->type_name("SIZE")
       ->group("Machine");
   add_split_to(command);
@@ -129,13 +135,17 @@ void ModelOptions::add_cache_to(CLI::App& command) {
   std::vector<std::string> names;
   for (const CacheType& type : all_cache_types())
     names.emplace_back(type.name);
-  command.add_option("--cache-type-k,--ctk", cache_keys, "Type of keys; also -ctk")
+  command
+      .add_option("--cache-type-k,--ctk", cache_keys,
+                  "Type in which older keys are stored; also -ctk")
       ->capture_default_str()
-      ->check(CLI::IsMember(names))
+      ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
-  command.add_option("--cache-type-v,--ctv", cache_values, "Type of values; also -ctv")
+  command
+      .add_option("--cache-type-v,--ctv", cache_values,
+                  "Type in which older values are stored; also -ctv")
       ->capture_default_str()
-      ->check(CLI::IsMember(names))
+      ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
   window_option = command
                       .add_option("--kv-window", cache_window,
@@ -153,17 +163,46 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   options.rotate_weights = recipe.rotates_weights();
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
-    print_note("--kv-window changes nothing: it goes with a coded type of -ctk or -ctv");
+    print_note("--kv-window changes nothing: it needs a coded type such as -ctk q8_0");
   options.gpu_layers = parse_layers(gpu_layers);
+  if (!options.device.cuda && options.gpu_layers > 0) options.gpu_layers = kPlanned;
   options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
   return show_progress(std::move(options), load);
 }
 
+// What was asked for and has no effect on this model and machine.
+void ModelOptions::tell_idle_flags(const Model& model) const {
+  if (!chosen_device().cuda) {
+    const std::string why =
+        cuda::first_device() ? "the CPU was asked for" : cuda::unavailable_reason();
+    if (parse_layers(gpu_layers) > 0)
+      print_note("--gpu-layers changes nothing: no GPU is used (" + why + ")");
+    if (!device_memory.empty()) print_note("--device-memory changes nothing: no GPU is used");
+    if (parse_layers(cpu_experts) > 0)
+      print_note("--cpu-experts changes nothing: no GPU is used, so all experts run on the CPU");
+  }
+  const ActivationMode mode = parse_activation_mode(activations);
+  if (mode == ActivationMode::automatic) return;
+  const auto concerned = [&](const Linear& matrix) {
+    if (matrix.format == nullptr || matrix.format->dense) return false;
+    return mode != ActivationMode::lut || matrix.format->kind == CodeKind::product;
+  };
+  for (const Model& part : model.all_parts()) {
+    if (concerned(part.head)) return;
+    for (const Layer& layer : part.layers)
+      if (std::any_of(layer.matrices.begin(), layer.matrices.end(), concerned)) return;
+  }
+  print_note("--activations " + activations + " changes nothing: no matrix has " +
+             (mode == ActivationMode::lut ? "a product code (pq3)" : "a coded type"));
+}
+
 std::optional<Recipe> ModelOptions::wanted_recipe() const {
   recipe.refuse_without_type();
   if (!recipe.given()) return std::nullopt;
-  return recipe.recipe();
+  Recipe wanted = recipe.recipe();
+  print_notes(recipe.idle_flags(wanted));
+  return wanted;
 }
 
 Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation,
@@ -175,6 +214,7 @@ Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& g
         {path, wanted ? &*wanted : nullptr, options, &generation, chat_template});
   });
   print_notes(engine.notes());
+  tell_idle_flags(EngineAccess::model(engine).model);
   return engine;
 }
 
@@ -182,10 +222,12 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
                                const TemplateText* chat_template,
                                const GenerationOptions* generation) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  return with_notes_printed(with_progress(use, [&](LoadOptions options) {
+  LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
     return load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
   }));
+  tell_idle_flags(loaded.model);
+  return loaded;
 }
 
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
@@ -202,6 +244,7 @@ Model ModelOptions::load_weights_only(WeightSource& source, const ModelUse& use,
     return load_weights(source, options);
   });
   if (!model.device_note.empty()) print_note(model.device_note);
+  tell_idle_flags(model);
   return model;
 }
 

@@ -72,6 +72,7 @@ struct ModelOptions {
   void add_cache_to(CLI::App& command);
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
+  void tell_idle_flags(const Model& model) const;
   // The recipe that --quantize asks for, none without it; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };

@@ -6,19 +6,19 @@
 namespace walsh::cli {
 namespace {
 
-void print_line(const char* kind, const std::string& text) {
+void print_line(Color color, const char* kind, const std::string& text) {
   constexpr size_t kLongest = 1 << 14;
-  message("{}{}\n", kind, one_line(text.substr(0, kLongest)));
+  write_message(color, kind, one_line(text.substr(0, kLongest)) + "\n");
 }
 
 }  // namespace
 
 void print_note(const std::string& text) {
-  print_line("walsh: note: ", text);
+  print_line(Color::green, "walsh: note: ", text);
 }
 
 void print_warning(const std::string& text) {
-  print_line("walsh: warning: ", text);
+  print_line(Color::yellow, "walsh: warning: ", text);
 }
 
 void print_notes(const std::vector<std::string>& texts) {

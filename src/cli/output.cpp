@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -37,6 +38,33 @@ void write_message(std::string_view text) {
   std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
+const char* color_code(int descriptor, Color color) {
+  const char* off = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  const bool shown = (off == nullptr || *off == '\0') && term != nullptr && *term != '\0' &&
+                     std::string_view(term) != "dumb" && is_terminal(descriptor);
+  if (!shown) return "";
+  switch (color) {
+    case Color::none:
+      return "\033[0m";
+    case Color::bold:
+      return "\033[1m";
+    case Color::red:
+      return "\033[1;31m";
+    case Color::yellow:
+      return "\033[33m";
+    case Color::green:
+      return "\033[32m";
+  }
+  return "";
+}
+
+void write_message(Color color, std::string_view word, std::string_view text) {
+  const std::string line = fmt::format("{}{}{}{}", color_code(STDERR_FILENO, color), word,
+                                       color_code(STDERR_FILENO, Color::none), terminal_text(text));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 void redraw_line(std::string_view text) {
   const std::string line = fmt::format("\r\033[K{}", text);
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -44,12 +72,17 @@ void redraw_line(std::string_view text) {
 
 int report(const Error& error) {
   const std::string place = error.where().empty() ? "" : one_line(error.where()) + ": ";
-  message("walsh: error: {}{}\n", place, one_line(error.reason()));
+  write_message(Color::red,
+                "walsh: error: ", fmt::format("{}{}\n", place, one_line(error.reason())));
   return exit_status(error.code());
 }
 
 void write_result(std::string_view text) {
   write_output(terminal_text(text));
+}
+
+void write_help(std::string_view text) {
+  write_output(text);
 }
 
 void write_model_text(std::string_view text) {
@@ -58,17 +91,17 @@ void write_model_text(std::string_view text) {
   flush_output();
 }
 
-InputColor::InputColor(int descriptor, bool wanted)
-    : descriptor_(descriptor), shown_(wanted && is_terminal(descriptor)) {
-  write("\033[32m");
+InputColor::InputColor(int descriptor, bool wanted) : descriptor_(descriptor), shown_(wanted) {
+  write(Color::green);
 }
 
 InputColor::~InputColor() {
-  write("\033[0m");
+  write(Color::none);
 }
 
-void InputColor::write(const char* code) const {
-  if (!shown_) return;
+void InputColor::write(Color color) const {
+  const char* code = color_code(descriptor_, color);
+  if (!shown_ || *code == '\0') return;
   if (descriptor_ == STDOUT_FILENO) {
     write_output(code);
     flush_output();

@@ -14,6 +14,12 @@ namespace walsh::cli {
 // As a shell says of a program that SIGPIPE has ended.
 inline constexpr int kOutputClosedStatus = 141;
 
+enum class Color { none, bold, red, yellow, green };
+
+// The code that text in this colour begins with, or that ends it (none); empty where the descriptor
+// is no terminal that shows colours, and where NO_COLOR is set.
+const char* color_code(int descriptor, Color color);
+
 // A message. Nothing depends on its arrival: standard error may be closed, full or a broken pipe.
 void write_message(std::string_view text);
 
@@ -25,6 +31,9 @@ void message(fmt::format_string<Args...> format, Args&&... args) {
 // Puts `text`, which has no control characters, in the place of a terminal's last line.
 void redraw_line(std::string_view text);
 
+// The same behind a word in a colour.
+void write_message(Color color, std::string_view word, std::string_view text);
+
 // "walsh: error: WHERE: REASON" on one line; returns the exit status of the code.
 int report(const Error& error);
 
@@ -35,6 +44,9 @@ template <typename... Args>
 void print_result(fmt::format_string<Args...> format, Args&&... args) {
   write_result(fmt::format(format, std::forward<Args>(args)...));
 }
+
+// The same with the codes of color_code as they are, for texts of the program itself.
+void write_help(std::string_view text);
 
 // Text of a model, shown at once; for a program that reads it as it is.
 void write_model_text(std::string_view text);
@@ -49,7 +61,7 @@ class InputColor {
   InputColor& operator=(const InputColor&) = delete;
 
  private:
-  void write(const char* code) const;
+  void write(Color color) const;
 
   const int descriptor_;
   const bool shown_;

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "api/calibrate.h"
 #include "api/outputs.h"
@@ -18,6 +20,7 @@
 #include "cli/output.h"
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
+#include "cli/type_choice.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/staged_folder.h"
@@ -36,13 +39,16 @@ struct Options {
   MachineOptions machine;
   CalibrationRequest calibration;
   std::string device = "auto", save_recipe, output_format = "gguf", shard_size;
-  bool dry_run = false, json = false;
+  bool dry_run = false, json = false, verbose = false;
+
+  // Without a file to write and a type: what there is to choose from.
+  bool asks_for_choice() const { return output.empty() && !recipe.given() && !allocation.given(); }
 
   OutputOptions wanted() const {
     OutputOptions result = {.kind = parse_output_kind(output_format)};
     if (shard_size.empty()) return result;
     if (result.kind != OutputKind::folder)
-      throw Error(ErrorCode::usage, "--shard-size", "has no meaning without --output-format hf");
+      throw Error(ErrorCode::usage, "--shard-size", "works only with --output-format hf");
     result.shard_bytes = parse_bytes(shard_size, "--shard-size");
     return result;
   }
@@ -85,12 +91,78 @@ class LinearError {
   double sum_ = 0, weights_ = 0;
 };
 
-void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds) {
+// "model.layers.*.mlp.down_proj.weight": the name without its numbers.
+std::string kind_of(const std::string& name) {
+  std::string kind;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool begins = i == 0 || name[i - 1] == '.';
+    size_t end = i;
+    while (begins && end < name.size() && name[end] >= '0' && name[end] <= '9')
+      ++end;
+    if (end > i && (end == name.size() || name[end] == '.')) {
+      kind += '*';
+      i = end - 1;
+    } else {
+      kind += name[i];
+    }
+  }
+  return kind;
+}
+
+// Tensors that differ in their numbers only.
+struct TensorKind {
+  std::string name;
+  const TensorPlan* first;
+  uint64_t count = 0, bytes = 0;
+};
+
+std::vector<TensorKind> kinds_of(const std::vector<TensorPlan>& tensors) {
+  std::vector<TensorKind> kinds;
+  std::map<std::string, size_t> known;
+  for (const TensorPlan& tensor : tensors) {
+    const std::string name = kind_of(tensor.name);
+    const std::string key = fmt::format("{} {} {} {}", name, shape_text(tensor),
+                                        dtype_name(tensor.source), tensor.format->name);
+    const auto [at, fresh] = known.try_emplace(key, kinds.size());
+    if (fresh) kinds.push_back({name, &tensor});
+    kinds[at->second].count += 1;
+    kinds[at->second].bytes += tensor.bytes();
+  }
+  return kinds;
+}
+
+void print_kinds(const std::vector<TensorPlan>& tensors) {
+  print_result("{:<48} {:>7} {:>14}  {:<14} {:>10}\n", "tensors", "number", "shape", "type",
+               "bytes");
+  for (const TensorKind& kind : kinds_of(tensors)) {
+    const TensorPlan& t = *kind.first;
+    print_result("{:<48} {:>7} {:>14}  {:<14} {:>10}\n", kind.name, kind.count, shape_text(t),
+                 fmt::format("{} -> {}", dtype_name(t.source), t.format->name),
+                 human_bytes(kind.bytes));
+  }
+  print_result("\n");
+}
+
+nlohmann::ordered_json tensors_json(const std::vector<TensorPlan>& tensors) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TensorPlan& t : tensors) {
+    list.push_back({{"name", t.name},
+                    {"shape", {t.rows, t.cols}},
+                    {"source_type", dtype_name(t.source)},
+                    {"type", t.format->name},
+                    {"bytes", t.bytes()}});
+  }
+  return list;
+}
+
+// `tensors`: what would be written, of a dry run.
+void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds,
+                   const std::vector<TensorPlan>* tensors = nullptr) {
   if (options.json) {
     nlohmann::ordered_json missed = nlohmann::ordered_json::array();
     for (const MissedBound& m : s.missed)
       missed.push_back({{"tensor", m.tensor}, {"nmse", m.nmse}, {"bound", m.format->bound}});
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"file", options.output},
         {"bytes", s.file_bytes},
         {"bpw", s.bits_per_weight()},
@@ -100,11 +172,14 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
         {"missed_bounds", std::move(missed)},
         {"dry_run", options.dry_run},
         {"seconds", seconds}};
+    if (tensors != nullptr) json["tensors"] = tensors_json(*tensors);
     print_result("{}\n", format_json(json, 2));
     return;
   }
   print_result("{}: {} ({} bytes), {} weights, {} of them in linear layers at {:.4f} bits",
-               options.dry_run ? "would write " + options.output : options.output,
+               options.dry_run
+                   ? "would write " + (options.output.empty() ? "a file" : options.output)
+                   : options.output,
                human_bytes(s.file_bytes), s.file_bytes, human_count(s.all_weights),
                human_count(s.linear_weights), s.bits_per_weight());
   if (!options.dry_run) print_result(", NMSE {:.4g}, {:.1f} s", nmse, seconds);
@@ -112,14 +187,15 @@ void print_summary(const QuantizeSummary& s, const Options& options, double nmse
 }
 
 int dry_run(const Options& options, Compressor& source) {
-  if (!options.json) {
+  if (!options.json && !options.verbose) print_kinds(source.tensors());
+  if (!options.json && options.verbose) {
     size_t index = 0;
     for (const TensorPlan& tensor : source.tensors()) {
       print_result("{}  {}\n", tensor_line(tensor, ++index, source.tensors().size(), 0),
                    human_bytes(tensor.bytes()));
     }
   }
-  print_summary(predict(source, options.wanted()), options, 0, 0);
+  print_summary(predict(source, options.wanted()), options, 0, 0, &source.tensors());
   return 0;
 }
 
@@ -128,12 +204,17 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
                      ThreadPool& pool, std::optional<Allocation>& allocation) {
   options.allocation.refuse_without_target();
   if (!options.allocation.given()) {
-    if (!options.recipe.given()) throw Error(ErrorCode::usage, "--type", "a type is needed");
-    return options.recipe.recipe();
+    if (!options.recipe.given()) {
+      throw Error(ErrorCode::usage, "--type",
+                  "a type is needed; `walsh quantize MODEL` alone shows which fit this machine");
+    }
+    Recipe recipe = options.recipe.recipe();
+    print_notes(options.recipe.idle_flags(recipe));
+    return recipe;
   }
   if (options.recipe.given()) {
     throw Error(ErrorCode::usage, "--bpw, --size",
-                "choose the formats: leave --type and --recipe out");
+                "choose the types themselves: leave out --type and --recipe");
   }
   const Recipe base = options.recipe.recipe_of(options.allocation.first_candidate());
   allocation = options.allocation.allocate(options.input, base, calibration, pool);
@@ -166,10 +247,47 @@ void check_files(const Options& options) {
   check_outputs(outputs, options.input, std::move(inputs), new_folder);
 }
 
+void need_output(const Options& options) {
+  if (!options.output.empty()) return;
+  throw Error(ErrorCode::usage, "OUT",
+              fmt::format("a file to write is needed, as in: walsh quantize {} {}", options.input,
+                          output_name(options.input, "tq4")));
+}
+
+// Tells once where a run goes on that continues an earlier one.
+class ResumeNote {
+ public:
+  // The tensor that was just done; what there is to tell, usually nothing.
+  std::string text(const QuantizeProgress& p) {
+    if (p.resumed) {
+      ++resumed_;
+      return resumed_ == 1 ? "an earlier run was stopped: what it has encoded is taken over" : "";
+    }
+    const bool first = resumed_ > 0 && !told_ && p.tensor->format->kind == CodeKind::trellis;
+    if (!first) return "";
+    told_ = true;
+    return fmt::format("{} tensors are taken over; the encoding goes on with {} ({} of {})",
+                       resumed_, p.tensor->name, p.index, p.count);
+  }
+
+ private:
+  uint64_t resumed_ = 0;
+  bool told_ = false;
+};
+
 int quantize(const Options& options) {
   options.machine.apply();
   const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
+  if (options.asks_for_choice()) {
+    options.recipe.refuse_without_type();
+    options.allocation.refuse_without_target();
+    write_result(type_choice(options.input, options.json, pool));
+    return 0;
+  }
+  if (!options.dry_run) need_output(options);
+  if (options.verbose && !options.dry_run)
+    print_note("--verbose changes nothing: it goes with --dry-run");
   check_files(options);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;
@@ -189,9 +307,14 @@ int quantize(const Options& options) {
   const bool bar_wanted = is_terminal(STDERR_FILENO);
   ProgressBar bar(bar_wanted);
   LinearError error;
+  ResumeNote resume;
   const auto progress = [&](const QuantizeProgress& p) {
     InterruptGuard::check();
     error.add(*p.tensor, p.nmse);
+    if (const std::string text = resume.text(p); !text.empty()) {
+      bar.clear();
+      print_note(text);
+    }
     if (bar_wanted) {
       bar.update(p.index, p.count, p.tensor->name + time_left(p));
     } else {
@@ -221,7 +344,9 @@ Action add_quantize(CLI::App& command) {
       .add_option("IN", options->input,
                   "Hugging Face folder with safetensors, or a GGUF file of llama.cpp")
       ->required();
-  command.add_option("OUT", options->output, "File to write, or folder")->required();
+  command.add_option("OUT", options->output,
+                     "File to write, or folder; without it and a type: what types there are, and "
+                     "which fit this machine");
   command
       .add_option(
           "--output-format", options->output_format,
@@ -230,10 +355,12 @@ Action add_quantize(CLI::App& command) {
       ->type_name("gguf|hf");
   command
       .add_option("--shard-size", options->shard_size,
-                  "Weights of a folder are cut into files of this size, as 2GiB (default: 5 GB)")
+                  "Size of the weight files in a folder, such as 2GiB (default: 5 GB)")
       ->type_name("SIZE");
   options->recipe.add_to(command, "--type");
-  command.add_option("--save-recipe", options->save_recipe, "Write what was chosen; for --recipe")
+  command
+      .add_option("--save-recipe", options->save_recipe,
+                  "Write what was chosen to a file for --recipe")
       ->type_name("FILE")
       ->group("Compression");
   options->allocation.add_to(command);
@@ -241,12 +368,12 @@ Action add_quantize(CLI::App& command) {
   CLI::Option* calibrate =
       command
           .add_option("--calibrate", options->calibration.text,
-                      "Text to measure activations on, for less error of the output; optional")
+                      "Round by what this text does in the model: less error, more time")
           ->type_name("FILE")
           ->group("Compression");
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
-                  "Tokens of it, in windows of 512 (default: 98304, or what it has)")
+                  "Tokens of that text to use (default: 98304, or all it has)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");
@@ -258,8 +385,9 @@ Action add_quantize(CLI::App& command) {
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
-  command.add_flag("--dry-run", options->dry_run, "Only tell what would be written");
-  command.add_flag("--json", options->json, "Summary as JSON");
+  command.add_flag("--dry-run", options->dry_run, "Print what would be written, and write nothing");
+  command.add_flag("--verbose", options->verbose, "With --dry-run: a line for every tensor");
+  command.add_flag("--json", options->json, "Summary as JSON; of --dry-run with all tensors");
   return [options] { return quantize(*options); };
 }
 

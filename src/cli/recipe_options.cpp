@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "api/convert.h"
@@ -17,12 +18,12 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   type_flag_ = type_flag;
   const std::string group = "Compression";
   command
-      .add_option(type_flag, type_, "Format of the linear weights; `walsh --help` lists them all")
+      .add_option(type_flag, type_,
+                  "Type of the linear weights, as tq4; walsh formats lists them all")
       ->type_name("TYPE")
       ->group(group);
   command
-      .add_option("--recipe", file_,
-                  "Recipe that --save-recipe wrote or you did: replaces the flags")
+      .add_option("--recipe", file_, "Take everything below from a file that --save-recipe wrote")
       ->type_name("FILE")
       ->group(group);
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
@@ -30,21 +31,23 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
     refinements_.push_back(option);
     return option;
   };
-  add("--group", group_, "Weights per scale of tq2, tq3, tq4: 128 or full (one per row)")
+  add("--group", group_,
+      "Weights that share a scale, for tq2, tq3, tq4: 128, or full (a whole row)")
       ->check(CLI::IsMember({"128", "full"}));
-  add("--codebook", codebook_, "Codebook of pq3: universal, or layer (trained for each tensor)")
+  add("--codebook", codebook_,
+      "Codebook of pq3: universal, or layer (one is trained for each tensor)")
       ->check(CLI::IsMember({"universal", "layer"}));
-  add("--levels", levels_, "Profile of itq3_s: full, strict, ternary, ternary-paper")
+  add("--levels", levels_, "Variant of itq3_s: full, strict, ternary, ternary-paper")
       ->type_name("PROFILE");
-  add("--embed-type", embed_type_, "Format of the token embedding (default: as in the source)")
+  add("--embed-type", embed_type_, "Type of the token embedding (default: unchanged)")
       ->type_name("TYPE");
-  add("--head-type", head_type_, "Format of a separate output head (default: as in the source)")
+  add("--head-type", head_type_, "Type of a separate output head (default: unchanged)")
       ->type_name("TYPE");
   override_option_ =
       add("--override", overrides_, "re:PATTERN=TYPE or NAME=TYPE; the first match wins")
           ->type_name("RULE")
           ->allow_extra_args(false);
-  ignore_option_ = add("--ignore", ignores_, "re:PATTERN or NAME: keep it in the source type")
+  ignore_option_ = add("--ignore", ignores_, "re:PATTERN or NAME: leave these tensors unchanged")
                        ->type_name("RULE")
                        ->allow_extra_args(false);
   add("--rotation", rotation_, "hadamard, qr (random orthogonal) or none")
@@ -52,16 +55,16 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   add_rotate(command, group);
   add("--block", block_, "Rotation block: a power of two, 32 to 1024 (default: the format's)");
   refinements_.push_back(
-      command.add_flag("--no-signs", no_signs_, "Leave out the random signs, to show their worth")
+      command.add_flag("--no-signs", no_signs_, "Rotate without random signs (for comparison)")
           ->group(group));
   const bool own_seed = type_flag == "--type";  // elsewhere --seed is the sampler's
   add(own_seed ? "--seed,--rotation-seed" : "--rotation-seed", seed_, "Seed of the rotation")
       ->capture_default_str();
-  add("--balance", balance_, "Channel balancing before the rotation: on or off")
+  add("--balance", balance_, "Balance channels before the rotation: on or off")
       ->check(CLI::IsMember({"on", "off"}));
-  add("--effort", effort_, "Search for scales: full, or fast (one start)")
+  add("--effort", effort_, "How hard to search for scales: full or fast")
       ->check(CLI::IsMember({"full", "fast"}));
-  add("--scale", scale_, "Rule for scales: search (least squares) or shape-gain")
+  add("--scale", scale_, "How scales are chosen: search (least squares) or shape-gain")
       ->check(CLI::IsMember({"search", "shape-gain"}));
 }
 
@@ -69,10 +72,11 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
 void RecipeOptions::add_rotate(CLI::App& command, const std::string& group) {
   const bool runs = type_flag_ != "--type";
   std::string text =
-      "input: at run time; residual: folded into the weights; both: outputs too, at run time";
+      "input: rotate activations at run time; residual: fold the rotation into the weights; both: "
+      "rotate outputs as well, at run time";
   std::set<std::string> names = {"input", "residual", "both"};
   if (runs) {
-    text += "; weights: of any model, back while a GPU loads them, instead of inputs";
+    text += "; weights: rotate the weights back while a GPU loads them, instead of activations";
     names.insert(kRotateWeights);
   }
   rotate_option_ =
@@ -98,14 +102,14 @@ void RecipeOptions::refuse_without_type() const {
   if (given()) return;
   for (const CLI::Option* option : refinements_) {
     if (is_refinement(option)) {
-      throw Error(ErrorCode::usage, option->get_name(), "has no meaning without " + type_flag_);
+      throw Error(ErrorCode::usage, option->get_name(), "works only with " + type_flag_);
     }
   }
 }
 
 Recipe RecipeOptions::recipe_from_file() const {
   const auto refuse = [](const std::string& flag) {
-    throw Error(ErrorCode::usage, flag, "has no meaning with --recipe, which says all of that");
+    throw Error(ErrorCode::usage, flag, "cannot be combined with --recipe, which sets all of this");
   };
   if (!type_.empty()) refuse(type_flag_);
   for (const CLI::Option* option : refinements_)
@@ -136,6 +140,69 @@ Recipe RecipeOptions::recipe_of(const std::string& type) const {
   Recipe recipe = to_recipe(options);
   recipe.rules = rules();  // overrides and ignores in the order in which they were given
   return recipe;
+}
+
+namespace {
+
+// What the types of a recipe have in common with what flags are about.
+struct RecipeFacts {
+  bool rotates, balances, searches, fits, grouped, product, levels;
+
+  explicit RecipeFacts(const Recipe& recipe) {
+    std::vector<const Format*> formats = {recipe.type, recipe.embed_type, recipe.head_type};
+    for (const TensorRule& rule : recipe.rules)
+      formats.push_back(rule.format);
+    const auto any = [&](const auto& test) {
+      return std::any_of(formats.begin(), formats.end(),
+                         [&](const Format* format) { return format != nullptr && test(*format); });
+    };
+    const auto scalar = [](const Format& f, const auto& test) {
+      for (int pass = 0; pass < f.passes && f.kind == CodeKind::scalar; ++pass)
+        if (test(f.code[pass])) return true;
+      return false;
+    };
+    const bool rotated = any([](const Format& f) { return f.rotation_block != 0; });
+    rotates = (rotated || recipe.rotate != RotateAt::input);
+    balances = rotated && recipe.rotation != RotationKind::none;
+    product = any([](const Format& f) { return f.kind == CodeKind::product; });
+    fits = product || any([&](const Format& f) {
+             return scalar(f, [](const ScalarCode& c) { return c.fit == ScaleFit::search; });
+           });
+    const bool trellis = any([](const Format& f) { return f.kind == CodeKind::trellis; });
+    const bool shaped = recipe.encode.scale_rule == ScaleRule::shape_gain;
+    searches = trellis || product || (fits && !shaped);
+    grouped = any([](const Format& f) { return f.name.starts_with("tq"); });
+    levels = any([](const Format& f) { return f.name.starts_with("itq3_s"); });
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
+  if (!file_.empty()) return {};
+  const RecipeFacts facts(recipe);
+  const bool turned = facts.rotates && recipe.rotation != RotationKind::none;
+  const struct {
+    const char* flag;
+    bool has_effect;
+    const char* reason;
+  } flags[] = {
+      {"--rotation", facts.rotates, "no type that was chosen is rotated"},
+      {"--block", turned, "nothing is rotated"},
+      {"--no-signs", turned, "nothing is rotated"},
+      {"--rotation-seed", turned, "nothing is rotated"},
+      {"--balance", facts.balances, "only rotated matrices are balanced"},
+      {"--effort", facts.searches, "no scale is searched for"},
+      {"--scale", facts.fits, "no type that was chosen has scales of that kind"},
+      {"--group", facts.grouped, "it goes with tq2, tq3 and tq4"},
+      {"--codebook", facts.product, "it goes with pq3"},
+      {"--levels", facts.levels, "it goes with itq3_s"},
+  };
+  std::vector<std::string> notes;
+  for (const auto& [flag, has_effect, reason] : flags)
+    if (!has_effect && command_->get_option(flag)->count() > 0)
+      notes.push_back(fmt::format("{} changes nothing: {}", flag, reason));
+  return notes;
 }
 
 std::string type_list() {

@@ -23,6 +23,8 @@ class RecipeOptions {
   Recipe recipe() const;
   // The same without a type of its own, `type` standing for it: what an allocation starts from.
   Recipe recipe_of(const std::string& type) const;
+  // Of the refinements that were given those without effect on any type of the recipe, as notes.
+  std::vector<std::string> idle_flags(const Recipe& recipe) const;
   // Throws usage if a refinement was given although the type was not.
   void refuse_without_type() const;
   // --rotate weights, which is no refinement: a way to run any model that is rotated.

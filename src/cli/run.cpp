@@ -19,6 +19,7 @@
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
@@ -44,9 +45,9 @@ struct Options {
   bool conversation = false, single_turn = false;
   const CLI::Option *conversation_option = nullptr, *system_option = nullptr;
   bool stream = true, hide_prompt = false, quiet = false;
-  bool color = false, show_tokens = false, escapes = false;
+  bool color = true, show_tokens = false, escapes = false;
   std::string grammar, schema;
-  const CLI::Option *prompt_option = nullptr, *file_option = nullptr;
+  const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *tokens_option = nullptr;
 };
 
 bool given(const CLI::Option* option) {
@@ -81,8 +82,8 @@ class Completer {
     const std::vector<int32_t> tokens = engine_.encode_prompt(prompt);
     if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
-                  fmt::format("the prompt has {} tokens, {} positions are there", tokens.size(),
-                              engine_.context()));
+                  fmt::format("the prompt has {} tokens, but the context has room for {}",
+                              tokens.size(), engine_.context()));
     }
     if (options_.show_tokens) show_tokens(engine_, tokens);
     if (!options_.hide_prompt) {
@@ -131,6 +132,7 @@ std::optional<std::string> next_line(LineEditor& lines, int& status) {
     try {
       return lines.next("> ");
     } catch (const Error& e) {
+      if (e.code() == ErrorCode::interrupted && lines.goes_on()) continue;
       if (e.code() == ErrorCode::interrupted) return std::nullopt;
       if (e.code() != ErrorCode::limit) throw;
       status = report(e);
@@ -167,15 +169,32 @@ void check_template(const Options& options) {
   }
 }
 
-bool wants_conversation(const Options& options, const LoadedModel& model) {
-  const bool prompt = given(options.prompt_option) || given(options.file_option);
-  const bool wanted =
-      given(options.conversation_option) ? options.conversation : model.chat.has_value() && !prompt;
+// A prompt is a message where the model has a chat template; one without text is none.
+bool wants_conversation(const Options& options, const std::string& prompt,
+                        const LoadedModel& model) {
+  const bool text =
+      !prompt.empty() || !(given(options.prompt_option) || given(options.file_option));
+  const bool asked = given(options.conversation_option);
+  const bool wanted = asked ? options.conversation : model.chat.has_value() && text;
   if (wanted && !model.chat)
-    throw Error(ErrorCode::usage, "-cnv", "the model has no chat template that is understood");
-  if (!wanted && (given(options.system_option) || options.single_turn))
-    throw Error(ErrorCode::usage, "-sys, -st", "are for a conversation: give -cnv");
+    throw Error(ErrorCode::usage, "-cnv", "the model has no chat template that walsh can use");
+  if (!wanted && (given(options.system_option) || options.single_turn)) {
+    throw Error(ErrorCode::usage, "-sys, -st",
+                asked ? "are for conversations: leave --raw and -no-cnv out"
+                      : "are for conversations, and the model has no chat template");
+  }
   return wanted;
+}
+
+// What was asked for and has no effect on what will be generated.
+void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
+  if (!conversation && options.chat.given())
+    print_note("the flags of chat templates change nothing: the text goes on as it is");
+  if (!options.generation.lookup) return;
+  if (model.model.cache.coded())
+    print_note("--spec ngram changes nothing: no token can be taken back from a coded cache");
+  if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
+    print_note("--spec ngram changes nothing where the text has to match something");
 }
 
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
@@ -184,7 +203,9 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   settings.generation = options.generation;
   settings.system = options.system;
   settings.first = prompt;
-  settings.single = options.single_turn;
+  // With -p the answer is all, unless more is asked for.
+  settings.single = options.single_turn || (!prompt.empty() && !given(options.conversation_option));
+  if (!given(options.tokens_option)) settings.generation.max_tokens = -1;
   settings.stream = options.stream;
   settings.history = options.history;
   settings.variables = options.chat.variables();
@@ -236,10 +257,13 @@ int run(Options options) {
   const std::optional<TemplateText> chat = options.chat.text();
   const Stopwatch watch;
   check_template(options);
-  Engine engine = options.model.open_engine({.positions = options.ctx}, options.generation,
+  const int64_t positions = options.ctx == 0 ? kFittingPositions : options.ctx;
+  Engine engine = options.model.open_engine({.positions = positions}, options.generation,
                                             chat ? &*chat : nullptr);
-  if (wants_conversation(options, EngineAccess::model(engine)))
-    return hold_conversation(engine, options, prompt, watch.seconds());
+  const LoadedModel& model = EngineAccess::model(engine);
+  const bool conversation = wants_conversation(options, prompt, model);
+  tell_idle_flags(options, model, conversation);
+  if (conversation) return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option))
     return interactive(completer, options.history);
@@ -248,50 +272,60 @@ int run(Options options) {
 }
 
 void add_text_options(CLI::App& command, Options& options) {
-  options.prompt_option = command.add_option("-p,--prompt", options.prompt, "Text to continue");
+  options.prompt_option =
+      command.add_option("-p,--prompt", options.prompt,
+                         "A message that is answered; text to go on with where the model has no "
+                         "chat template, and with --raw");
   options.file_option =
-      command.add_option("-f,--file", options.prompt_file, "File with the text to continue")
+      command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
           ->type_name("FILE")
           ->excludes("--prompt");
-  command.add_option("-c,--ctx,--ctx-size", options.ctx, "Context; 0: the model's, at most 4096")
+  command
+      .add_option("-c,--ctx,--ctx-size", options.ctx,
+                  "Context in tokens; 0: the model's, as far as memory has room for it")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command.add_flag("--stream,!--no-stream", options.stream, "Show text as it comes (default)");
-  command.add_flag("--no-display-prompt", options.hide_prompt, "Only the new text");
+  command.add_flag("--stream,!--no-stream", options.stream,
+                   "Print text as it is generated (default)");
+  command.add_flag("--no-display-prompt", options.hide_prompt, "Do not repeat the prompt");
   command.add_flag("-e,--escape,!--no-escape", options.escapes,
                    "In -p and -sys \\n, \\r, \\t, \\\\ and \\xHH stand for characters");
   command.add_flag("--verbose-prompt", options.show_tokens,
-                   "Tokens of the prompt, on standard error");
-  command.add_flag("--color", options.color,
-                   "On a terminal what is given in another colour than what the model says");
-  command.add_flag("-q,--quiet,!--timings", options.quiet, "No timing footer");
+                   "Print the tokens of the prompt to standard error");
+  command.add_flag("--color,!--no-color", options.color,
+                   "On a terminal what is typed has another colour than what the model says "
+                   "(default, unless NO_COLOR is set)");
+  command.add_flag("-q,--quiet,!--timings", options.quiet, "Do not print timings");
   command
       .add_option("--grammar,--grammar-file", options.grammar,
-                  "Grammar in GBNF that the text has to match, or a file with one")
+                  "The text must match this grammar (GBNF), given as text or file")
       ->type_name("FILE");
   command
       .add_option("-j,--json-schema,--json-schema-file", options.schema,
-                  "JSON schema that the text has to match, or a file with one")
+                  "The text must match this JSON schema, given as text or file")
       ->type_name("FILE")
       ->excludes("--grammar");
   command
       .add_option_function<std::string>(
           "--spec",
           [&lookup = options.generation.lookup](const std::string& how) { lookup = how != "none"; },
-          "ngram: several tokens at once where the text repeats itself [none]")
+          "ngram: guess several tokens at once where the text repeats itself; same text, faster "
+          "[none]")
       ->check(CLI::IsMember({"none", "ngram"}));
 }
 
 void add_conversation_options(CLI::App& command, Options& options) {
-  options.conversation_option =
-      command.add_flag("--cnv,--conversation,!--no-cnv,!--no-conversation", options.conversation,
-                       "Hold a conversation (default without a prompt if the model has a chat "
-                       "template); -p is the first message; also -cnv, -no-cnv");
+  options.conversation_option = command.add_flag(
+      "--cnv,--conversation,!--no-cnv,!--no-conversation,!--raw", options.conversation,
+      "-cnv: go on with a conversation behind -p. --raw, -no-cnv: go on with the "
+      "text as it is, without the chat template");
   options.system_option =
-      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
-  command.add_flag("--st,--single-turn", options.single_turn, "End after the first answer");
+      command.add_option("--sys,--system-prompt", options.system,
+                         "What the model is told before the conversation; also -sys");
+  command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");
   command
-      .add_option("--history", options.history, "File with the lines that were typed; empty: none")
+      .add_option("--history", options.history,
+                  "File that keeps the lines you type; empty: keep none")
       ->type_name("FILE");
   options.chat.add_to(command);
 }
@@ -304,6 +338,12 @@ Action add_run(CLI::App& command) {
   add_text_options(command, *options);
   add_conversation_options(command, *options);
   add_generation_options(command, options->generation);
+  options->tokens_option =
+      command.get_option("--n-predict")
+          ->default_str("")
+          ->description(
+              "Tokens to generate, at most; 0: none, the prompt is only evaluated; -1: "
+              "until the end [a conversation: -1, else 128]");
   return [options] { return run(*options); };
 }
 

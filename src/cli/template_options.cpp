@@ -41,7 +41,7 @@ std::optional<TemplateText> TemplateOptions::text() const {
   // llama.cpp takes names of templates here; as a template a name would say itself and no message.
   if (given.text.find("{{") == std::string::npos && given.text.find("{%") == std::string::npos)
     throw Error(ErrorCode::bad_input, given.where,
-                "shows no message: a template in Jinja2's language is expected, not a name");
+                "does not contain a template: write one in Jinja2, not the name of one");
   return given;
 }
 
@@ -54,7 +54,7 @@ OrderedJson TemplateOptions::variables() const {
   } catch (const Error& e) {
     throw Error(ErrorCode::usage, kFlag, e.reason());
   }
-  if (!object.is_object()) throw Error(ErrorCode::usage, kFlag, "is not an object");
+  if (!object.is_object()) throw Error(ErrorCode::usage, kFlag, "is not a JSON object");
   return object;
 }
 

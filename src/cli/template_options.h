@@ -14,6 +14,8 @@ namespace walsh::cli {
 class TemplateOptions {
  public:
   void add_to(CLI::App& command);
+  // Any of them stands on the command line.
+  bool given() const { return text_option_->count() > 0 || !file_.empty() || !variables_.empty(); }
   // The template that was given, if any. Throws as read_text_input, bad_input for an empty one.
   std::optional<TemplateText> text() const;
   // Further variables of the template, an object. Throws usage for anything else.

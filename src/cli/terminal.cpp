@@ -59,7 +59,7 @@ uint64_t parse_bytes(std::string_view text, const char* flag) {
   if (failed == std::errc() && known && value >= 1 && value < kTooMany)
     return static_cast<uint64_t>(value);
   throw Error(ErrorCode::usage, flag,
-              fmt::format("'{}' is no size, expected one as 3.5GiB or 800MB", text));
+              fmt::format("'{}' is not a size; write it like 3.5GiB or 800MB", text));
 }
 
 std::string human_seconds(double seconds) {

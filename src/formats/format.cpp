@@ -1,11 +1,13 @@
 #include "formats/format.h"
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <string>
 #include <vector>
 
 #include "base/checked.h"
+#include "base/spelling.h"
 #include "formats/codebooks.h"
 #include "formats/product.h"
 #include "formats/product_codebook.h"
@@ -363,8 +365,27 @@ const Format& format_named(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
   if (const Format* profile = trellis_profiles().find(name)) return *profile;
+  std::vector<std::string> names;
+  for (const Format& format : kFormats)
+    names.emplace_back(format.name);
+  for (const Rate& rate : kRates)
+    names.emplace_back(rate.now.name);
+  const std::string meant = did_you_mean(name, names);
   throw Error(ErrorCode::usage, "format",
-              "unknown format '" + std::string(name) + "', expected one of " + known);
+              "there is no type '" + std::string(name) + "'" +
+                  (meant.empty() ? ", expected one of " + known : meant));
+}
+
+// As the registry writes it, whatever the case in which it was typed: "TC3:l12" is "tc3:L12".
+std::string spelled(std::string_view name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
+    const bool profile = lower == 'l' && i > 0 && name[i - 1] == ':' && i + 1 < name.size() &&
+                         std::isdigit(static_cast<unsigned char>(name[i + 1])) != 0;
+    text += profile ? 'L' : lower;
+  }
+  return text;
 }
 
 // What format_of(rate) is the name of if `name` is a rate, alone or with scales per row and column
@@ -394,7 +415,7 @@ std::vector<ShortName> short_names() {
 }
 
 const Format& get_format(std::string_view name) {
-  return format_of_rate(name, [](const Rate& rate) { return rate.now.format; });
+  return format_of_rate(spelled(name), [](const Rate& rate) { return rate.now.format; });
 }
 
 const Format& stored_format(std::string_view name) {

@@ -28,7 +28,7 @@ std::string trimmed(std::string path) {
 
 [[noreturn]] void refuse_existing(const std::string& path) {
   throw Error(ErrorCode::usage, path,
-              "exists already, and a folder is not written over: remove it or choose another name");
+              "exists already; walsh does not overwrite folders: remove it or choose another name");
 }
 
 // A name without the file or folder that it may have: what a symbolic link to nothing has, too.

@@ -92,7 +92,8 @@ int64_t KvPages::open() {
     sequence.open = true;
     return s;
   }
-  throw Error(ErrorCode::limit, "sequences", fmt::format("all {} are open", shape_.sequences));
+  throw Error(ErrorCode::limit, "sequences",
+              fmt::format("all {} of them are in use", shape_.sequences));
 }
 
 int64_t KvPages::fork(int64_t sequence, int64_t positions) {

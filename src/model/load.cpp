@@ -8,6 +8,7 @@
 #include "arch/plan.h"
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
+#include "base/memory.h"
 #include "model/model.h"
 #include "model/placement.h"
 #include "model/positions.h"
@@ -315,10 +316,11 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
 void check_counts(const ModelConfig& config, const LoadOptions& options) {
   const int64_t layers = options.gpu_layers;
   if (layers < kPlanned)
-    throw Error(ErrorCode::usage, "gpu-layers", fmt::format("{} layers asked for", layers));
+    throw Error(ErrorCode::usage, "gpu-layers",
+                fmt::format("the number of layers is {}, expected 0 or more", layers));
   if (options.cpu_experts < kPlanned) {
     throw Error(ErrorCode::usage, "cpu-experts",
-                fmt::format("those of {} layers asked for", options.cpu_experts));
+                fmt::format("the number of layers is {}, expected 0 or more", options.cpu_experts));
   }
   if (options.cpu_experts > 0 && !has_experts(config))
     throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
@@ -345,7 +347,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
     if (split.whole() || !refused) throw;
     throw Error(e.code(), e.where(),
-                e.reason() + "; asked for: " + split_text(config, split, options.device));
+                e.reason() + "; you asked for: " + split_text(config, split, options.device));
   }
 }
 
@@ -375,6 +377,51 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
   return placed && placed_so == *split ? std::move(placed) : place(source, config, options, *split);
 }
 
+// The most of `most`, a half of it, a quarter, ... with which the whole model fits, or what was
+// asked for of it; `least` if none does.
+int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
+                         const LoadOptions& options, int64_t least, int64_t most) {
+  LoadOptions tried = options;
+  tried.progress = {};
+  const bool planned = options.gpu_layers == kPlanned;
+  const LayerSplit split =
+      wanted_split(config, planned ? kAllLayers : options.gpu_layers, options.cpu_experts);
+  for (int64_t positions = most; positions > least; positions /= 2) {
+    tried.use.max_positions = positions;
+    try {
+      place(source, config, tried, split);
+      return positions;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::limit) break;  // loading tells what is wrong
+    }
+  }
+  return least;
+}
+
+// Those whose keys and values take half of the memory that the weights leave.
+int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
+                          const CacheTypes& cache) {
+  constexpr int64_t kStep = 1024;
+  uint64_t weights = 0;
+  for (const TensorShape& tensor : model_tensors(config))
+    if (source.contains(tensor.name))
+      weights += tensor_bytes(source.format_of(tensor.name), tensor.rows, tensor.cols);
+  double bytes = 0;  // of a position
+  for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (!a.present()) continue;
+    const double bits = cache_bits(*cache.keys, a.head_dim) + cache_bits(*cache.values, a.head_dim);
+    bytes += static_cast<double>(a.kv_width()) * bits / 8;
+  }
+  const uint64_t available = available_memory();
+  const uint64_t left = available - std::min(available, weights);
+  const uint64_t room = std::min(left / 2, SessionOptions().max_bytes / 2);
+  if (bytes == 0) return config.max_positions;  // only recurrent layers
+  const double positions =
+      std::min(static_cast<double>(room) / bytes, static_cast<double>(config.max_positions));
+  return static_cast<int64_t>(positions) / kStep * kStep;
+}
+
 }  // namespace
 
 Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOptions& options) {
@@ -398,12 +445,21 @@ Model Model::load(WeightSource& source, const ModelConfig& config, const LoadOpt
     const bool counted = !planned && wanted.gpu_layers != kAllLayers;
     if (!refused || counted || !options.may_use_cpu) throw;
     if (!is_supported(source, config, cpu)) throw;
-    note = options.device.name() + " is not used, but the CPU: " + e.what();
+    note = options.device.name() + " cannot be used, so the model runs on the CPU: " + e.what();
     loading = std::make_unique<Loading>(source, config, cpu);
   }
   Model model = loading->load(tensors);
   model.device_note = note;
   return model;
+}
+
+int64_t Model::fitting_positions(WeightSource& source, const ModelConfig& config,
+                                 const LoadOptions& options) {
+  const int64_t least = choose_positions(config, 0), most = most_positions(config);
+  if (most <= least) return least;
+  if (options.device.cuda && options.gpu_layers != 0)
+    return positions_on_gpu(source, config, options, least, most);
+  return std::clamp(positions_on_host(source, config, options.cache), least, most);
 }
 
 Model Model::load_parts(WeightSource& source, const ModelConfig& config, const LoadOptions& options,

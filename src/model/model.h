@@ -138,6 +138,11 @@ class Model {
   // on options.device.
   static Model load_parts(WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options, const LayerSplit& split);
+  // As many positions of one sequence as the model has and memory has room for beside the weights:
+  // of the GPU that has the whole model, otherwise of the host, half of what is left there. Never
+  // fewer than choose_positions gives for 0. options.use.max_positions does not matter.
+  static int64_t fitting_positions(WeightSource& source, const ModelConfig& config,
+                                   const LoadOptions& options);
 
   Model(Model&&) = default;
   Model& operator=(Model&&) = default;

@@ -14,18 +14,20 @@ constexpr int64_t kDefaultPositions = 4096;
 
 }  // namespace
 
+int64_t most_positions(const ModelConfig& config) {
+  int64_t positions = config.max_positions;
+  // Longer contexts would change the rope of short texts as well.
+  for (const RopeConfig& rope : config.ropes)
+    if (depends_on_context(rope)) positions = std::min(positions, rope.original_max_positions);
+  return positions;
+}
+
 int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
-  if (wanted == 0) {
-    int64_t positions = std::min(config.max_positions, kDefaultPositions);
-    // Longer contexts would change the rope of short texts as well.
-    for (const RopeConfig& rope : config.ropes)
-      if (depends_on_context(rope)) positions = std::min(positions, rope.original_max_positions);
-    return positions;
-  }
+  if (wanted == 0) return std::min(most_positions(config), kDefaultPositions);
   if (wanted < 0 || wanted > config.max_positions) {
-    throw Error(
-        ErrorCode::usage, "context",
-        fmt::format("{} positions asked for, the model has 1 to {}", wanted, config.max_positions));
+    throw Error(ErrorCode::usage, "context",
+                fmt::format("{} tokens are asked for, the model has room for 1 to {}", wanted,
+                            config.max_positions));
   }
   return wanted;
 }

@@ -7,8 +7,11 @@
 
 namespace walsh {
 
-// `wanted`, or for 0 those of the model up to a limit, and up to the positions of its training
-// where its rope depends on the length of the context. Throws usage if the model has fewer.
+// All positions of the model; those of its training where its rope depends on the length of the
+// context.
+int64_t most_positions(const ModelConfig& config);
+
+// `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has fewer.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 
 // The factor of queries that grow (AttentionDesc::growth); 1 where they do not.

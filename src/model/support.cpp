@@ -63,13 +63,13 @@ std::string why_not(const LoadOptions& options) {
   const ActivationMode mode = options.activations;
   if (!options.device.cuda) {
     if (options.rotate_weights)
-      return "--rotate weights exists on the GPU only: leave it out, or use --device cuda";
+      return "--rotate weights works only on a GPU: leave it out, or use --device cuda";
     if (mode == ActivationMode::f16)
-      return "activations f16 exist on the GPU only: use auto, i8, i8x2, f32 or lut";
+      return "f16 activations work only on a GPU: use auto, i8, i8x2, f32 or lut";
     return {};
   }
   if (mode == ActivationMode::f32 || mode == ActivationMode::lut)
-    return "activations f32 and lut exist on the CPU only: use auto, i8, i8x2 or f16";
+    return "f32 and lut activations work only on the CPU: use auto, i8, i8x2 or f16";
   if (options.rotate_weights && mode != ActivationMode::automatic) {
     return "with --rotate weights activations are float32, and bf16 from nine rows on: leave out "
            "--activations";
@@ -81,7 +81,7 @@ std::string why_not(const StoredForm& form, const LoadOptions& options) {
   std::string reason = why_not(options.device, *form.format);
   if (!reason.empty() || !options.device.cuda || form.format->dense) return reason;
   if (form.output.kind != RotationKind::none)
-    return "rotated outputs (--rotate both) exist on the CPU only: use --device cpu";
+    return "rotated outputs (--rotate both) work only on the CPU: use --device cpu";
   reason = why_not_embedding(form, options.device);
   if (!reason.empty() || !options.rotate_weights || !is_rotated(form)) return reason;
   return why_not_weight_side(form);
@@ -92,7 +92,7 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
   if (!reason.empty() || !device.cuda) return reason;
   for (int pass = 0; pass < form.format->passes; ++pass) {
     if (form.rotation[pass].kind == RotationKind::qr)
-      return "rotation qr exists on the CPU only: use --device cpu";
+      return "rotation qr works only on the CPU: use --device cpu";
   }
   return {};
 }
@@ -132,16 +132,16 @@ std::string why_not(const ModelConfig& config, const Device& device) {
   if (!device.cuda) return {};
   for (const LayerDesc& layer : config.layers) {
     if (const std::string reason = why_not_heads(config, layer.attention); !reason.empty())
-      return reason + " exist on the CPU only: use --device cpu";
+      return reason + " work only on the CPU: use --device cpu";
     const DeltaNetDesc& d = layer.delta_net;
     if (layer.experts.count > kMostGpuExperts)
-      return fmt::format("layers with more than {} experts exist on the CPU only: use --device cpu",
+      return fmt::format("layers with more than {} experts work only on the CPU: use --device cpu",
                          kMostGpuExperts);
     if (layer.mlp.function == GateFunction::clamped_silu && layer.mlp.width > 0)
-      return "clamped gates outside experts exist on the CPU only: use --device cpu";
+      return "clamped gates outside experts work only on the CPU: use --device cpu";
     if (std::max(d.key_dim, d.value_dim) > kMostGpuDeltaDim)
       return fmt::format(
-          "recurrent heads of more than {} values exist on the CPU only: use "
+          "recurrent heads of more than {} values work only on the CPU: use "
           "--device cpu",
           kMostGpuDeltaDim);
   }
@@ -164,7 +164,7 @@ void refuse_experts(const WeightSource& source, const ModelConfig& config,
       refuse(source.path(), "--rotate weights has no kernels for experts: leave it out");
     if (options.activations == ActivationMode::f16)
       refuse(source.path(),
-             "activations f16 exist for layers without experts only: use auto, i8 "
+             "f16 activations do not work with experts: use auto, i8 "
              "or i8x2");
     for (const MatrixDesc& m : layer.matrices) {
       if (m.expert <= 0) continue;
@@ -176,7 +176,7 @@ void refuse_experts(const WeightSource& source, const ModelConfig& config,
                         form.rotation[1] == wanted.rotation[1];
       if (same) continue;
       refuse(source.path() + ": tensor " + m.weight,
-             fmt::format("experts of a layer in several formats ({} and {}) exist on the CPU only: "
+             fmt::format("experts of a layer in several formats ({} and {}) work only on the CPU: "
                          "use --device cpu",
                          form.format->name, wanted.format->name));
     }

@@ -56,7 +56,7 @@ TEST_F(AllocateCommand, ChoosesTellsAndWrites) {
   for (const auto& tensor : listed["tensors"])
     types[tensor["name"]] = tensor["type"];
   for (const auto& tensor : about["tensors"])
-    EXPECT_EQ(types[tensor["tensor"]], tensor["type"]) << tensor["tensor"];
+    EXPECT_EQ(tensor["type"].get<std::string>(), types[tensor["tensor"]]) << tensor["tensor"];
 }
 
 TEST_F(AllocateCommand, ASavedRecipeGivesTheSameFile) {

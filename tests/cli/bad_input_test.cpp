@@ -132,7 +132,7 @@ TEST_F(BadInput, WrongCommandLinesAreUsageErrors) {
                "--frobnicate");
   expect_error(walsh({"frobnicate"}), 2, "frobnicate");
   expect_error(walsh({}), 2, "command");
-  expect_error(walsh({"quantize", model()}), 2, "OUT");
+  expect_error(walsh({"quantize", model(), "--type", "tq3"}), 2, "OUT");
   expect_error(walsh({"bench"}), 2, "MODEL");
   expect_error(walsh({"run", model(), "-p", "a", "--quantize", "q8_0", "--activations", "f16",
                       "--device", "cpu"}),

@@ -84,7 +84,8 @@ TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
   const auto bench = [&](const std::string& n, const std::string& depth) {
     return walsh({"bench", model(), "-p", "0", "-n", n, "--n-depth", depth, "-r", "1"});
   };
-  expect_error(bench("1", "4096"), 2, "context: 4097 positions asked for, the model has 1 to 4096");
+  expect_error(bench("1", "4096"), 2,
+               "context: 4097 tokens are asked for, the model has room for 1 to 4096");
   expect_error(bench("3597", "500"), 2, "context: 4097 positions");
   for (const char* depth : {"-1", "1048577", "8,x"})
     expect_error(bench("1", depth), 2, "--n-depth");
@@ -166,7 +167,7 @@ TEST_F(BenchCommand, FormatsListsCacheTypes) {
 }
 
 TEST_F(BenchCommand, HelpListsEveryType) {
-  for (const CommandResult& r : {walsh({"--help"}), walsh({"quantize", "--help"})}) {
+  for (const CommandResult& r : {walsh({"--help-all"}), walsh({"quantize", "--help-all"})}) {
     EXPECT_EQ(r.status, 0);
     for (const char* type : {"itq3_s:strict", "tq2", "tq4+4", "q8_0", "bf16"})
       EXPECT_NE(r.out.find(type), std::string::npos) << type;

@@ -54,7 +54,8 @@ TEST_F(ChatCommand, ThePromptMayBeTheFirstMessage) {
   EXPECT_EQ(say("", {"-cnv", "-p", "The city of", "-q"}).out, one);
   EXPECT_EQ(say("never\n", {"-cnv", "-p", "The city of", "-st", "-q"}).out, one);
   EXPECT_EQ(say("The city of\nnever\n", {"-st", "-q"}).out, one);
-  EXPECT_NE(say("", {"-p", "The city of", "-q"}).out, one) << "is completed without -cnv";
+  EXPECT_EQ(say("never\n", {"-p", "The city of", "-q"}).out, one) << "and the only one";
+  EXPECT_NE(say("", {"-p", "The city of", "-q", "--raw"}).out, one);
 }
 
 TEST_F(ChatCommand, TheSystemPromptStaysUntilAnotherOneComes) {
@@ -72,6 +73,54 @@ TEST_F(ChatCommand, SettingsHoldFromThenOn) {
   EXPECT_THAT(r.err, HasSubstr("generated 3 tokens"));
   EXPECT_THAT(r.err, HasSubstr("generated 5 tokens"));
   EXPECT_EQ(messages().size(), 2u) << "the second answer replaces the first";
+}
+
+TEST_F(ChatCommand, AnswersEndWhereTheModelEndsThem) {
+  const std::string folder = copied_model();  // whose every token but the first ends a text
+  const std::vector<std::string> run = {"run", folder, "--temp", "0",  "--device",
+                                        "cpu", "-c",   "200",    "-p", "Hello"};
+  const CommandResult long_one = walsh(run);
+  EXPECT_THAT(long_one.err, testing::AnyOf(HasSubstr("end of text"), HasSubstr("context full")))
+      << "not after 128 tokens";
+  EXPECT_THAT(long_one.err, Not(HasSubstr("-n reached")));
+}
+
+TEST_F(ChatCommand, AnAnswerThatWasCutOffCanBeContinued) {
+  say("/set n 12\nThe city of\n" + save());
+  const std::string whole = content(messages()[1]);
+  const CommandResult r = say("The city of\n/continue\n" + save());
+  EXPECT_EQ(r.status, 0) << r.err;
+  ASSERT_EQ(messages().size(), 2u);
+  EXPECT_EQ(content(messages()[1]), whole);
+}
+
+TEST_F(ChatCommand, CommandsSayWhatTheyDid) {
+  const CommandResult r =
+      say("/system Rhyme.\n/set temp 0.5\n/clear\n" + save() + "/load " + file("f") + "\n/help\n");
+  EXPECT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"system prompt is set", "temp is 0.5", "begins again", "1 messages are",
+                           "/continue", "/retry"})
+    EXPECT_THAT(r.err, HasSubstr(part));
+}
+
+TEST_F(ChatCommand, TheOldestTurnsGoWhenTheContextIsFull) {
+  std::string lines;
+  for (int turn = 0; turn < 8; ++turn)
+    lines += fmt::format("What is the city number {} of the country called?\n", turn);
+  const CommandResult r = say(lines + save(), {"-c", "96", "-sys", "Be brief."});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const size_t told = r.err.find("are forgotten");
+  ASSERT_NE(told, std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find("are forgotten", told + 1), std::string::npos) << "once: " << r.err;
+  EXPECT_EQ(messages().size(), 17u) << "what is kept is the whole conversation";
+}
+
+TEST_F(ChatCommand, AnAnswerGoesOnWhereTheContextIsFull) {
+  const CommandResult r =
+      say("The city of\n/set n 100\nThe river\n" + save(), {"-c", "96", "--ignore-eos"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("are forgotten"));
+  EXPECT_EQ(messages().size(), 4u);
 }
 
 TEST_F(ChatCommand, LinesMayEndAsOnWindows) {
@@ -160,7 +209,7 @@ TEST_F(ChatCommand, WithoutATemplateThereIsNoConversation) {
   spill(file("lines"), "The city of\n");
   const std::string from = "< " + quoted(file("lines"));
   expect_error(walsh({"run", folder, "-cnv"}, "", from), 2, "chat template");
-  expect_error(walsh({"run", folder, "-sys", "x"}, "", from), 2, "-cnv");
+  expect_error(walsh({"run", folder, "-sys", "x"}, "", from), 2, "-sys");
   const CommandResult r = walsh({"run", folder, "-n", "2", "-q"}, "", from);
   EXPECT_TRUE(r.out.starts_with("The city of")) << "the line is completed: " << r.out;
 }
@@ -170,7 +219,8 @@ class TypedChat : public ChatCommand {
  protected:
   std::vector<std::string> typed(const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {
-        "run", model(), "--temp", "0", "-t", "1", "--device", "cpu", "--history", file("history")};
+        "run", model(),     "--temp",        "0",         "-t", "1", "--device",
+        "cpu", "--history", file("history"), "--no-color"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -214,6 +264,25 @@ TEST_F(TypedChat, LinesCanBeEditedAndComeBack) {
   EXPECT_EQ(messages().size(), 0u) << "the line of the session before was run";
 }
 
+TEST_F(TypedChat, TabCompletesCommandsSettingsAndFiles) {
+  spill(file("kept.json"), R"({"messages": []})");
+  PseudoTerminal terminal(typed({"-n", "2", "-q"}), "", "xterm");
+  terminal.wait_for("> ");
+  terminal.type("/cl\t\n");
+  terminal.wait_for("begins again");
+  terminal.wait_for("> ");
+  terminal.type("/s\t\x15");  // lists what begins so
+  terminal.wait_for("/system  /set  /save");
+  terminal.type("/set tempe\t0.25\n");
+  terminal.wait_for("temperature is 0.25");
+  terminal.wait_for("> ");
+  terminal.type("/load " + file("ke") + "\t\n");
+  terminal.wait_for("0 messages of");
+  terminal.wait_for("> ");
+  terminal.type("/exit\n");
+  EXPECT_EQ(terminal.finish(), 0) << terminal.shown();
+}
+
 // libedit would read a device to an end that it does not have.
 TEST_F(TypedChat, AHistoryThatIsNoFileIsNone) {
   std::filesystem::create_symlink("/dev/zero", file("history"));
@@ -244,8 +313,16 @@ TEST_F(TypedChat, CtrlCStopsTheAnswerAndKeepsWhatWasSaid) {
   terminal.wait_for("> ");
   terminal.type(save());
   terminal.wait_for("> ");
-  ::usleep(300'000);  // two requests within 200 ms count as one
   terminal.type("half a line\x03");
+  terminal.wait_for("Ctrl-C again");
+  terminal.wait_for("> ");
+  terminal.type("/help\n");  // the half line is gone
+  terminal.wait_for("/continue");
+  terminal.wait_for("> ");
+  for (int press = 0; press < 2; ++press) {
+    terminal.type("\x03");
+    if (press == 0) terminal.wait_for("Ctrl-C again");
+  }
   EXPECT_EQ(terminal.finish(), 130) << terminal.shown();
   const Json all = messages();
   ASSERT_EQ(all.size(), 2u);

@@ -35,7 +35,8 @@ TEST_F(GgufModel, IsTheModelThatItWasMadeFrom) {
   const Json result = eval(path);
   EXPECT_EQ(result["kld"]["mean"], 0.0);
   EXPECT_EQ(result["top1"], 1.0);
-  const std::vector<std::string> rest = {"-p", "The river", "-n", "24", "--temp", "0", "-q"};
+  const std::vector<std::string> rest = {"--raw", "-p",     "The river", "-n",
+                                         "24",    "--temp", "0",         "-q"};
   std::vector<std::string> of_file = {"run", path}, of_folder = {"run", model()};
   of_file.insert(of_file.end(), rest.begin(), rest.end());
   of_folder.insert(of_folder.end(), rest.begin(), rest.end());
@@ -140,7 +141,7 @@ TEST_F(GgufModel, AWrongTemplateIsOneLineWhereAConversationIsAskedFor) {
     expect_error(walsh({"run", path, "-cnv", "-st", "-p", "x", "-n", "2"}), status,
                  "chat_template");
   }
-  const CommandResult r = walsh({"run", path, "-p", "x", "-n", "2"});
+  const CommandResult r = walsh({"run", path, "--raw", "-p", "x", "-n", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
 }
 

@@ -65,8 +65,19 @@ TEST_F(Interactive, CtrlCStopsACompletionAndAtThePromptTheProgram) {
     terminal.wait_for("stopped");
     terminal.wait_for("> ");
   }
-  ::usleep(300'000);  // two requests within 200 ms count as one
+  terminal.type("half a line\x03");
+  terminal.wait_for("Ctrl-C again");
+  terminal.wait_for("> ");
+  terminal.type("Once\n");  // another line in between: the next one is a first one again
+  terminal.wait_for("Once");
+  terminal.wait_for_output(5);
   terminal.type("\x03");
+  terminal.wait_for("stopped");
+  terminal.wait_for("> ");
+  for (int press = 0; press < 2; ++press) {
+    terminal.type("\x03");
+    if (press == 0) terminal.wait_for("Ctrl-C again");
+  }
   EXPECT_EQ(terminal.finish(), 130) << terminal.shown();
 }
 
@@ -120,8 +131,8 @@ TEST_F(Interactive, EscapesInTextDoNotActOnATerminal) {
   const std::string folder = copied_model();
   swap_tokens(folder + "/tokenizer.json", kWordA, kEscapeByte);
   const std::vector<std::string> arguments = {
-      "run", folder,     "-p", "\x1b[31mThe city of London is", "-n", "12", "--temp",
-      "0",   "--device", "cpu"};
+      "run",    folder, "--raw",    "-p", "\x1b[31mThe city of London is", "-n", "12",
+      "--temp", "0",    "--device", "cpu"};
   const CommandResult piped = walsh(arguments);
   ASSERT_EQ(piped.status, 0) << piped.err;
   ASSERT_GE(count(piped.out, "\x1b"), 2u)

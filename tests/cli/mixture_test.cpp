@@ -91,7 +91,7 @@ TEST_P(MixtureAllocation, KeepsItsBudgetAndGivesExpertsOfALayerOneFormat) {
     const std::string name = std::regex_replace(tensor["name"].get<std::string>(),
                                                 std::regex("experts\\.[0-9]+"), "experts");
     const auto [known, fresh] = types.try_emplace(name, tensor["type"]);
-    EXPECT_EQ(known->second, tensor["type"]) << tensor["name"];
+    EXPECT_EQ(tensor["type"].get<std::string>(), known->second) << tensor["name"];
   }
 }
 

@@ -22,7 +22,7 @@ class ModelFiles : public CommandTest {
   }
   CommandResult run(const std::string& folder, const std::vector<std::string>& more = {},
                     const std::string& tokens = "16") const {
-    std::vector<std::string> arguments = {"run", folder, "-p", "The city of London is",
+    std::vector<std::string> arguments = {"run", folder, "--raw", "-p", "The city of London is",
                                           "-n",  tokens, "-q"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments);
@@ -98,7 +98,7 @@ TEST_F(ModelFiles, ThePenaltyReachesOverAllTokensUnlessTold) {
 TEST_F(ModelFiles, FlagsOfTheTokenizerDecideAboutBosAlsoInAFile) {
   const std::string folder = copied_model();
   const auto prompt_tokens = [&](const std::string& path) {
-    const CommandResult r = walsh({"run", path, "-p", "The city", "-n", "0"});
+    const CommandResult r = walsh({"run", path, "--raw", "-p", "The city", "-n", "0"});
     EXPECT_EQ(r.status, 0) << r.err;
     const std::string mark = "prompt ";
     return std::stoi(r.err.substr(r.err.find(mark) + mark.size()));

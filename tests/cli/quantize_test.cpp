@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -71,6 +72,53 @@ TEST_F(QuantizeCommand, DryRunPredictsTheSizeAndWritesNothing) {
   const auto json = nlohmann::json::parse(predicted.out);
   EXPECT_EQ(json["bytes"], std::filesystem::file_size(quantize("b.gguf", "tq3")));
   EXPECT_TRUE(json["nmse"].is_null());
+}
+
+TEST_F(QuantizeCommand, ADryRunIsOneScreenAndAllOfItOnRequest) {
+  const auto lines = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"quantize", model(), "--type", "tq3", "--dry-run"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult r = walsh(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.out;
+  };
+  const std::string brief = lines({}), all = lines({"--verbose"});
+  EXPECT_LE(std::count(brief.begin(), brief.end(), '\n'), 24) << brief;
+  EXPECT_NE(brief.find("model.layers.*.mlp.down_proj.weight"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("bf16 -> tq3"), std::string::npos) << brief;
+  EXPECT_NE(all.find("model.layers.5.mlp.down_proj.weight"), std::string::npos) << all;
+  EXPECT_EQ(nlohmann::json::parse(lines({"--json"}))["tensors"].size(), 56u);
+}
+
+TEST_F(QuantizeCommand, WithoutATypeItTellsWhichFitAndWhatToType) {
+  const CommandResult r = walsh({"quantize", model()});
+  ASSERT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"tq4", "tc3", "divergence", "Next: walsh quantize ", "-tq4.gguf --type"})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << r.out;
+  const CommandResult json = walsh({"quantize", model(), "--json"});
+  const auto told = nlohmann::json::parse(json.out);
+  const auto written = static_cast<double>(std::filesystem::file_size(quantize("a.gguf", "tq4")));
+  for (const auto& type : told["types"]) {
+    if (type["type"].get<std::string>() != "tq4") continue;
+    EXPECT_NEAR(type["bytes"].get<double>(), written, 0.15 * written);
+  }
+  EXPECT_EQ(told["best"].get<std::string>(), "tq4");
+  expect_error(walsh({"quantize", model(), "--effort", "fast"}), 2, "--effort");
+}
+
+TEST_F(QuantizeCommand, AResumedRunSaysFromWhere) {
+  const std::string line = fmt::format(
+      "{} quantize {} {} --type tc4:L12 --effort fast --device cpu -t 1 < /dev/null > {} 2> {} & "
+      "pid=$!; n=0; until grep -q '20/56' {} || [ $n = 3000 ]; do n=$((n+1)); sleep 0.02; done; "
+      "kill -INT $pid; wait $pid",
+      quoted(WALSH_COMMAND), quoted(model()), quoted(file("a.gguf")), quoted(file("stdout")),
+      quoted(file("stderr")), quoted(file("stderr")));
+  ASSERT_EQ(shell(line).status, 130);
+  const CommandResult r = walsh(
+      {"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast", "-t", "1"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.err.find("an earlier run was stopped"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("the encoding goes on with model.layers."), std::string::npos) << r.err;
 }
 
 TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
@@ -154,6 +202,14 @@ TEST_F(QuantizeCommand, NamesAModelInUtf8WhateverItsFolderIsCalled) {
   const std::string bytes = slurp(file("a.gguf"));
   const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes)), "a.gguf");
   EXPECT_EQ(content.get("general.name", "a.gguf").as_text("a.gguf"), "m\\xff\\x1b[1m");
+}
+
+// llama.cpp would take a llama's tensors for its own and refuse them by an unknown type's number.
+TEST_F(QuantizeCommand, AFileSaysThatItsArchitectureIsWalsh) {
+  const std::string path = quantize("a.gguf", "tq3"), bytes = slurp(path);
+  const GgufContent content = parse_gguf(std::as_bytes(std::span(bytes)), path);
+  EXPECT_EQ(content.get("general.architecture", path).as_text(path), "walsh");
+  EXPECT_EQ(content.get("walsh.family", path).as_text(path), "llama");
 }
 
 TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {

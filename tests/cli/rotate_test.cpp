@@ -68,7 +68,7 @@ TEST_F(RotateCommand, WeightsAreNotRotatedOnTheCpu) {
       {"bench", "--synthetic", "tiny"}};
   for (std::vector<std::string> arguments : cases) {
     arguments.insert(arguments.end(), {"--rotate", "weights", "--device", "cpu"});
-    expect_error(walsh(arguments), 2, "--rotate weights exists on the GPU only");
+    expect_error(walsh(arguments), 2, "--rotate weights works only on a GPU");
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 class RunCommand : public CommandTest {
  protected:
   std::string run(const std::vector<std::string>& more, const std::string& after = "< /dev/null") {
-    std::vector<std::string> arguments = {"run", model(), "-n", "24", "--quiet"};
+    std::vector<std::string> arguments = {"run", model(), "--raw", "-n", "24", "--quiet"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const CommandResult r = walsh(arguments, "", after);
     EXPECT_EQ(r.status, 0) << r.err;
@@ -68,7 +68,8 @@ TEST_F(RunCommand, OnePromptIsEnough) {
 
 TEST_F(RunCommand, NoTokensMeansThePromptAlone) {
   for (const char* stream : {"--stream", "--no-stream"}) {
-    const CommandResult r = walsh({"run", model(), "-p", "The city of", "-n", "0", stream});
+    const CommandResult r =
+        walsh({"run", model(), "--raw", "-p", "The city of", "-n", "0", stream});
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(r.out, "The city of\n");
     EXPECT_NE(r.err.find("generated 0 tokens"), std::string::npos) << r.err;
@@ -94,7 +95,7 @@ TEST_F(RunCommand, SamplerDefaultsComeFromTheModel) {
   const std::string folder = copied_model();
   spill(folder + "/generation_config.json", R"({"temperature": 0, "eos_token_id": 8189})");
   const CommandResult r =
-      walsh({"run", folder, "-p", "The city of London is", "-n", "24", "--quiet"});
+      walsh({"run", folder, "--raw", "-p", "The city of London is", "-n", "24", "--quiet"});
   EXPECT_EQ(r.out, run({"-p", "The city of London is", "--temp", "0"}));
 }
 
@@ -104,18 +105,19 @@ TEST_F(RunCommand, StopsAtTheModelsStopTokens) {
   for (int id = 0; id < 8192; ++id)
     ids += std::to_string(id) + (id < 8191 ? "," : "]");
   spill(folder + "/generation_config.json", R"({"eos_token_id": )" + ids + "}");
-  const CommandResult r = walsh({"run", folder, "-p", "The city", "-n", "24", "--quiet"});
+  const CommandResult r = walsh({"run", folder, "--raw", "-p", "The city", "-n", "24", "--quiet"});
   EXPECT_EQ(r.out, "The city\n") << r.err;
 }
 
 TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
   // Thousands of tokens are ahead when the first text is there.
   const std::string out = quoted(file("stdout"));
-  const CommandResult r = shell(fmt::format(
-      "{} run {} -p Once -n -1 --ignore-eos --isa ref --device cpu -t 1 < /dev/null > {} 2> {} & "
-      "pid=$!; n=0; until [ -s {} ] || [ $n = 3000 ]; do n=$((n+1)); sleep 0.05; done; "
-      "kill -INT $pid; wait $pid",
-      quoted(WALSH_COMMAND), quoted(model()), out, quoted(file("stderr")), out));
+  const CommandResult r = shell(
+      fmt::format("{} run {} --raw -p Once -n -1 --ignore-eos --isa ref --device cpu -t 1 < "
+                  "/dev/null > {} 2> {} & "
+                  "pid=$!; n=0; until [ -s {} ] || [ $n = 3000 ]; do n=$((n+1)); sleep 0.05; done; "
+                  "kill -INT $pid; wait $pid",
+                  quoted(WALSH_COMMAND), quoted(model()), out, quoted(file("stderr")), out));
   EXPECT_EQ(r.status, 130) << r.err;
   EXPECT_TRUE(r.out.starts_with("Once")) << r.out;
   EXPECT_TRUE(r.out.ends_with("\n"));
@@ -123,9 +125,9 @@ TEST_F(RunCommand, CtrlCStopsTheTextAndShowsInTheStatus) {
 }
 
 TEST_F(RunCommand, KeysAndValuesMayBeCoded) {
-  const std::vector<std::string> common = {"run",    model(),    "-p", "The city of London",
-                                           "--temp", "0",        "-n", "80",
-                                           "-q",     "--device", "cpu"};
+  const std::vector<std::string> common = {"run",      model(), "--raw", "-p", "The city of London",
+                                           "--temp",   "0",     "-n",    "80", "-q",
+                                           "--device", "cpu"};
   const auto text = [&](std::vector<std::string> more) {
     more.insert(more.begin(), common.begin(), common.end());
     const CommandResult r = walsh(more);
@@ -137,6 +139,33 @@ TEST_F(RunCommand, KeysAndValuesMayBeCoded) {
   EXPECT_NE(coded, half) << "two bits show in 80 tokens";
   EXPECT_EQ(coded, text({"--ctk", "kt2", "--ctv", "kt2", "--kv-window", "0"}));
   EXPECT_EQ(half, text({"-ctk", "kt2", "-ctv", "kt2", "--kv-window", "100"}));
+}
+
+// Where the model has a chat template, a prompt is a message, and its answer is all.
+TEST_F(RunCommand, APromptIsAMessageUnlessItIsRaw) {
+  const auto text = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run", model(),  "-p", "The city of", "-n",
+                                          "8",   "--temp", "0",  "-q"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult r = walsh(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.out;
+  };
+  const std::string raw = text({"--raw"}), answer = text({});
+  EXPECT_TRUE(raw.starts_with("The city of")) << raw;
+  EXPECT_EQ(raw, text({"-no-cnv"}));
+  EXPECT_FALSE(answer.starts_with("The city of")) << "the question is not shown again";
+  EXPECT_EQ(answer, text({"-cnv", "-st"}));
+  const CommandResult system = walsh(
+      {"run", model(), "-p", "The city of", "-n", "1", "-sys", "Be brief.", "--verbose-prompt"});
+  EXPECT_EQ(system.status, 0) << system.err;
+  EXPECT_NE(system.err.find("' brief'"), std::string::npos) << system.err;
+  expect_error(walsh({"run", model(), "-p", "a", "--raw", "-sys", "x"}), 2, "--raw");
+  const std::string folder = copied_model();
+  spill(folder + "/tokenizer_config.json", "{}");
+  const CommandResult plain =
+      walsh({"run", folder, "-p", "The city of", "-n", "8", "--temp", "0", "-q"});
+  EXPECT_EQ(plain.out, raw) << "without a template it is gone on with";
 }
 
 TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {

@@ -24,8 +24,8 @@ class Streams : public CommandTest {
     return {"quantize", model(), file(name), "--type", "tq4", "--effort", "fast", "-t", "1"};
   }
   static std::vector<std::string> run(const std::string& more) {
-    return {"run", model(), "-p", "The city of London is", "-n", "8", "--temp", "0",
-            "-t",  "1",     more};
+    return {"run", model(), "--raw", "-p", "The city of London is", "-n", "8", "--temp",
+            "0",   "-t",    "1",     more};
   }
 };
 

@@ -19,8 +19,8 @@ class TemplateOptionsOf : public CommandTest {
   }
   // What a prompt without a template is continued with.
   std::string plain(const std::string& prompt) const {
-    return walsh({"run", model(), "-n", "4", "--temp", "0", "-q", "--no-display-prompt", "-p",
-                  prompt})
+    return walsh({"run", model(), "--raw", "-n", "4", "--temp", "0", "-q", "--no-display-prompt",
+                  "-p", prompt})
         .out;
   }
 };
@@ -68,8 +68,8 @@ TEST_F(TemplateOptionsOf, AWrongOneIsRefusedBeforeTheWeightsAreRead) {
 }
 
 TEST_F(TemplateOptionsOf, TheModelMayBeAFlag) {
-  const CommandResult r = walsh({"run", "-m", model(), "-n", "4", "--temp", "0", "-q", "--ctx-size",
-                                 "64", "--no-display-prompt", "-p", "The city of"});
+  const CommandResult r = walsh({"run", "-m", model(), "--raw", "-n", "4", "--temp", "0", "-q",
+                                 "--ctx-size", "64", "--no-display-prompt", "-p", "The city of"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.out, plain("The city of"));
   expect_error(walsh({"run", "-m", model(), model(), "-p", "a"}), 2, "command line");
@@ -77,8 +77,8 @@ TEST_F(TemplateOptionsOf, TheModelMayBeAFlag) {
 }
 
 TEST_F(TemplateOptionsOf, TheTokensOfAPromptAreShown) {
-  const CommandResult r = walsh({"run", model(), "-n", "1", "-q", "--verbose-prompt", "--color",
-                                 "--temp", "0", "-p", "The city of"});
+  const CommandResult r = walsh({"run", model(), "--raw", "-n", "1", "-q", "--verbose-prompt",
+                                 "--color", "--temp", "0", "-p", "The city of"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_THAT(r.err, HasSubstr("4 tokens of the prompt\n"));
   EXPECT_THAT(r.err, HasSubstr("' city'\n"));

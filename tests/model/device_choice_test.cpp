@@ -22,7 +22,8 @@ TEST(DeviceChoice, WhatAGpuRefusesIsComputedByTheCpuWithANote) {
   options.may_use_cpu = true;
   const Model model = Model::load(source, config, options);
   EXPECT_EQ(model.device, Device{});
-  EXPECT_NE(model.device_note.find("is not used, but the CPU"), std::string::npos);
+  EXPECT_NE(model.device_note.find("cannot be used, so the model runs on the CPU"),
+            std::string::npos);
   Session session(model, {8});
   EXPECT_EQ(test::all_logits(session, {1, 2, 3}).size(), 3u);
 }

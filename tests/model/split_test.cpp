@@ -294,9 +294,10 @@ TEST_F(SplitCounts, AnOptionThatOnePartHasNotIsRefusedWithTheParts) {
     FAIL() << "--rotate weights on the CPU";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.what(), HasSubstr("--rotate weights exists on the GPU only"));
-    EXPECT_THAT(e.what(), HasSubstr("; asked for: cuda:0 has the last 1 of 2 layers, the CPU the "
-                                    "rest"));
+    EXPECT_THAT(e.what(), HasSubstr("--rotate weights works only on a GPU"));
+    EXPECT_THAT(e.what(),
+                HasSubstr("; you asked for: cuda:0 has the last 1 of 2 layers, the CPU the "
+                          "rest"));
   }
 }
 

@@ -18,7 +18,8 @@ constexpr int64_t kLogitFloats = int64_t{1} << 22;
 void check_limit(uint64_t bytes, uint64_t limit) {
   if (bytes <= limit) return;
   throw Error(ErrorCode::limit, "workspaces of the forward pass",
-              fmt::format("{} MiB needed, the limit leaves {} MiB", bytes >> 20, limit >> 20));
+              fmt::format("{} MiB of memory are needed, but only {} MiB are allowed", bytes >> 20,
+                          limit >> 20));
 }
 
 // Pieces per thread and product when several tokens are evaluated: evens out unequal cores.

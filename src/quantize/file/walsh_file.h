@@ -19,6 +19,7 @@ inline constexpr const char* kVersion = "walsh.format_version";
 // u64 low, high of XXH3-128 of everything in front of the tensor data, these 16 bytes being zero;
 // in every file from kCheckedVersion on.
 inline constexpr const char* kHeader = "walsh.header.checksum";
+inline constexpr const char* kFamily = "walsh.family";
 inline constexpr const char* kProducer = "walsh.producer";
 inline constexpr const char* kRecipe = "walsh.recipe";
 // u32 kind, block, seed, signs of the rotation folded into the residual stream (format version 2).

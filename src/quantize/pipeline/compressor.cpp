@@ -339,6 +339,18 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
 }
 
 // What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
+std::vector<std::string> Compressor::notes() const {
+  std::vector<std::string> notes = source_.notes();
+  if (recipe_.head_type != nullptr && plan_.head.empty())
+    notes.push_back("--head-type changes nothing: the output head is the embedding (--embed-type)");
+  const bool measured = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
+    return fed_back(t) || t.fed_site >= 0;
+  });
+  if (recipe_.calibration && !measured)
+    notes.push_back("--calibrate changes nothing: no type that was chosen is rounded by a text");
+  return notes;
+}
+
 bool Compressor::fed_back(const TensorPlan& plan) const {
   const auto embedding = static_cast<int>(sites_.size()) - 1;
   return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&

@@ -101,7 +101,8 @@ class Compressor : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return source_.tokenizer_config_json();
   }
-  std::vector<std::string> notes() const override { return source_.notes(); }
+  // With what the recipe asks for and has no effect on this model.
+  std::vector<std::string> notes() const override;
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;

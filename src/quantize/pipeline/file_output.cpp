@@ -40,10 +40,12 @@ std::vector<uint32_t> rotation_numbers(const Rotation& r) {
 void add_texts(GgufWriter& writer, const Compressor& source) {
   const Json config = parse_json(source.config_json(), source.path() + "/config.json");
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
-  writer.set("general.architecture", GgufValue::text(model_type.value_or("unknown")));
+  // Not the family's name: programs that know it would take the tensors for theirs.
+  writer.set("general.architecture", GgufValue::text("walsh"));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
   writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));
   writer.set(keys::kHeader, GgufValue::numbers(std::vector<uint64_t>(2)));
+  writer.set(keys::kFamily, GgufValue::text(model_type.value_or("unknown")));
   writer.set(keys::kProducer, GgufValue::text(std::string("walsh ") + kVersion));
   writer.set(keys::kRecipe, GgufValue::text(recipe_json(source.recipe())));
   if (source.folded()) {

@@ -218,7 +218,8 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   if (resume) resume->remove();
   if (note && !source.uncalibrated().empty()) {
     note("--calibrate: " + std::to_string(source.uncalibrated().size()) +
-         " matrices of experts are rounded without the text, which hardly reached them");
+         " matrices of experts are rounded without the text, because too few of its tokens reached "
+         "them");
   }
   QuantizeSummary summary = summarize(source, output->bytes());
   summary.missed = std::move(missed);

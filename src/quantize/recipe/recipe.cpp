@@ -82,7 +82,7 @@ void check_recipe(const Recipe& recipe) {
   }
   if (recipe.rotate != RotateAt::input && recipe.rotation == RotationKind::none) {
     throw Error(ErrorCode::usage, "--rotate " + std::string(rotate_at_name(recipe.rotate)),
-                "has no meaning with --rotation none");
+                "cannot be combined with --rotation none");
   }
 }
 
