@@ -227,6 +227,9 @@ function(walsh_finish)
                                      $<TARGET_FILE:walsh_command> ${pages})
     set_tests_properties(docs.guide PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 COST 100
                          ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python")
+    add_test(NAME docs.tables COMMAND ${interpreter} ${PROJECT_SOURCE_DIR}/tools/type_bits.py
+                                      $<TARGET_FILE:walsh_command>)
+    set_tests_properties(docs.tables PROPERTIES TIMEOUT 600 COST 50)
     add_test(NAME install.container COMMAND ${PROJECT_SOURCE_DIR}/tests/install/container.sh
                                             $<TARGET_FILE:walsh_command>)
     set_tests_properties(install.container PROPERTIES TIMEOUT 120)
