@@ -1,9 +1,15 @@
-# install(): headers, static library, exported target walsh::walsh; the Debian package.
+# install(): headers, the libraries with their exported targets walsh::walsh and walsh::shared; the
+# Debian package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 install(TARGETS walsh EXPORT walsh-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/walsh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT walsh-targets NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
+if(WALSH_SHARED)
+  # A set of its own: who links it needs none of the packages that the static library needs.
+  install(TARGETS walsh_shared EXPORT walsh-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT walsh-shared NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
+endif()
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/walsh-config.cmake.in ${PROJECT_BINARY_DIR}/walsh-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
@@ -16,6 +22,11 @@ install(FILES ${PROJECT_BINARY_DIR}/walsh-config.cmake
 # The same for pkg-config, relative to where the file lies.
 file(RELATIVE_PATH WALSH_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" WALSH_PC_PREFIX "${WALSH_PC_PREFIX}")
+# -lwalsh is the shared library where there is one, and needs nothing else then.
+set(WALSH_PC_PRIVATE "")
+if(WALSH_SHARED)
+  set(WALSH_PC_PRIVATE .private)
+endif()
 set(WALSH_PC_LIBS "")
 if(WALSH_HAS_CUDA)
   set(WALSH_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
@@ -28,9 +39,10 @@ if(TARGET walsh_command)
   install(CODE "
     set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
     execute_process(COMMAND \"\${prefix}/bin/walsh\" man --install \"\${prefix}/share\"
-                    COMMAND_ERROR_IS_FATAL ANY)")
+                    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/walsh RENAME copyright)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/walsh RENAME copyright
+        COMPONENT program)
 
 # cpack -G DEB: the program, the library, headers, manual pages, completions.
 set(CPACK_GENERATOR DEB)
@@ -42,6 +54,12 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# What programs that link the library need.
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
+if(WALSH_STATIC_LIBRARIES)
+  # A package for several systems: the program alone. The library is built against a system's own.
+  set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};walsh;program;/")
+  set(CPACK_DEB_COMPONENT_INSTALL OFF)
+else()
+  # What programs that link the library need.
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
+endif()
 include(CPack)

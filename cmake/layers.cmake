@@ -156,10 +156,30 @@ function(walsh_finish)
   target_include_directories(walsh PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                           $<INSTALL_INTERFACE:include>)
   target_compile_features(walsh PUBLIC cxx_std_20)
-  target_link_libraries(walsh PUBLIC Threads::Threads fmt::fmt PkgConfig::PCRE2 PkgConfig::UTF8PROC
-                                     PkgConfig::XXHASH)
+  target_link_libraries(walsh PUBLIC Threads::Threads ${WALSH_FMT} PkgConfig::PCRE2
+                                     PkgConfig::UTF8PROC PkgConfig::XXHASH)
   if(WALSH_HAS_CUDA)
     target_link_libraries(walsh PUBLIC ${WALSH_CUDA_LIBRARIES})
+  endif()
+
+  # The same as a shared library, which shows what include/walsh declares and nothing else.
+  if(WALSH_SHARED)
+    add_library(walsh_shared SHARED)
+    add_library(walsh::shared ALIAS walsh_shared)
+    foreach(layer ${WALSH_LAYERS})
+      target_sources(walsh_shared PRIVATE $<TARGET_OBJECTS:walsh_${layer}>)
+    endforeach()
+    set(symbols ${PROJECT_SOURCE_DIR}/cmake/walsh.map)
+    set_target_properties(walsh_shared PROPERTIES
+      LINKER_LANGUAGE CXX OUTPUT_NAME walsh EXPORT_NAME shared VERSION ${PROJECT_VERSION}
+      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${symbols})
+    target_include_directories(walsh_shared PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                   $<INSTALL_INTERFACE:include>)
+    target_compile_features(walsh_shared PUBLIC cxx_std_20)
+    target_link_options(walsh_shared PRIVATE LINKER:--version-script=${symbols})
+    target_link_libraries(walsh_shared PRIVATE Threads::Threads ${WALSH_FMT} PkgConfig::PCRE2
+                                               PkgConfig::UTF8PROC PkgConfig::XXHASH
+                                               ${WALSH_CUDA_LIBRARIES})
   endif()
 
   file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.cpp)
@@ -182,7 +202,7 @@ function(walsh_finish)
     add_dependencies(walsh_command walsh_commit)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/cli/build_info.cpp PROPERTIES
       COMPILE_DEFINITIONS "WALSH_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\";${WALSH_CUDA_DEFINITION}")
-    install(TARGETS walsh_command RUNTIME DESTINATION bin)
+    install(TARGETS walsh_command RUNTIME DESTINATION bin COMPONENT program)
     if(WALSH_TESTS)
       walsh_test(cli "${WALSH_LAYERS}")
       if(TARGET test_cli)
@@ -207,6 +227,9 @@ function(walsh_finish)
                                      $<TARGET_FILE:walsh_command> ${pages})
     set_tests_properties(docs.guide PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 COST 100
                          ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python")
+    add_test(NAME docs.tables COMMAND ${interpreter} ${PROJECT_SOURCE_DIR}/tools/type_bits.py
+                                      $<TARGET_FILE:walsh_command>)
+    set_tests_properties(docs.tables PROPERTIES TIMEOUT 600 COST 50)
     add_test(NAME install.container COMMAND ${PROJECT_SOURCE_DIR}/tests/install/container.sh
                                             $<TARGET_FILE:walsh_command>)
     set_tests_properties(install.container PROPERTIES TIMEOUT 120)

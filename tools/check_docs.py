@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 """Checks that what the documents name exists: files, links, flags, variables, suites of tests; and
 that the walks of docs/design.md have as many files as they say."""
+import json
 import pathlib
 import re
 import sys
+
+import family_table
+import make_guide
+import results_tables
 
 # Flags of other programs that documents mention.
 FOREIGN = {"dry", "xtc",  # families of flags: --dry-*, --xtc-*
@@ -24,7 +29,7 @@ class Tree:
     def __init__(self, root):
         self.root = root
         files = [pathlib.PurePosixPath(path.relative_to(root)) for top in sorted(root.iterdir())
-                 if not top.name.startswith(("build", ".")) or top.name == ".ci"
+                 if not top.name.startswith(("build", ".")) or top.name in (".ci", ".github")
                  for path in ([top] if top.is_file() else top.rglob("*")) if path.is_file()]
         self.documents = [root / f for f in files if f.suffix == ".md"]
         self.places = {str(f) for f in files} | {str(f.with_suffix("")) for f in files}
@@ -95,8 +100,33 @@ def problems(tree):
             yield from (f"{name}: {problem}" for problem in walk_problems(text))
 
 
+def table_problems(root):
+    """Tables that are not those of the figures in docs/*.json."""
+    for page in results_tables.PAGES:
+        if page.read_text() != results_tables.filled(page):
+            yield (f"{page.relative_to(root)}: a table is older than its figures: "
+                   "tools/make_results.py --only-tables")
+    models = root / "docs/models.md"
+    families = family_table.table(json.loads(family_table.FIGURES.read_text()))
+    for page in (models, root / "docs/results.md"):
+        if families not in page.read_text():
+            yield f"{page.relative_to(root)}: a table is older than its figures: family_table.py"
+    if make_guide.table() not in make_guide.GUIDE.read_text():
+        yield "docs/guide/README.md: a table is older than its figures: tools/make_guide.py"
+
+
+README_LINES = 150
+
+
+def readme_problems(root):
+    lines = len(read(root / "README.md").splitlines())
+    if lines > README_LINES:
+        yield f"README.md: {lines} lines, at most {README_LINES}"
+
+
 def main():
-    found = list(problems(Tree(pathlib.Path(__file__).resolve().parent.parent)))
+    root = pathlib.Path(__file__).resolve().parent.parent
+    found = list(problems(Tree(root))) + list(table_problems(root)) + list(readme_problems(root))
     for problem in found:
         print(problem)
     print(f"check_docs: {len(found)} problem(s)")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of model families into README.md and docs/results.md.
+"""Writes the table of model families into docs/models.md and docs/results.md.
 
     test_model --gtest_filter='*Golden*' --gtest_output=json:RESULTS.json
     tools/family_table.py RESULTS.json...
@@ -106,7 +106,7 @@ def main():
         figures.setdefault(model, {}).update(found)
     FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
     begin, end = "<!-- families:begin -->", "<!-- families:end -->"
-    for name in ("README.md", "docs/results.md"):
+    for name in ("docs/models.md", "docs/results.md"):
         path = ROOT / name
         before, rest = path.read_text().split(begin)
         path.write_text(before + begin + "\n" + table(figures) + "\n" + end + rest.split(end)[1])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures quality and speed with `walsh`, writes docs/results.json and the tables.
 
-Sections can be measured one by one; rows that exist already are kept unless --again is given.
+Sections can be measured one by one; rows that exist already are kept unless --again is given, or
+--stale for those whose type makes other bits today than when they were measured.
     tools/make_results.py --models DIR --texts DIR [--sections quality,stress,...] [--threads N]
 DIR holds walsh-ref-27m and walsh-qwen3-16m; texts holds wiki.test.detok.txt. The section stress
 needs the rescaled model that tools/make_stress_model.py writes (--stress-model).
@@ -15,6 +16,7 @@ import subprocess
 import sys
 
 import results_tables
+import type_bits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
@@ -49,15 +51,15 @@ SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", 
 class Store:
     """docs/results.json, written after every row so that an interrupted run can go on."""
 
-    def __init__(self, path, again):
-        self.path, self.again = path, again
+    def __init__(self, path, again, is_stale=lambda row: False):
+        self.path, self.again, self.is_stale = path, again, is_stale
         self.data = json.loads(path.read_text()) if path.is_file() else {}
 
     def measure(self, section, key, command):
         """Appends command() + key to a section unless a row with this key is there."""
         rows = self.data.setdefault(section, [])
         known = [r for r in rows if all(r.get(k) == v for k, v in key.items())]
-        if known and not self.again:
+        if known and not self.again and not self.is_stale(known[0]):
             return known[0]
         row = {**key, **command()}
         rows[:] = [r for r in rows if r not in known] + [row]
@@ -88,6 +90,8 @@ class Tool:
         j = json.loads(run(command))
         row = {"ppl": j["ppl"], "ppl_stderr": j["ppl_stderr"], "bpw": j["bpw"],
                "bytes": j["bytes"]}
+        if flags[:1] == ["--quantize"]:
+            row["bits"] = type_bits.of(self.args.walsh, flags[1])
         if reference:
             row.update(kld=j["kld"]["mean"], kld_stderr=j["kld"]["mean_stderr"],
                        p99_9=j["kld"]["p99_9"], p99=j["kld"]["p99"], median=j["kld"]["median"],
@@ -118,8 +122,8 @@ def perplexity(tool, store):
 
 def quality(tool, store):
     for model in tool.args.quality_models.split(","):
-        for kind in TYPES:
-            for activations in ("auto", "f32"):
+        for kind in tool.args.types.split(",") if tool.args.types else TYPES:
+            for activations in tool.args.activations.split(","):
                 flags = ["--quantize", kind, "--activations", activations]
                 store.measure("quality", tool.key(model, type=kind, activations=activations),
                               lambda m=model, f=flags: tool.eval(tool.model(m), f))
@@ -233,9 +237,16 @@ def main():
     parser.add_argument("--again", action="store_true", help="measure rows that exist already")
     parser.add_argument("--scratch", default=ROOT / "build", type=pathlib.Path)
     parser.add_argument("--only-tables", action="store_true", help="no measurement")
+    parser.add_argument("--stale", action="store_true",
+                        help="measure rows whose type makes other bits today")
+    parser.add_argument("--types", help="of the section quality, by comma")
+    parser.add_argument("--activations", default="auto,f32", help="of the section quality")
     args = parser.parse_args()
 
-    store = Store(ROOT / "docs/results.json", args.again)
+    def is_stale(row):
+        return (args.stale and row.get("type", "bf16") != "bf16" and
+                row.get("bits") != type_bits.of(args.walsh, row["type"]))
+    store = Store(ROOT / "docs/results.json", args.again, is_stale)
     if not args.only_tables:
         tool = Tool(args)
         measures = {f.__name__: f for f in (demo, perplexity, quality, seeds, stress, ablation,
@@ -244,9 +255,8 @@ def main():
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()
         store.path.write_text(json.dumps(store.data, indent=1) + "\n")
-    anchors = json.loads((ROOT / "docs/anchors.json").read_text())
-    for page in (ROOT / "docs/results.md", ROOT / "README.md"):
-        page.write_text(results_tables.fill(page.read_text(), store.data, anchors))
+    for page in results_tables.PAGES:
+        page.write_text(results_tables.filled(page))
 
 
 if __name__ == "__main__":

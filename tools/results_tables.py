@@ -1,4 +1,9 @@
-"""Markdown tables of docs/results.md from the rows in docs/results.json and docs/anchors.json."""
+"""Markdown tables of README.md and docs/ from the figures in docs/*.json."""
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs/results.md"]
 
 
 def table(head, rows):
@@ -46,7 +51,8 @@ def quality(results, anchors):
         added = "-" if best is None else f"{row['kld'] - best['kld']:+.1e}"
         if best and best["kld"] > 0:
             added += f" ({100 * (row['kld'] / best['kld'] - 1):+.1f} %)"
-        rows.append([row["model"], row["type"], f"{row['bpw']:.4f}", f"{row['ppl']:.3f}",
+        earlier = "" if "bits" in row else " *"
+        rows.append([row["model"], row["type"] + earlier, f"{row['bpw']:.4f}", f"{row['ppl']:.3f}",
                      number(row["kld"]), number(row["p99"]), f"{100 * row['top1']:.2f}",
                      f"{100 * row['rms_dp']:.2f}", number(best and best["kld"]), added,
                      ratio(kld, anchor.get("kld"))])
@@ -157,16 +163,45 @@ def demo(results, _):
     return table(["type", "bits", "MiB", "perplexity", "KLD", "top-1 %"], rows)
 
 
+# What the table beside other programs shows of them: the mixes that people use.
+COMPARED = ("Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K")
+WALSH = ("tq4+4", "tq4", "tc4:h", "tc3.5:h", "tq3", "tc3:h", "tc2.5:h", "tc2:h")
+
+
+def beside(results, anchors, ours, theirs):
+    """walsh-ref-27m beside other programs, by size."""
+    rows = [{**r, "type": "walsh " + r["type"].removesuffix(":h")} for r in results["quality"]
+            if r["model"] == "walsh-ref-27m" and r["activations"] == "auto" and ours(r["type"])]
+    rows += [{**r, "type": "llama.cpp " + r["type"].removeprefix("pad_") +
+              (" (padded)" if r["type"].startswith("pad_") else "")}
+             for r in anchors["llama_cpp"] if theirs(r["type"])]
+    rows += [{**r, "type": f"exllamav3 {r['type']} (calibrated)"} for r in anchors["exllamav3"]]
+    return table(["type", "bits per weight", "perplexity", "KLD", "top-1 %"], [
+        [r["type"], f"{r['bpw']:.3f}", f"{r['ppl']:.2f}", number(r["kld"], 3),
+         f"{100 * r['top1']:.1f}"] for r in sorted(rows, key=lambda r: -r["bpw"])])
+
+
 def summary(results, anchors):
-    """walsh-ref-27m beside llama.cpp, by size."""
-    ours = [r for r in results["quality"] if r["model"] == "walsh-ref-27m"
-            and r["activations"] == "auto" and ":" not in r["type"]]
-    theirs = [{**r, "type": "llama.cpp " + r["type"].removeprefix("pad_")}
-              for r in anchors["llama_cpp"] if r["type"] in (
-                  "Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S", "IQ3_XXS")]
-    rows = [[r["type"], f"{r['bpw']:.3f}", f"{r['ppl']:.2f}", number(r["kld"], 3),
-             f"{100 * r['top1']:.1f}"] for r in sorted(ours + theirs, key=lambda r: -r["bpw"])]
-    return table(["type", "bits per weight", "perplexity", "KLD", "top-1 %"], rows)
+    return beside(results, anchors, lambda t: ":" not in t or t.endswith(":h"),
+                  lambda t: "TQ1" not in t)
+
+
+def compared(results, anchors):
+    return beside(results, anchors, WALSH.__contains__, COMPARED.__contains__)
+
+
+def sizes(results, _):
+    """GiB of files of published models, with embedding and head as they are and coded."""
+    figures = results["sizes"]
+    models = list(dict.fromkeys(r["model"] for r in figures["rows"]))
+    rows = []
+    for kind in dict.fromkeys(r["type"] for r in figures["rows"]):
+        cells = [next(r for r in figures["rows"] if (r["model"], r["type"]) == (m, kind))
+                 for m in models]
+        rows.append([f"`{kind}`"] + [
+            f"{c['bytes'] / 2**30:.1f}" + (f", {c['coded_bytes'] / 2**30:.1f}"
+                                           if "coded_bytes" in c else "") for c in cells])
+    return table(["type"] + models, rows)
 
 
 def speed_summary(results, _):
@@ -181,7 +216,8 @@ def speed_summary(results, _):
                   "prompt tokens/s", "of int8 peak"], cells)
 
 
-SECTIONS = {"demo": demo, "summary": summary, "speed_summary": speed_summary,
+SECTIONS = {"demo": demo, "summary": summary, "compared": compared, "sizes": sizes,
+            "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
             "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
             "gpu": gpu, "agreement": agreement}
@@ -191,10 +227,18 @@ def fill(markdown, results, anchors):
     """Replaces what stands between the markers of every section that has results."""
     for name, make in SECTIONS.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        source = {"summary": "quality", "speed_summary": "speed"}.get(name, name)
+        source = {"summary": "quality", "compared": "quality",
+                  "speed_summary": "speed"}.get(name, name)
         if begin not in markdown or (name != "llama_cpp" and not results.get(source)):
             continue
         head, rest = markdown.split(begin, 1)
         tail = rest.split(end, 1)[1]
         markdown = f"{head}{begin}\n{make(results, anchors)}\n{end}{tail}"
     return markdown
+
+
+def filled(page):
+    """The text of a page with the tables that the figures give today."""
+    results = json.loads((ROOT / "docs/results.json").read_text())
+    results["sizes"] = json.loads((ROOT / "docs/sizes.json").read_text())
+    return fill(page.read_text(), results, json.loads((ROOT / "docs/anchors.json").read_text()))

@@ -1,4 +1,26 @@
 // A model with its tokenizer, ready to run: tokenize, score, generate.
+//
+//     #include <walsh/engine.h>
+//     #include <walsh/error.h>
+//
+//     #include <cstdio>
+//     #include <string_view>
+//
+//     int main(int argc, char** argv) {
+//       if (argc != 3) return 2;
+//       try {
+//         walsh::Engine engine = walsh::Engine::open(argv[1]);
+//         walsh::GenerationOptions options;
+//         options.max_tokens = 16;
+//         options.temperature = 0;
+//         engine.generate(argv[2], options, [](std::string_view piece) {
+//           return std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size();
+//         });
+//       } catch (const walsh::Error& e) {
+//         std::fprintf(stderr, "%s\n", e.what());
+//         return walsh::exit_status(e.code());
+//       }
+//     }
 #pragma once
 
 #include <cstdint>
@@ -42,6 +64,9 @@ struct GenerationOptions {
   // Several tokens are evaluated at once where the text repeats itself: the same text, sooner if it
   // does. On a GPU logits are then rounded differently. Without effect with coded keys and values.
   bool lookup = false;
+  // Strings of UTF-8 that end the text and are not part of it; empty ones are ignored. What may be
+  // the beginning of one is held back until it is clear.
+  std::vector<std::string> stop;
   // What the text has to match, one of them or none: a grammar in GBNF (llama.cpp's language), a
   // JSON schema (docs/structured_output.md).
   std::string grammar, json_schema;
@@ -55,18 +80,29 @@ enum class FinishReason : uint8_t {
   stop_token,  // the model ended the text
   max_tokens,  // as many as were asked for
   context_full,
-  stopped,  // by the callback or by a request (walsh/stop.h)
+  stopped,      // by the callback or by a request (walsh/stop.h)
+  stop_string,  // GenerationOptions::stop
 };
 
 struct GenerationResult {
   std::string text;
   FinishReason reason = FinishReason::max_tokens;
+  std::string stop;                               // the stop string that ended it, otherwise empty
   int64_t prompt_tokens = 0, tokens = 0;          // that were read, that were generated
   int64_t cached_tokens = 0;                      // of the prompt, not evaluated again
   double prompt_seconds = 0, decode_seconds = 0;  // without the callback
   int64_t drafted = 0, drafted_right = 0;         // tokens that were looked up
   int64_t decoded_tokens = 0;  // evaluated one by one; the first comes with the prompt
   uint64_t seed = 0;           // that was used
+};
+
+// How many texts a TextBatch (walsh/batch.h) continues, and what it keeps of them.
+struct BatchOptions {
+  int64_t running = 16;         // texts that are continued together, at most
+  int64_t waiting = 256;        // texts that may wait besides
+  int64_t context = 0;          // positions of a text with its prompt; 0: as EngineOptions
+  int64_t kept = 16;            // ended texts whose keys and values are kept for later prompts
+  int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of a text
 };
 
 struct EngineOptions {
@@ -90,6 +126,9 @@ struct EngineOptions {
   // What texts will be generated with, so that what is wrong with it is told before the weights are
   // read.
   std::optional<GenerationOptions> generation;
+  // The engine is for a batch of this size: the memory of a GPU is planned for it, and the engine
+  // allocates a context of its own only if one is asked for.
+  std::optional<BatchOptions> batch;
 };
 
 struct PerplexityResult {
@@ -168,7 +207,33 @@ class Engine {
  private:
   friend struct EngineAccess;  // for the command and servers
   struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
+  explicit Engine(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+// A context of its own on the weights of an engine, which it keeps alive: for conversations, of
+// which an application may have many. The engine, its sessions and its batches take turns: one
+// thread at a time uses any of them.
+class TextSession {
+ public:
+  // `context`: positions; 0: those of the engine. Throws limit if the memory does not suffice.
+  explicit TextSession(const Engine& engine, int64_t context = 0);
+  TextSession(TextSession&&) noexcept;
+  TextSession& operator=(TextSession&&) noexcept;
+  ~TextSession();
+
+  int64_t context() const;  // positions
+  // What is evaluated already: prompts and texts of the last call.
+  const std::vector<int32_t>& tokens() const;
+  // As Engine::generate; of the prompt only what differs from tokens() is evaluated.
+  GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},
+                            const std::function<bool(std::string_view)>& on_text = {});
+  GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
+                            const std::function<bool(std::string_view)>& on_text = {});
+  void reset();  // forgets its tokens
+
+ private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -207,6 +207,8 @@ const char* reason_name(FinishReason reason) {
       return "context_full";
     case FinishReason::stopped:
       return "stopped";
+    case FinishReason::stop_string:
+      return "stop_string";
   }
   return "stopped";
 }

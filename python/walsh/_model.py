@@ -20,7 +20,7 @@ class Generation(NamedTuple):
     """A text that was generated."""
 
     text: str
-    reason: str  # "stop_token", "max_tokens", "context_full" or "stopped"
+    reason: str  # "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
     prompt_tokens: int
     tokens: int
     prompt_seconds: float

@@ -1,15 +1,12 @@
 #include "walsh/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "api/convert.h"
 #include "api/engine_access.h"
-#include "base/stop.h"
+#include "api/text_context.h"
 #include "eval/evaluator.h"
 #include "eval/token_score.h"
-#include "generate/generator.h"
 #include "io/json.h"
 #include "model/session.h"
 #include "walsh/error.h"
@@ -36,29 +33,6 @@ int64_t layers_of(std::optional<int64_t> wanted, const char* option) {
               "the number of layers is " + std::to_string(*wanted) + ", expected 0 or more");
 }
 
-FinishReason public_reason(StopReason reason) {
-  switch (reason) {
-    case StopReason::stop_token:
-      return FinishReason::stop_token;
-    case StopReason::max_tokens:
-      return FinishReason::max_tokens;
-    case StopReason::context_full:
-      return FinishReason::context_full;
-    case StopReason::callback:
-      return FinishReason::stopped;
-  }
-  return FinishReason::stopped;
-}
-
-std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model,
-                                                        const GenerationOptions& options) {
-  if (!options.grammar.empty() && !options.json_schema.empty())
-    throw Error(ErrorCode::usage, "grammar, json_schema", "only one of them can be enforced");
-  if (!options.grammar.empty()) return model.gbnf(options.grammar, "grammar");
-  if (options.json_schema.empty()) return nullptr;
-  return model.schema(parse_ordered_json(options.json_schema, "json_schema"), "json_schema");
-}
-
 WindowOptions halves(int64_t ctx, int64_t chunks) {
   WindowOptions windows;
   windows.ctx = ctx;
@@ -81,25 +55,16 @@ void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) 
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
-  std::unique_ptr<Session> session;
-  std::vector<int32_t> context;  // tokens that are known to be in the session
+  SessionOptions use;                 // of contexts for single texts
+  std::unique_ptr<TextContext> text;  // the engine's own; in an engine for batches made late
 
-  // Makes the session hold nothing but a beginning of `prompt`; returns its tokens, not all.
-  int64_t keep(std::span<const int32_t> prompt) {
-    const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
-    const auto [end, other] = std::mismatch(prompt.begin(), most, context.begin(), context.end());
-    const int64_t known = session->reachable(0, end - prompt.begin());
-    context.clear();
-    if (known == 0) {
-      session->reset();
-    } else {
-      session->truncate(known);
-    }
-    return known;
+  TextContext& own() {
+    if (text == nullptr) text = std::make_unique<TextContext>(loaded, use);
+    return *text;
   }
 };
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
@@ -109,14 +74,27 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   load.pool = pool.get();
   LoadedModel loaded =
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
-  auto impl = std::unique_ptr<Engine::Impl>(
-      new Engine::Impl{std::move(pool), std::move(loaded), nullptr, {}});
-  impl->session = std::make_unique<Session>(impl->loaded.model, impl->loaded.use);
+  SessionOptions use = loaded.use;
+  use.sequences = 1;
+  use.cache_positions = 0;
+  auto impl = std::shared_ptr<Engine::Impl>(
+      new Engine::Impl{std::move(pool), std::move(loaded), use, nullptr});
+  if (!request.for_batches) impl->own();
   return Engine(std::move(impl));
 }
 
 const LoadedModel& EngineAccess::model(const Engine& engine) {
   return engine.impl_->loaded;
+}
+
+std::shared_ptr<const LoadedModel> EngineAccess::share(const Engine& engine) {
+  return {engine.impl_, &engine.impl_->loaded};
+}
+
+std::unique_ptr<TextContext> EngineAccess::context(const Engine& engine, int64_t positions) {
+  SessionOptions use = engine.impl_->use;
+  if (positions != 0) use.max_positions = positions;
+  return std::make_unique<TextContext>(engine.impl_->loaded, use);
 }
 
 Engine Engine::open(const std::string& path, const EngineOptions& options) {
@@ -136,6 +114,13 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
                         options.cache_window};
   request.load.progress = options.progress;
   if (options.generation) request.generation = &*options.generation;
+  if (options.batch) {
+    request.for_batches = true;
+    SessionOptions& use = request.load.use;
+    if (options.batch->context != 0) use.max_positions = options.batch->context;
+    use.sequences = options.batch->running + options.batch->kept;
+    use.cache_positions = options.batch->cache_positions;
+  }
   return EngineAccess::open(std::make_unique<ThreadPool>(options.threads), request);
 }
 
@@ -143,7 +128,7 @@ int64_t Engine::vocab_size() const {
   return impl_->loaded.model.config.vocab;
 }
 int64_t Engine::context() const {
-  return impl_->session->capacity();
+  return kv_shape(impl_->loaded.model, impl_->use).capacity;
 }
 double Engine::bits_per_weight() const {
   return impl_->loaded.model.bits_per_weight();
@@ -186,11 +171,10 @@ std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
 std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 0);
   const auto rows = static_cast<int64_t>(tokens.size()) - first;
-  impl_->context.clear();
-  impl_->session->reset();
+  Session& session = impl_->own().empty();
   std::vector<float> result;
   result.reserve(static_cast<size_t>(rows * vocab_size()));
-  impl_->session->forward(
+  session.forward(
       tokens,
       [&](int64_t, std::span<const float> row) {
         result.insert(result.end(), row.begin(), row.end());
@@ -201,8 +185,7 @@ std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t f
 
 std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 1);
-  impl_->context.clear();
-  impl_->session->reset();
+  Session& session = impl_->own().empty();
   std::vector<TokenPrediction> result;
   const auto score = [&](int64_t index, std::span<const float> row) {
     const int32_t target = tokens[static_cast<size_t>(index + 1)];
@@ -215,7 +198,7 @@ std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, i
   if (last < 0 || last >= vocab_size()) {
     throw Error(ErrorCode::usage, "token " + std::to_string(last), "is not in the vocabulary");
   }
-  impl_->session->forward(tokens.first(tokens.size() - 1), score, first - 1);
+  session.forward(tokens.first(tokens.size() - 1), score, first - 1);
   return result;
 }
 
@@ -230,51 +213,7 @@ GenerationResult Engine::generate(std::string_view prompt, const GenerationOptio
 
 GenerationResult Engine::generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                                   const std::function<bool(std::string_view)>& on_text) {
-  const GenerationConfig& config = impl_->loaded.generation;
-  GenerateOptions generation;
-  generation.sampler = config.sampler(options);
-  generation.breakers =
-      make_breakers(generation.sampler, impl_->loaded.tokenizer,
-                    options.dry_sequence_breakers ? &*options.dry_sequence_breakers : nullptr);
-  generation.biases = impl_->loaded.generation.biases(options);
-  generation.lookup = options.lookup;
-  generation.max_tokens = options.max_tokens;
-  if (!options.ignore_eos) generation.stop_ids = config.stop_ids();
-  generation.grammar = grammar_of(impl_->loaded, options);
-  // The decoder has to know what stands before the first new token.
-  StreamDecoder decoder(impl_->loaded.tokenizer, true);
-  for (const int32_t token : prompt)
-    decoder.push(token);
-  GenerationResult result;
-  bool wanted = true;
-  const auto emit = [&](const std::string& piece) {
-    if (!wanted || piece.empty()) return wanted;
-    result.text += piece;
-    return wanted = !on_text || on_text(piece);
-  };
-  if (!options.keep_context) impl_->context.clear();
-  generation.known = impl_->keep(prompt);
-  const GenerateResult done =
-      walsh::generate(*impl_->session, prompt, generation,
-                      [&](int32_t token) { return emit(decoder.push(token)); });
-  if (options.keep_context && done.intact) {
-    impl_->context.assign(prompt.begin(), prompt.end());
-    impl_->context.insert(impl_->context.end(), done.tokens.begin(), done.tokens.end());
-    impl_->context.resize(static_cast<size_t>(impl_->session->position()));
-  }
-  const StopScope whole(kNotStopped);
-  emit(decoder.finish());
-  result.reason = public_reason(done.reason);
-  result.prompt_tokens = done.prompt_tokens;
-  result.cached_tokens = generation.known;
-  result.tokens = static_cast<int64_t>(done.tokens.size());
-  result.prompt_seconds = done.prompt_seconds;
-  result.decode_seconds = done.decode_seconds;
-  result.decoded_tokens = done.decoded_tokens;
-  result.drafted = done.drafted;
-  result.drafted_right = done.drafted_right;
-  result.seed = generation.sampler.seed;
-  return result;
+  return impl_->own().generate(prompt, options, on_text);
 }
 
 PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t chunks) {

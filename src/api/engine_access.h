@@ -7,6 +7,7 @@
 #include <string>
 
 #include "api/load.h"
+#include "api/text_context.h"
 #include "base/thread_pool.h"
 #include "walsh/engine.h"
 
@@ -18,11 +19,16 @@ struct OpenRequest {
   LoadOptions load;                               // without a pool
   const GenerationOptions* generation = nullptr;  // checked before the weights are read
   const TemplateText* chat_template = nullptr;    // in place of the model's
+  bool for_batches = false;                       // without a context of its own until it is used
 };
 
 struct EngineAccess {
   static Engine open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request);
   static const LoadedModel& model(const Engine& engine);
+  // The model, which lives as long as the result.
+  static std::shared_ptr<const LoadedModel> share(const Engine& engine);
+  // A context with so many positions; 0: as the engine's own.
+  static std::unique_ptr<TextContext> context(const Engine& engine, int64_t positions);
 };
 
 }  // namespace walsh

@@ -5,7 +5,7 @@
 
 namespace walsh::cli {
 
-// One line: "walsh 0.1.0 (file format 3; instruction sets: ...)".
+// One line: "walsh 0.2.0 (file format 3; instruction sets: ...)".
 std::string version_text();
 // The same and a line each for commit, compiler, processor, CUDA, limits.
 std::string verbose_version_text();

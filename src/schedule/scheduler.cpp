@@ -116,17 +116,21 @@ void Scheduler::stop() {
   changed_.notify_all();
 }
 
+bool Scheduler::step_or_fail() {
+  bool more = false;
+  if (const auto failure = failure_of([&] { more = step(); })) {
+    for (auto& active : running_)
+      active->error = *failure;
+    for (auto& active : waiting_)
+      active->error = *failure;
+    remove_ended();
+  }
+  return more;
+}
+
 void Scheduler::run() {
   for (;;) {
-    bool more = false;
-    if (const auto failure = failure_of([&] { more = step(); })) {
-      for (auto& active : running_)
-        active->error = *failure;
-      for (auto& active : waiting_)
-        active->error = *failure;
-      remove_ended();
-    }
-    if (more) {
+    if (step_or_fail()) {
       const std::lock_guard lock(mutex_);
       if (!stopping_) continue;
       break;

@@ -69,6 +69,8 @@ class Scheduler {
 
   // One step, by one thread at a time; false if there is nothing to do.
   bool step();
+  // The same, but what a step throws ends all requests: their sinks are told.
+  bool step_or_fail();
   // Steps until stop(), waiting where there is nothing to do. Then everything that is not finished
   // is cancelled.
   void run();

@@ -7,6 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace walsh {
 namespace {
 

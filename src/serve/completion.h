@@ -14,8 +14,8 @@
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
-#include "serve/stopped_text.h"
 #include "serve/token_texts.h"
+#include "text/stopped_text.h"
 
 namespace walsh {
 

@@ -27,9 +27,4 @@ std::string TokenTexts::text(int32_t token) const {
   return text;
 }
 
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
-}
-
 }  // namespace walsh

@@ -27,7 +27,4 @@ class TokenTexts {
   size_t longest_ = 0;
 };
 
-// Of a text in UTF-8.
-size_t count_characters(std::string_view text);
-
 }  // namespace walsh

@@ -1,5 +1,7 @@
 #include "text/utf8.h"
 
+#include <algorithm>
+
 #include "base/stop.h"
 
 namespace walsh {
@@ -99,6 +101,11 @@ std::string to_valid_utf8(std::string_view text) {
   assembler.feed(text, out);
   assembler.finish(out);
   return out;
+}
+
+size_t count_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
 void Utf8Assembler::feed(std::string_view bytes, std::string& out) {

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "quantize/sealed_file.h"
+#include "walsh/version.h"
 
 namespace walsh {
 namespace {
@@ -99,7 +100,7 @@ TEST_F(InspectCommand, TextOfTheFileDoesNotActOnTheTerminal) {
   EXPECT_EQ(listed.out.find_first_of("\x7f\xC2\x9B"), std::string::npos) << listed.out;
 
   std::string bytes = slurp(path);
-  const std::string producer = "walsh 0.1.0";
+  const std::string producer = std::string("walsh ") + kVersion;
   bytes.replace(bytes.find(producer), producer.size(), "\x1b[2J\nwalsh:");
   write_unsealed(bytes, path, 2);  // with a header that nobody has checked
   const CommandResult forged = walsh({"inspect", path});

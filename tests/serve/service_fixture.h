@@ -11,7 +11,7 @@
 #include "generate/generator.h"
 #include "io/json.h"
 #include "serve/service.h"
-#include "serve/stopped_text.h"
+#include "text/stopped_text.h"
 #include "threads.h"
 
 namespace walsh::test {

@@ -9,7 +9,7 @@
 #include "generate/generator.h"
 #include "io/json.h"
 #include "serve/service_fixture.h"
-#include "serve/stopped_text.h"
+#include "text/stopped_text.h"
 #include "walsh/version.h"
 
 namespace walsh {

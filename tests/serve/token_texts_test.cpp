@@ -48,9 +48,5 @@ TEST(TokenTexts, UnknownIdsHaveNone) {
   EXPECT_GT(tokens.longest(), 8u);
 }
 
-TEST(TokenTexts, CharactersAreCounted) {
-  EXPECT_EQ(count_characters("a\xC3\xA9\xE6\x97\xA5\xF0\x9F\xA6\x80"), 4u);
-}
-
 }  // namespace
 }  // namespace walsh

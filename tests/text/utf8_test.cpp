@@ -74,6 +74,10 @@ TEST(Utf8Assembler, GivesTheSameTextForEveryCutting) {
   }
 }
 
+TEST(Utf8, CharactersAreCounted) {
+  EXPECT_EQ(count_characters("a\xC3\xA9\xE6\x97\xA5\xF0\x9F\xA6\x80"), 4u);
+}
+
 TEST(Utf8Assembler, HoldsBackOnlyWhatMayStillBecomeACharacter) {
   Utf8Assembler assembler;
   std::string out;

@@ -177,11 +177,6 @@ std::string capitalize(std::string_view text) {
   return out + whole.substr(lower(text.substr(0, unit.size)).size());
 }
 
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 size_t offset_of(std::string_view text, size_t index) {
   for (size_t i = 0; i < text.size(); ++i) {
     if ((text[i] & 0xC0) != 0x80 && index-- == 0) return i;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/utf8.h"
+
 namespace walsh::jinja {
 
 // White_Space, and the separators U+001C to U+001F: str.isspace().
@@ -26,7 +28,6 @@ std::string lower(std::string_view text);
 // The first character in title case, the rest in lower case: str.capitalize().
 std::string capitalize(std::string_view text);
 
-size_t count_characters(std::string_view text);
 // Bytes in front of the character `index`; the size of the text if there are not so many.
 size_t offset_of(std::string_view text, size_t index);
 // The first character of a text that is not empty, as bytes.

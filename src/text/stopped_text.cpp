@@ -1,9 +1,9 @@
-#include "serve/stopped_text.h"
+#include "text/stopped_text.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "serve/token_texts.h"
+#include "text/utf8.h"
 
 namespace walsh {
 namespace {

@@ -1,0 +1,93 @@
+#include "api/text_context.h"
+
+#include <algorithm>
+#include <string>
+
+#include "api/text_options.h"
+#include "base/stop.h"
+#include "generate/generator.h"
+#include "text/stopped_text.h"
+
+namespace walsh {
+namespace {
+
+GenerateOptions generate_options(TextOptions text, const GenerationOptions& options) {
+  GenerateOptions generation;
+  generation.sampler = text.sampler;
+  generation.breakers = std::move(text.breakers);
+  generation.biases = std::move(text.biases);
+  generation.stop_ids = std::move(text.stop_ids);
+  generation.grammar = std::move(text.grammar);
+  generation.lookup = options.lookup;
+  generation.max_tokens = options.max_tokens;
+  return generation;
+}
+
+}  // namespace
+
+TextContext::TextContext(const LoadedModel& model, const SessionOptions& use)
+    : model_(model), session_(model.model, use) {}
+
+Session& TextContext::empty() {
+  tokens_.clear();
+  session_.reset();
+  return session_;
+}
+
+// Makes the session hold nothing but a beginning of `prompt`; returns its tokens, not all.
+int64_t TextContext::keep(std::span<const int32_t> prompt) {
+  const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
+  const auto [end, other] = std::mismatch(prompt.begin(), most, tokens_.begin(), tokens_.end());
+  const int64_t known = session_.reachable(0, end - prompt.begin());
+  tokens_.clear();
+  if (known == 0) {
+    session_.reset();
+  } else {
+    session_.truncate(known);
+  }
+  return known;
+}
+
+GenerationResult TextContext::generate(std::span<const int32_t> prompt,
+                                       const GenerationOptions& options,
+                                       const TextCallback& on_text) {
+  GenerateOptions generation = generate_options(text_options(model_, options), options);
+  StoppedText text(model_.tokenizer, prompt, options.stop);
+  GenerationResult result;
+  bool wanted = true;
+  const auto emit = [&](const std::string& piece) {
+    if (!wanted || piece.empty()) return;
+    result.text += piece;
+    wanted = !on_text || on_text(piece);
+  };
+  if (!options.keep_context) tokens_.clear();
+  generation.known = keep(prompt);
+  const GenerateResult done = walsh::generate(session_, prompt, generation, [&](int32_t token) {
+    emit(text.push(token));
+    return wanted && !text.stopped();
+  });
+  if (options.keep_context && done.intact) {
+    tokens_.assign(prompt.begin(), prompt.end());
+    tokens_.insert(tokens_.end(), done.tokens.begin(), done.tokens.end());
+    tokens_.resize(static_cast<size_t>(session_.position()));
+  }
+  const StopScope whole(kNotStopped);
+  emit(text.finish());
+  result.reason = public_reason(done.reason);
+  if (text.stopped()) {
+    result.stop = *text.stop();
+    if (wanted) result.reason = FinishReason::stop_string;
+  }
+  result.prompt_tokens = done.prompt_tokens;
+  result.cached_tokens = generation.known;
+  result.tokens = static_cast<int64_t>(done.tokens.size());
+  result.prompt_seconds = done.prompt_seconds;
+  result.decode_seconds = done.decode_seconds;
+  result.decoded_tokens = done.decoded_tokens;
+  result.drafted = done.drafted;
+  result.drafted_right = done.drafted_right;
+  result.seed = generation.sampler.seed;
+  return result;
+}
+
+}  // namespace walsh

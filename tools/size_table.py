@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Writes docs/sizes.json: the sizes of files of published models, as `walsh quantize --dry-run`
+computes them from checkpoints that have the published shapes and no weights.
+
+    tools/size_table.py [WALSH]        then tools/make_results.py --only-tables
+"""
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMMON = {"torch_dtype": "bfloat16", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+          "max_position_embeddings": 32768, "rope_theta": 500000.0, "bos_token_id": 1,
+          "eos_token_id": 2, "tie_word_embeddings": False}
+MODELS = {
+    "Llama-3.1-8B": {"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+                     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+                     "vocab_size": 128256},
+    "Qwen3-30B-A3B": {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"],
+                      "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
+                      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+                      "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8,
+                      "moe_intermediate_size": 768, "norm_topk_prob": True,
+                      "decoder_sparse_step": 1, "mlp_only_layers": []},
+}
+TYPES = ["tq4+4", "tq4", "tc4", "tc3.5", "tq3", "tc3", "tc2.5"]
+ENDS = "tq4"  # of embedding and head in the second column
+
+
+def tensors(config):
+    """Names and sizes in the order of the file."""
+    hidden = config["hidden_size"]
+    heads = config["num_attention_heads"] * config["head_dim"]
+    shared = config["num_key_value_heads"] * config["head_dim"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        yield at + "input_layernorm.weight", (hidden,)
+        yield at + "post_attention_layernorm.weight", (hidden,)
+        for name, size in (("q", (heads, hidden)), ("k", (shared, hidden)), ("v", (shared, hidden)),
+                           ("o", (hidden, heads))):
+            yield f"{at}self_attn.{name}_proj.weight", size
+        if config["model_type"] == "llama":
+            places, wide = [at + "mlp."], config["intermediate_size"]
+        else:
+            for name in ("q_norm", "k_norm"):
+                yield f"{at}self_attn.{name}.weight", (config["head_dim"],)
+            yield at + "mlp.gate.weight", (config["num_experts"], hidden)
+            places = [f"{at}mlp.experts.{e}." for e in range(config["num_experts"])]
+            wide = config["moe_intermediate_size"]
+        for place in places:
+            for name, size in (("gate", (wide, hidden)), ("up", (wide, hidden)),
+                               ("down", (hidden, wide))):
+                yield f"{place}{name}_proj.weight", size
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (config["vocab_size"], hidden)
+
+
+def write_model(folder, config):
+    """A checkpoint whose weights are a hole in a file; returns how many bytes it would have."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**COMMON, **config}))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((ROOT / "models/walsh-tiny-13m" / name).read_bytes())
+    header, offset = {}, 0
+    for name, size in tensors(config):
+        end = offset + 2 * size[0] * (size[1] if len(size) == 2 else 1)
+        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(folder / "model.safetensors", "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        out.truncate(8 + len(text) + offset)
+    return offset
+
+
+def predicted(walsh, folder, kind, *flags):
+    done = subprocess.run([walsh, "quantize", folder, folder / "out.gguf", "--type", kind,
+                           "--dry-run", "--json", *flags], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{folder.name}: {kind}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def main():
+    walsh = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/walsh"
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        for name, config in MODELS.items():
+            folder = pathlib.Path(place) / name
+            rows.append({"model": name, "type": "bf16", "bytes": write_model(folder, config)})
+            for kind in TYPES:
+                plain = predicted(walsh, folder, kind)
+                coded = predicted(walsh, folder, kind, "--embed-type", ENDS, "--head-type", ENDS)
+                rows.append({"model": name, "type": kind, "bpw": plain["bpw"],
+                             "bytes": plain["bytes"], "coded_bytes": coded["bytes"]})
+                print(rows[-1], file=sys.stderr)
+    (ROOT / "docs/sizes.json").write_text(json.dumps({"ends": ENDS, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

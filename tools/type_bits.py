@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""What bits a type makes: the checksum of one matrix of the model in models/ in that type. Rows of
+docs/results.json keep it, so that it can be told whether they are older than what made them.
+
+    tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make
+"""
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = ROOT / "models/walsh-tiny-13m"
+MATRIX = "model.layers.0.self_attn.o_proj.weight"
+
+
+@functools.cache
+def of(walsh, kind):
+    with tempfile.TemporaryDirectory() as place:
+        out = pathlib.Path(place) / "one.gguf"
+        for command in (["quantize", MODEL, out, "--type", "bf16", "--override",
+                         f"{MATRIX}={kind}"], ["inspect", out, "--json"]):
+            done = subprocess.run([str(walsh), *map(str, command)], capture_output=True, text=True)
+            if done.returncode != 0:
+                sys.exit(f"{kind}: {done.stderr}")
+        tensors = json.loads(done.stdout)["tensors"]
+    return next(t["checksum"] for t in tensors if t["name"] == MATRIX)
+
+
+def main():
+    walsh = pathlib.Path(sys.argv[1])
+    results = json.loads((ROOT / "docs/results.json").read_text())
+    stale = 0
+    for section in ("demo", "quality"):
+        for row in results[section]:
+            # Rows that were measured before this was recorded are marked in the tables.
+            if "bits" in row and row["bits"] != of(walsh, row["type"]):
+                print(f"docs/results.json: {section}: {row['type']} was measured with other bits "
+                      "than walsh makes today: tools/make_results.py --stale")
+                stale += 1
+    print(f"type_bits: {stale} row(s) are too old")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
