@@ -28,9 +28,8 @@ const PrefixCache::Entry* PrefixCache::find(std::span<const int32_t> prompt,
 std::vector<int64_t> PrefixCache::keep(Entry entry) {
   std::vector<int64_t> closed;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    const bool begins =
-        it->owner == entry.owner &&
-        common_prefix(it->tokens, entry.tokens) == static_cast<int64_t>(it->tokens.size());
+    const bool begins = it->owner == entry.owner && common_prefix(it->tokens, entry.tokens) ==
+                                                        static_cast<int64_t>(it->tokens.size());
     if (begins) closed.push_back(it->sequence);
     it = begins ? entries_.erase(it) : std::next(it);
   }

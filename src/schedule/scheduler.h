@@ -32,10 +32,10 @@
 namespace walsh {
 
 struct SchedulerOptions {
-  int64_t positions = 0;        // of a text, with its prompt; 0: as SessionOptions
-  int64_t running = 16;         // requests that are evaluated together, at most
-  int64_t waiting = 256;        // requests that may wait besides
-  int64_t step_tokens = 512;    // of a step, at most
+  int64_t positions = 0;      // of a text, with its prompt; 0: as SessionOptions
+  int64_t running = 16;       // requests that are evaluated together, at most
+  int64_t waiting = 256;      // requests that may wait besides
+  int64_t step_tokens = 512;  // of a step, at most
   // Of a step that continues texts: pieces of prompts beside them are as long as fits; 0: as
   // step_tokens allows.
   double step_seconds = 0;
