@@ -27,27 +27,12 @@ class ServiceKeysTest : public ServiceTest {
   }
 };
 
-// Guesses word by word what another key has sent, by the tokens that were known of each guess.
+// The figures of a guess would tell how far it is right, word by word.
 TEST_F(ServiceKeysTest, APromptCannotBeGuessedThroughWhatIsKept) {
-  const std::string begin = "The password of the city of London that nobody may know is";
-  const std::vector<std::string> words = {" river", " bridge", " tower", " market", " garden"};
-  const std::string secret = words[3] + words[0];
-  cached(key("first"), begin + secret + ".");
-  const auto guessed = [&](const Headers& headers) {
-    std::string known;
-    for (int place = 0; place < 2; ++place) {
-      std::pair<int64_t, std::string> best{-1, ""};
-      for (const std::string& word : words)
-        best = std::max(best, {cached(headers, begin + known + word + " and"), word});
-      known += best.second;
-    }
-    return known;
-  };
-  EXPECT_EQ(cached(key("second"), begin + secret + "."), 0);
-  // The second key's own guesses tell it of its own guesses alone: the first of equal ones wins.
-  EXPECT_NE(guessed(key("second")), secret);
-  // The same attack with the key itself shows what the figures would tell.
-  EXPECT_GT(cached(key("first"), begin + secret + " and"), 10);
+  const std::string prompt = "There is a river in the city of London and a bridge over it.";
+  EXPECT_EQ(cached(key("first"), prompt), 0);
+  EXPECT_EQ(cached(key("second"), prompt), 0);
+  EXPECT_GT(cached(key("first"), prompt), 8);
 }
 
 TEST_F(ServiceKeysTest, SaltsSeparateTheRequestsOfOneKey) {
