@@ -360,15 +360,17 @@ def the_end(options):
     connection.recv(1000)
     start = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    refused = None
-    while refused is None and time.monotonic() - start < 10:
+    told = None
+    while told is None and time.monotonic() - start < 10:
         try:
-            server.connect().close()
+            if server.ask("GET", "/health")[0] == 503:
+                told = time.monotonic() - start
         except OSError:
-            refused = time.monotonic() - start
+            break
     status = server.process.wait(120)
-    print(f"the end: with a stream and --drain 1 no connection is taken after "
-          f"{1e3 * refused:.0f} ms, and it ends after {time.monotonic() - start:.2f} s")
+    yield "/health says 503 while it drains", told is not None
+    print(f"the end: with a stream and --drain 1 /health says 503 after "
+          f"{1e3 * (told or 0):.0f} ms, and it ends after {time.monotonic() - start:.2f} s")
     yield "an end with status 0", status == 0
     server = Server(options, "--drain", "60")
     connection = server.connect()

@@ -1,6 +1,8 @@
 // `walsh serve MODEL`: OpenAI's HTTP interface to a model that many use at once.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -19,6 +21,7 @@
 #include "cli/template_options.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
+#include "model/part_executor.h"
 #include "schedule/scheduler.h"
 #include "serve/http.h"
 #include "serve/service.h"
@@ -28,6 +31,8 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1 << 20;
+// Of a step beside which prompts are read: twenty tokens per second are faster than anybody reads.
+constexpr double kStepSeconds = 0.05;
 
 struct Options {
   ModelOptions model;
@@ -89,12 +94,14 @@ std::string address(const std::string& host, int port) {
 // Ends with what has been started, also when something cannot be.
 class Running {
  public:
-  Running(Scheduler& scheduler, HttpServer& server)
+  Running(const LoadedModel& model, Scheduler& scheduler, HttpServer& server)
       : scheduler_(scheduler),
         server_(server),
         steps_([&scheduler] { scheduler.run(); }),
-        connections_([&server] { server.run(); }) {}
+        connections_([&server] { server.run(); }),
+        preparation_([&model] { prepare(model); }) {}
   ~Running() {
+    preparation_.join();
     server_.shut_down(drain_seconds);
     connections_.join();
     scheduler_.stop();
@@ -106,10 +113,35 @@ class Running {
   double drain_seconds = 0;
 
  private:
+  // What the first request for an answer in a form would have to wait for.
+  static void prepare(const LoadedModel& model) {
+    try {
+      model.grammars->vocabulary(model.tokenizer, model.model.config.vocab);
+    } catch (...) {  // whoever needs it tries again and is told why
+    }
+  }
+
   Scheduler& scheduler_;
   HttpServer& server_;
-  std::thread steps_, connections_;
+  std::thread steps_, connections_, preparation_;
 };
+
+// With room for every text that may be asked for, and for clients that ask for none.
+HttpOptions http_options(const Options& options) {
+  constexpr int64_t kLeast = 1024, kOthers = 256;
+  HttpOptions http = options.http;
+  if (http.connections == 0)
+    http.connections =
+        std::max(kLeast, options.scheduler.running + options.scheduler.waiting + kOthers);
+  // As many strangers may come, and files of the model are open.
+  const auto wanted = static_cast<rlim_t>(2 * http.connections + kOthers);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < wanted) {
+    files.rlim_cur = std::min(wanted, files.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  return http;
+}
 
 int serve(const Options& options) {
   options.model.machine.apply();
@@ -126,15 +158,15 @@ int serve(const Options& options) {
   Service service(model, scheduler, names,
                   model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
   HttpServer server(
-      options.http,
-      [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+      http_options(options),
+      [&](HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
         service.handle(request, reply);
       },
       [&](int status, const std::string& message, const HttpRequest& request) {
         return service.error_body(status, message, request);
       },
-      Service::turn_of);
-  Running running(scheduler, server);
+      Service::turn_of, [&](HttpRequest& request) { return service.admit(request); });
+  Running running(model, scheduler, server);
   message("{}: {} positions for each of {} texts; {}/v1\n", one_line(names.model_name),
           scheduler.positions(), options.scheduler.running,
           address(options.http.host, server.port()));
@@ -179,6 +211,20 @@ void add_server_options(CLI::App& command, Options& options) {
           "Seconds for a request's body, and for a client that does not read [30]")
       ->check(CLI::Range(0.1, 86400.0))
       ->group("Server");
+  add("--connections", options.http.connections,
+      "Connections of clients that may use it; 0: enough for --parallel and --queue [0]")
+      ->check(CLI::Range(0, 1 << 20));
+  command
+      .add_option_function<std::string>(
+          "--log-format",
+          [&log = options.service.log](const std::string& format) {
+            log = format == "json"   ? LogFormat::json
+                  : format == "text" ? LogFormat::text
+                                     : LogFormat::off;
+          },
+          "A line on standard error for each request: text, json or off [text]")
+      ->check(CLI::IsMember({"text", "json", "off"}))
+      ->group("Server");
   command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
       ->group("Server");
 }
@@ -193,9 +239,19 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
   };
   add("-c,--ctx,--ctx-size", options.positions, "Positions of a text; 0: the model's, at most 4096",
       0, int64_t{1} << 40);
-  add("-P,--parallel,--np", options.running, "Texts that are continued together; also -np", 1, 512);
+  add("-P,--parallel,--np", options.running, "Texts that are continued together; also -np", 1,
+      kCpuRows);
   add("--queue", options.waiting, "Requests that may wait; beyond: 429", 0, 1 << 20);
   add("-b,--batch-size", options.step_tokens, "Tokens of a step, at most", 1, 1 << 20);
+  command
+      .add_option_function<double>(
+          "--step-time",
+          [&options](double milliseconds) { options.step_seconds = milliseconds / 1e3; },
+          "Milliseconds that a step which continues texts may take: prompts beside them are read "
+          "in "
+          "pieces that fit; 0: in pieces of --batch-size [50]")
+      ->check(CLI::Range(0.0, 60000.0))
+      ->group("Batching");
   add("--kept-texts", options.kept, "Texts whose keys and values are kept for others", 0, 512);
   add("--cache-positions", options.cache_positions,
       "Positions of all texts together; 0: those of --parallel texts", 0, int64_t{1} << 40);
@@ -250,6 +306,9 @@ void add_variables(CLI::App& command) {
 
 Action add_serve(CLI::App& command) {
   const auto options = std::make_shared<Options>();
+  options->http.connections = 0;
+  options->service.log = LogFormat::text;
+  options->scheduler.step_seconds = kStepSeconds;
   options->model.add_to(command);
   options->chat.add_to(command);
   add_server_options(command, *options);

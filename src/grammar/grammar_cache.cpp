@@ -14,9 +14,24 @@ constexpr size_t kKept = 16;  // grammars, of which each may take some 32 MiB
 
 std::shared_ptr<const TokenVocabulary> GrammarCache::vocabulary(const Tokenizer& tokenizer,
                                                                 int64_t logits) {
-  const std::lock_guard lock(mutex_);
-  if (!vocabulary_) vocabulary_ = std::make_shared<TokenVocabulary>(tokenizer, logits);
-  return vocabulary_;
+  std::promise<std::shared_ptr<const TokenVocabulary>> made;
+  std::shared_future<std::shared_ptr<const TokenVocabulary>> result;
+  bool is_mine = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_mine = !vocabulary_.valid();
+    if (is_mine) vocabulary_ = made.get_future().share();
+    result = vocabulary_;
+  }
+  if (!is_mine) return result.get();
+  try {
+    made.set_value(std::make_shared<TokenVocabulary>(tokenizer, logits));
+  } catch (...) {
+    made.set_exception(std::current_exception());
+    const std::lock_guard lock(mutex_);
+    vocabulary_ = {};  // there may be memory for it later
+  }
+  return result.get();
 }
 
 std::shared_ptr<const TokenGrammar> GrammarCache::get(const Tokenizer& tokenizer, int64_t logits,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,7 @@ class GrammarCache {
                                           const std::string& key, const std::string& where,
                                           const std::function<Graph()>& make);
 
-  // Made when it is first asked for.
+  // Made when it is first asked for, which takes a while: those who need it wait, nobody else.
   std::shared_ptr<const TokenVocabulary> vocabulary(const Tokenizer& tokenizer, int64_t logits);
 
  private:
@@ -33,7 +34,7 @@ class GrammarCache {
   };
 
   std::mutex mutex_;
-  std::shared_ptr<const TokenVocabulary> vocabulary_;
+  std::shared_future<std::shared_ptr<const TokenVocabulary>> vocabulary_;
   std::list<Entry> entries_;  // the latest first
 };
 

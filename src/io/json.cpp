@@ -77,11 +77,10 @@ class Builder final : public nlohmann::json_sax<Value> {
     auto& members = open_.back()->template get_ref<typename Value::object_t&>();
     bool inserted = false;
     if constexpr (std::is_same_v<Value, OrderedJson>) {
-      // The members are a list: their keys are looked up beside it, and added without a search.
-      const auto [place, is_new] = keys_.back().try_emplace(name, members.size());
-      inserted = is_new;
-      if (is_new) members.push_back({name, nullptr});
-      member_ = &(members.begin() + static_cast<ptrdiff_t>(place->second))->second;
+      const size_t place = find_key(members, name);
+      inserted = place == members.size();
+      if (inserted) members.push_back({name, nullptr});
+      member_ = &(members.begin() + static_cast<ptrdiff_t>(place))->second;
     } else {
       const auto [place, is_new] = members.try_emplace(name, nullptr);
       inserted = is_new;
@@ -107,8 +106,26 @@ class Builder final : public nlohmann::json_sax<Value> {
     throw Error(ErrorCode::bad_input, std::string(where_), reason);
   }
 
+  // The place of a key in the open object, whose members are a list; its size if it is new. Many
+  // keys are looked up beside the list.
+  template <typename Members>
+  size_t find_key(const Members& members, const std::string& name) {
+    constexpr size_t kFew = 16;
+    if (members.size() < kFew) {
+      const auto same = [&](const auto& member) { return member.first == name; };
+      return static_cast<size_t>(std::find_if(members.begin(), members.end(), same) -
+                                 members.begin());
+    }
+    auto& keys = keys_.back();
+    if (keys.empty())
+      for (const auto& member : members)
+        keys.try_emplace(member.first, keys.size());
+    return keys.try_emplace(name, members.size()).first->second;
+  }
+
   // Puts a value at the place that the last key or the enclosing array gives it.
   Value* place(Value value) {
+    if (limits_.values != nullptr && --*limits_.values < 0) fail("has too many values");
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -144,7 +161,7 @@ class Builder final : public nlohmann::json_sax<Value> {
   JsonLimits limits_;
   Value root_;
   std::vector<Value*> open_;  // stable: a container does not grow while one of its values is open
-  std::vector<std::unordered_map<std::string, size_t>> keys_;  // of the open objects
+  std::vector<std::unordered_map<std::string, size_t>> keys_;  // of open objects
   Value* member_ = nullptr;
 };
 

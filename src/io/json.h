@@ -18,11 +18,15 @@ using OrderedJson = nlohmann::ordered_json;  // keys in the order of the text
 struct JsonLimits {
   int max_depth = 64;                 // nesting of arrays and objects
   bool refuse_duplicate_keys = true;  // otherwise the last one wins
+  // How many values may still come, counted down by each text that is parsed with it; null: any
+  // number. A value takes up to some hundred bytes of memory and as few as two of a text.
+  int64_t* values = nullptr;
 };
 
 // Parses one JSON value (RFC 8259; no comments, no NaN). Throws bad_input naming `where`, line and
-// column for a syntax error, invalid UTF-8, a number that does not fit, too deep nesting, a
-// duplicate key; limit when memory runs out. Nothing but walsh::Error leaves this function.
+// column for a syntax error, invalid UTF-8, a number that does not fit, too deep nesting, too many
+// values, a duplicate key; limit when memory runs out. Nothing but walsh::Error leaves this
+// function.
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
 // The same where the order of keys matters to somebody: what templates show to models.

@@ -6,6 +6,7 @@
 #include <list>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace walsh {
@@ -18,12 +19,13 @@ class PrefixCache {
   struct Entry {
     int64_t sequence = 0;         // of the session
     std::vector<int32_t> tokens;  // that were evaluated
+    std::string owner;            // of TextRequest
   };
 
-  // The entry that begins most like `prompt`, or null if none has `least` tokens in common.
-  const Entry* find(std::span<const int32_t> prompt, int64_t least) const;
-  // The newest entry from now on; entries that it begins with are worth nothing any more and are
-  // returned, to be closed.
+  // The owner's entry that begins most like `prompt`, or null if none has `least` tokens in common.
+  const Entry* find(std::span<const int32_t> prompt, const std::string& owner, int64_t least) const;
+  // The newest entry from now on; its owner's entries that it begins with are worth nothing any
+  // more and are returned, to be closed.
   std::vector<int64_t> keep(Entry entry);
   void touch(int64_t sequence);
   // Removes an entry; its sequence is the caller's to close or use.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "generate/generator.h"
@@ -28,6 +29,9 @@ struct TextRequest {
   std::shared_ptr<const grammar::TokenGrammar> grammar;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
   bool shares_prefix = true;     // takes over what is known of its beginning
+  // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
+  // times, from which anybody could guess the texts of others token by token.
+  std::string owner;
 };
 
 struct TokenLogprob {

@@ -33,13 +33,20 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 }  // namespace
 
 Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
-    : options_(options), session_(model, session_options(model, options)) {
+    : options_(options),
+      session_(model, session_options(model, options)),
+      pace_(options.step_seconds) {
   if (options.running < 1 || options.running > session_.max_rows()) {
     throw Error(ErrorCode::usage, "requests",
                 fmt::format("{} together, expected 1 to {}", options.running, session_.max_rows()));
   }
   session_.close(0);
   publish();
+}
+
+double Scheduler::now() const {
+  if (options_.clock) return options_.clock();
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
 Scheduler::~Scheduler() = default;
@@ -177,7 +184,10 @@ bool Scheduler::step() {
   std::vector<Piece> pieces = fitting_plan();
   if (!pieces.empty()) {
     ++totals_.steps;
+    const double start = now();
+    const bool waited_for = waits_for(pieces);
     evaluate(pieces);
+    if (waited_for) pace_.took(now() - start, prompt_rows_);
   }
   remove_ended();
   publish();
@@ -214,7 +224,7 @@ bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   if (!shares_prefixes(active) || !session_.rewinds()) return false;
   const auto most = static_cast<int64_t>(active.tokens.size()) - 1;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
-    if (other->missing() <= 1) return false;
+    if (other->missing() <= 1 || other->request.owner != active.request.owner) return false;
     const int64_t common = std::min(most, common_prefix(active.tokens, other->tokens));
     return common >= std::max(known.common, other->evaluated) + kLeastPrefix;
   });
@@ -275,9 +285,10 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
     const int64_t shared = session_.reachable(sequence, std::min(most, common));
     if (shared > known.common) known = {sequence, shared, kept};
   };
-  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, kLeastPrefix))
+  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, active.request.owner, kLeastPrefix))
     offer(entry->sequence, common_prefix(tokens, entry->tokens), true);
   for (const auto& other : running_) {
+    if (other->request.owner != active.request.owner) continue;
     const auto evaluated = std::span(other->tokens).first(static_cast<size_t>(other->evaluated));
     const int64_t common = std::min(most, common_prefix(tokens, evaluated));
     if (common >= kLeastPrefix) offer(other->sequence, common, false);
@@ -340,7 +351,8 @@ void Scheduler::release(Active& active) {
     return;
   }
   const auto evaluated = active.tokens.begin() + active.evaluated;
-  for (const int64_t closed : prefixes_.keep({sequence, {active.tokens.begin(), evaluated}}))
+  for (const int64_t closed :
+       prefixes_.keep({sequence, {active.tokens.begin(), evaluated}, active.request.owner}))
     session_.close(closed);
   if (static_cast<int64_t>(prefixes_.size()) > options_.kept) drop_kept();
 }

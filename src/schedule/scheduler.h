@@ -1,7 +1,8 @@
 // Continuous batching: texts of many requests are continued together, one batch after the other.
 //
 // A step evaluates one token of every text that is being generated and, with what is left of its
-// budget, pieces of prompts, so that long prompts do not hold up the others; every request that was
+// budget and its time, pieces of prompts, so that long prompts do not hold up the others (see
+// step_pace.h); every request that was
 // admitted gets something in every step. Requests are admitted in the order of their arrival. When
 // pages run out, first kept prefixes go, then the request that came last waits again and is
 // evaluated anew later; what it has told its sink stays valid.
@@ -14,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,14 +27,18 @@
 #include "model/session.h"
 #include "schedule/prefix_cache.h"
 #include "schedule/request.h"
+#include "schedule/step_pace.h"
 
 namespace walsh {
 
 struct SchedulerOptions {
-  int64_t positions = 0;        // of a text, with its prompt; 0: as SessionOptions
-  int64_t running = 16;         // requests that are evaluated together, at most
-  int64_t waiting = 256;        // requests that may wait besides
-  int64_t step_tokens = 512;    // of a step, at most
+  int64_t positions = 0;      // of a text, with its prompt; 0: as SessionOptions
+  int64_t running = 16;       // requests that are evaluated together, at most
+  int64_t waiting = 256;      // requests that may wait besides
+  int64_t step_tokens = 512;  // of a step, at most
+  // Of a step that continues texts: pieces of prompts beside them are as long as fits; 0: as
+  // step_tokens allows.
+  double step_seconds = 0;
   int64_t kept = 16;            // texts whose keys and values are kept for others
   int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of a text
   bool share_prefixes = true;
@@ -40,6 +46,8 @@ struct SchedulerOptions {
   // budget; the tokens stay the same. For texts whose tokens are chosen on the host, with keys and
   // values that are not coded.
   bool lookup = false;
+  // Seconds of a clock that steps are measured with; empty: the machine's.
+  std::function<double()> clock;
 };
 
 // What has happened so far, for metrics.
@@ -136,7 +144,9 @@ class Scheduler {
   bool drop_kept();
   void tell_end(const Active& active);
   void publish();
+  double now() const;
   // scheduler_step.cpp: what a step evaluates.
+  bool waits_for(std::span<const Piece> pieces) const;
   int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
   void draft(Active& active, int64_t most);
@@ -155,6 +165,8 @@ class Scheduler {
   const SchedulerOptions options_;
   Session session_;
   PrefixCache prefixes_;
+  StepPace pace_;
+  int64_t prompt_rows_ = 0;  // of the step that was planned last
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::unique_ptr<Active>> running_;  // in the order of their admission
   // A text gave up its pages; none is admitted until another one ends and its pages are free.

@@ -20,7 +20,7 @@ int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   return std::max<int64_t>(0, end / page * page - active.evaluated);
 }
 
-// One token of every text that goes on; the rest of the budget is divided among prompts. Prompts
+// One token of every text that goes on; the rest of budget and time is divided among prompts, which
 // come first, so that the single tokens are neighbours. What then is left goes to drafts.
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
@@ -29,6 +29,11 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   const auto running = static_cast<int64_t>(running_.size());
   const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
   int64_t left = budget - static_cast<int64_t>(others.size());
+  // Those who get tokens wait for the prompts, so that these have a part of the time only.
+  int64_t for_prompts = left;
+  if (!others.empty())
+    for_prompts = std::min(left, std::max(pace_.rows(), static_cast<int64_t>(prompts.size())));
+  prompt_rows_ = 0;
   std::vector<Piece> pieces;
   const auto add = [&](Active* active, int64_t rows) {
     if (!active->drafted.empty()) {
@@ -49,11 +54,13 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   int64_t long_ones = session_.max_prompts();
   for (Active* active : prompts) {
     active->drafted.clear();
-    const int64_t share = long_ones > 0 ? left / to_come : 1;
+    const int64_t share = long_ones > 0 ? for_prompts / to_come : 1;
     const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
     if (rows > 1) --long_ones;
     add(active, rows);
     left -= rows;
+    for_prompts -= rows;
+    prompt_rows_ += rows;
     --to_come;
   }
   for (Active* active : others) {
@@ -109,6 +116,13 @@ void Scheduler::preempt_last() {
   active.prompt_scores.clear();
   waiting_.push_front(std::move(running_.back()));
   running_.pop_back();
+}
+
+// Whether the step has been done when it returns: a device may still be at one of which nothing is
+// wanted.
+bool Scheduler::waits_for(std::span<const Piece> pieces) const {
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [](const Piece& piece) { return piece.last || !piece.active->on_device; });
 }
 
 void Scheduler::evaluate(std::vector<Piece>& pieces) {

@@ -24,23 +24,28 @@ const char* type_of(int status) {
 
 }  // namespace
 
-ApiError::ApiError(int status, std::string message, std::string param)
-    : status_(status), message_(std::move(message)), param_(std::move(param)) {}
+ApiError::ApiError(int status, std::string message, std::string param, std::string code)
+    : status_(status),
+      message_(std::move(message)),
+      param_(std::move(param)),
+      code_(std::move(code)) {}
 
 HttpResponse ApiError::response() const {
-  return error_response(status_, message_, param_);
+  return error_response(status_, message_, param_, code_);
 }
 
-HttpResponse error_response(int status, const std::string& message, const std::string& param) {
+HttpResponse error_response(int status, const std::string& message, const std::string& param,
+                            const std::string& code) {
   const Json body = {{"error",
                       {{"message", message},
                        {"type", type_of(status)},
                        {"param", param.empty() ? Json() : Json(param)},
-                       {"code", status}}}};
+                       {"code", code.empty() ? Json(status) : Json(code)}}}};
   HttpResponse response;
   response.status = status;
   response.body = format_json(body, -1);
   if (status == 401) response.headers.emplace("WWW-Authenticate", "Bearer");
+  if (status == 415) response.headers.emplace("Accept-Encoding", "identity");
   if (status == 429 || status == 503) response.headers.emplace("Retry-After", "1");
   return response;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "serve/api_error.h"
+#include "serve/fields.h"
 #include "serve/ordered_fields.h"
 
 namespace walsh {
@@ -23,8 +24,8 @@ void join_parts(OrderedJson& message, const std::string& path) {
   *content = text;
 }
 
-// Clients send the arguments of a call as text.
-void open_arguments(OrderedJson& message) {
+// Clients send the arguments of a call as text. `values`: how many values all of them may have.
+void open_arguments(OrderedJson& message, int64_t& values) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
   for (OrderedJson& call : *calls) {
@@ -33,8 +34,10 @@ void open_arguments(OrderedJson& message) {
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
     try {
-      *arguments = parse_ordered_json(arguments->get_ref<const std::string&>(), "arguments");
+      *arguments = parse_ordered_json(arguments->get_ref<const std::string&>(), "arguments",
+                                      {.values = &values});
     } catch (const Error&) {  // the template gets what the client has sent
+      if (values < 0) refuse_value("messages", "with fewer values in the arguments of its calls");
     }
   }
 }
@@ -46,6 +49,7 @@ OrderedJson messages_of(const OrderedJson& request, bool developer) {
   if (messages == request.end() || !messages->is_array() || messages->empty())
     refuse_value("messages", "a list of messages");
   OrderedJson result = *messages;
+  int64_t values = kMostBodyValues;
   for (size_t i = 0; i < result.size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
     OrderedJson& message = result[i];
@@ -53,7 +57,7 @@ OrderedJson messages_of(const OrderedJson& request, bool developer) {
       refuse_value(path, "an object with a \"role\"");
     if (!developer && message["role"] == "developer") message["role"] = "system";
     join_parts(message, path);
-    open_arguments(message);
+    open_arguments(message, values);
     // Clients leave out the text of a message that calls tools; many templates read it.
     if (message.contains("tool_calls") &&
         (!message.contains("content") || message["content"].is_null()))

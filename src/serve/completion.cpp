@@ -102,6 +102,7 @@ class Completion::Choice : public RequestSink {
     const AnswerDelta rest = read(stopped_.finish(), true);
     if (!calls.empty() && std::string_view(reason) == "stop") reason = "tool_calls";
     owner_->metrics_.ended(what);
+    owner_->record_->add(what);
     owner_->send(*this, rest, nullptr, true);
     if (!owner_->request_.stream) whole = owner_->whole_choice(*this);
     drop_scores();
@@ -185,12 +186,13 @@ class Completion::Choice : public RequestSink {
 
 Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer,
                        const TokenTexts& tokens, Metrics& metrics, std::shared_ptr<HttpReply> reply,
-                       std::string model_name)
+                       std::shared_ptr<RequestRecord> record, std::string model_name)
     : request_(std::move(request)),
       tokenizer_(tokenizer),
       tokens_(tokens),
       metrics_(metrics),
       reply_(std::move(reply)),
+      record_(std::move(record)),
       model_name_(std::move(model_name)),
       id_(new_id(request_.chat)),
       created_(std::time(nullptr)) {}

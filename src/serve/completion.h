@@ -14,6 +14,7 @@
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/request_log.h"
 #include "serve/token_texts.h"
 #include "text/stopped_text.h"
 
@@ -23,7 +24,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   // Everything given by reference outlives the completion.
   Completion(CompletionRequest request, const Tokenizer& tokenizer, const TokenTexts& tokens,
-             Metrics& metrics, std::shared_ptr<HttpReply> reply, std::string model_name);
+             Metrics& metrics, std::shared_ptr<HttpReply> reply,
+             std::shared_ptr<RequestRecord> record, std::string model_name);
   ~Completion();
 
   // Hands the choices to the scheduler, which answers; cancels them when the client goes away.
@@ -56,6 +58,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const TokenTexts& tokens_;
   Metrics& metrics_;
   const std::shared_ptr<HttpReply> reply_;
+  const std::shared_ptr<RequestRecord> record_;
   const std::string model_name_, id_;
   const int64_t created_;
   // Of the scheduler's thread once they have been added.

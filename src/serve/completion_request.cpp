@@ -63,7 +63,7 @@ void check_bytes(const std::string& text, const PromptLimits& limits, const char
                  fmt::format("the prompt has {} bytes, more than the {} positions of the context "
                              "can hold",
                              text.size(), limits.positions),
-                 field);
+                 field, kContextLengthExceeded);
 }
 
 // A string, a list of them, a list of ids, or a list of these.
@@ -98,7 +98,7 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
     throw ApiError(400,
                    fmt::format("the prompt has {} tokens, the context has {} positions",
                                prompt.size(), positions),
-                   request.chat ? "messages" : "prompt");
+                   request.chat ? "messages" : "prompt", kContextLengthExceeded);
   }
 }
 

@@ -76,21 +76,30 @@ std::vector<std::string> Fields::texts(const char* key, size_t most) const {
   return texts;
 }
 
-Json parse_body(const std::string& body) {
+namespace {
+
+template <typename Parse>
+auto parsed(const Parse& parse) {
+  int64_t values = kMostBodyValues;
   try {
-    return parse_json(body, "the request's body");
+    return parse(JsonLimits{.values = &values});
   } catch (const Error& e) {
-    throw ApiError(400, e.what());
+    if (values >= 0) throw ApiError(400, e.what());
+    throw ApiError(400, fmt::format("the request's body has more than {} values", kMostBodyValues));
   }
 }
 
+}  // namespace
+
+Json parse_body(const std::string& body) {
+  return parsed(
+      [&](const JsonLimits& limits) { return parse_json(body, "the request's body", limits); });
+}
+
 OrderedJson parse_ordered_body(const std::string& body) {
-  OrderedJson json;
-  try {
-    json = parse_ordered_json(body, "the request's body");
-  } catch (const Error& e) {
-    throw ApiError(400, e.what());
-  }
+  OrderedJson json = parsed([&](const JsonLimits& limits) {
+    return parse_ordered_json(body, "the request's body", limits);
+  });
   if (!json.is_object()) Fields(Json(json), "");  // says what it is
   return json;
 }

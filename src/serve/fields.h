@@ -34,8 +34,12 @@ class Fields {
   std::string path_;
 };
 
-// The request's body; ApiError 400 for what is not JSON. The second keeps the order of keys, which
-// matters to models, and is an object.
+// Values of a body, and of what stands as text in it: enough for every batch of prompts as lists of
+// tokens, and some 200 MB at most.
+inline constexpr int64_t kMostBodyValues = int64_t{1} << 20;
+
+// The request's body; ApiError 400 for what is not JSON or has too many values. The second keeps
+// the order of keys, which matters to models, and is an object.
 Json parse_body(const std::string& body);
 OrderedJson parse_ordered_body(const std::string& body);
 

@@ -1,6 +1,8 @@
 #include "serve/http.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,9 +10,9 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "serve/http_connection.h"
@@ -25,8 +27,6 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// Connections beyond the limit that are answered 503 at a time; further ones are just closed.
-constexpr int64_t most_turned_away = 64;
 // Until connections are accepted again after the system refused one, for want of descriptors say.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
@@ -69,6 +69,12 @@ tcp::acceptor listen(net::io_context& io, const HttpOptions& options) {
   throw Error(ErrorCode::io, address_of(options), "cannot listen: " + error.message());
 }
 
+// Of the calling thread, as Linux has it: what takes long shall not slow down the model.
+void lower_priority() {
+  constexpr int kNice = 10;
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+}
+
 // Threads for handlers.
 std::unique_ptr<net::thread_pool> start_threads(int count) try {
   return std::make_unique<net::thread_pool>(count);
@@ -80,27 +86,37 @@ std::unique_ptr<net::thread_pool> start_threads(int count) try {
 
 struct HttpServer::Impl {
   using Clock = HttpConnection::Clock;
-  using Connections = std::set<std::shared_ptr<HttpConnection>>;
+  using Connections = std::map<uint64_t, std::shared_ptr<HttpConnection>>;  // the oldest first
 
   Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-       HttpTurnOf turn_of)
-      : context(options, std::move(handler), std::move(error_body), std::move(turn_of)),
+       HttpTurnOf turn_of, HttpAdmit admit)
+      : context(options, std::move(handler), std::move(error_body), std::move(turn_of),
+                std::move(admit)),
         acceptor(listen(context.io, options)),
         port(acceptor.local_endpoint().port()),
         pause(context.io),
         drain_end(context.io),
         handlers(start_threads(options.threads)),
-        one_by_one(start_threads(1)) {
+        one_by_one(start_threads(1)),
+        long_bodies(start_threads(1)) {
     context.handlers = handlers.get();
     context.one_by_one = one_by_one.get();
+    context.long_bodies = long_bodies.get();
+    for (net::thread_pool* slow : {one_by_one.get(), long_bodies.get()})
+      net::post(*slow, lower_priority);
+    context.acquaint = [this](uint64_t connection) { return acquaint(connection); };
+    context.answered = [this] { end_if_idle(); };
   }
+
+  ~Impl() { context.answered = nullptr; }
 
   void run();
   void start_accepting();
   net::awaitable<void> accept();
   void start(tcp::socket socket);
-  void spawn(Connections& group, std::shared_ptr<HttpConnection> connection,
-             net::awaitable<void> life);
+  bool drop_stranger();
+  bool acquaint(uint64_t connection);
+  void ended(uint64_t connection);
   void shut_down(Clock::time_point end);
   void end_if_idle();
 
@@ -109,29 +125,32 @@ struct HttpServer::Impl {
   const uint16_t port;
   net::steady_timer pause, drain_end;
   std::optional<Clock::time_point> end;
-  Connections served, turned_away;
+  Connections strangers, known;
+  uint64_t next_id = 1;
   std::atomic<int64_t> open{0};
 
   std::mutex mutex;
   std::condition_variable returned;
   bool running = false;
 
-  std::unique_ptr<net::thread_pool> handlers, one_by_one;
+  std::unique_ptr<net::thread_pool> handlers, one_by_one, long_bodies;
 };
 
 void HttpServer::Impl::start_accepting() {
   net::co_spawn(context.io, accept(), [this](std::exception_ptr failed) {
-    if (failed && !context.draining) start_accepting();  // no memory for a connection
+    if (failed && !context.ending) start_accepting();  // no memory for a connection
   });
 }
 
 net::awaitable<void> HttpServer::Impl::accept() {
-  while (!context.draining) {
+  while (!context.ending) {
     error_code error;
     tcp::socket socket = co_await acceptor.async_accept(redirect_error(use_awaitable, error));
-    if (context.draining) break;
+    if (context.ending) break;
     if (!error) {
       start(std::move(socket));
+    } else if (error == net::error::no_descriptors && drop_stranger()) {
+      continue;
     } else if (error != net::error::connection_aborted) {
       pause.expires_after(accept_pause);
       co_await pause.async_wait(redirect_error(use_awaitable, error));
@@ -139,35 +158,64 @@ net::awaitable<void> HttpServer::Impl::accept() {
   }
 }
 
+// Whoever connects may show who it is: the oldest of those that have not gives way, so that no
+// number of them keeps others out.
 void HttpServer::Impl::start(tcp::socket socket) {
-  const bool full = static_cast<int64_t>(served.size()) >= context.options.connections;
-  if (full && static_cast<int64_t>(turned_away.size()) >= most_turned_away) return;
-  auto connection = std::make_shared<HttpConnection>(context, std::move(socket));
-  auto life = full ? connection->turn_away() : connection->serve();
-  spawn(full ? turned_away : served, std::move(connection), std::move(life));
-}
-
-void HttpServer::Impl::spawn(Connections& group, std::shared_ptr<HttpConnection> connection,
-                             net::awaitable<void> life) {
-  const auto place = group.insert(connection).first;
-  open = static_cast<int64_t>(served.size());
-  // An exception, for want of memory, costs this connection and no other.
-  const auto ended = [this, &group, connection](const std::exception_ptr&) {
-    connection->abort();
-    group.erase(connection);
-    open = static_cast<int64_t>(served.size());
-    end_if_idle();
-  };
+  if (static_cast<int64_t>(strangers.size()) >= context.options.connections) drop_stranger();
+  const uint64_t id = next_id++;
+  auto connection = std::make_shared<HttpConnection>(context, std::move(socket), id);
+  strangers.emplace(id, connection);
+  open = static_cast<int64_t>(strangers.size() + known.size());
   try {
-    net::co_spawn(context.io, std::move(life), ended);
+    // An exception, for want of memory, costs this connection and no other.
+    net::co_spawn(context.io, connection->serve(),
+                  [this, connection, id](const std::exception_ptr&) {
+                    connection->abort();
+                    ended(id);
+                  });
   } catch (...) {
-    group.erase(place);
+    ended(id);
     throw;
   }
 }
 
+bool HttpServer::Impl::drop_stranger() {
+  if (strangers.empty()) return false;
+  const auto oldest = strangers.begin()->second;
+  strangers.erase(strangers.begin());
+  oldest->abort();
+  return true;
+}
+
+// The connection's client may use the server; false if too many already do.
+bool HttpServer::Impl::acquaint(uint64_t connection) {
+  if (static_cast<int64_t>(known.size()) >= context.options.connections) return false;
+  const auto place = strangers.find(connection);
+  if (place == strangers.end()) return false;  // it has given way
+  known.insert(strangers.extract(place));
+  return true;
+}
+
+void HttpServer::Impl::ended(uint64_t connection) {
+  strangers.erase(connection);
+  known.erase(connection);
+  open = static_cast<int64_t>(strangers.size() + known.size());
+  end_if_idle();
+}
+
+// Behind the last answer nobody is told anything any more.
 void HttpServer::Impl::end_if_idle() {
-  if (context.draining && served.empty() && turned_away.empty()) drain_end.cancel();
+  if (!context.draining || context.answering > 0) return;
+  if (!context.ending) {
+    context.ending = true;
+    error_code ignored;
+    acceptor.close(ignored);
+    pause.cancel();
+    for (const Connections* group : {&strangers, &known})
+      for (const auto& [id, connection] : *group)
+        connection->drain();
+  }
+  if (strangers.empty() && known.empty()) drain_end.cancel();
 }
 
 void HttpServer::Impl::shut_down(Clock::time_point when) {
@@ -175,19 +223,19 @@ void HttpServer::Impl::shut_down(Clock::time_point when) {
   end = when;
   if (!context.draining) {
     context.draining = true;
-    error_code ignored;
-    acceptor.close(ignored);
-    pause.cancel();
-    for (const auto& connection : served)
-      connection->drain();
+    for (const Connections* group : {&strangers, &known})
+      for (const auto& [id, connection] : *group)
+        connection->drain();
   }
   drain_end.expires_at(when);
   drain_end.async_wait([this](error_code error) {
     if (error) return;
-    for (const Connections* group : {&served, &turned_away}) {
-      for (const auto& connection : *group)
+    context.ending = true;
+    acceptor.close(error);
+    pause.cancel();
+    for (const Connections* group : {&strangers, &known})
+      for (const auto& [id, connection] : *group)
         connection->abort();
-    }
   });
   end_if_idle();
 }
@@ -210,10 +258,10 @@ void HttpServer::Impl::run() {
 }
 
 HttpServer::HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-                       HttpTurnOf turn_of) {
+                       HttpTurnOf turn_of, HttpAdmit admit) {
   check(options);
   impl_ = std::make_unique<Impl>(options, std::move(handler), std::move(error_body),
-                                 std::move(turn_of));
+                                 std::move(turn_of), std::move(admit));
 }
 
 HttpServer::~HttpServer() {
@@ -222,7 +270,8 @@ HttpServer::~HttpServer() {
   impl_->returned.wait(lock, [&] { return !impl_->running; });
   lock.unlock();
   impl_->context.mailbox->close();
-  for (net::thread_pool* threads : {impl_->handlers.get(), impl_->one_by_one.get()}) {
+  for (net::thread_pool* threads :
+       {impl_->handlers.get(), impl_->one_by_one.get(), impl_->long_bodies.get()}) {
     threads->stop();
     threads->join();
   }

@@ -6,15 +6,20 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace walsh {
 
+struct RequestRecord;
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  // 0: any that is free
   int threads = 2;       // that run handlers
+  // Connections of clients that may use the server (HttpAdmission), and as many of others: those
+  // have to show who they are while no newer ones come.
   int64_t connections = 1024;
   // Limits of a request: 413, 431 and 414 beyond.
   uint64_t body_bytes = uint64_t{8} << 20;
@@ -23,7 +28,7 @@ struct HttpOptions {
   size_t target_bytes = 4 << 10;
   // Bodies of all requests together that are being read or wait for a handler: who sends more than
   // a short one beyond that is answered 503.
-  uint64_t held_bytes = uint64_t{256} << 20;
+  uint64_t held_bytes = uint64_t{128} << 20;
   // Text of one stream of events that waits to be written; a client that is behind is cut off.
   size_t queue_bytes = 16 << 20;
   // Deadlines in seconds: the header and the body of a request, a write that makes no progress, a
@@ -36,7 +41,8 @@ struct HttpRequest {
   std::string method, path, query;             // as they were sent: %XX is not decoded
   std::map<std::string, std::string> headers;  // names in lower case; of several the last
   std::string body;
-  std::string peer;  // address of the client
+  std::string peer;                       // address of the client
+  std::shared_ptr<RequestRecord> record;  // a handler's, for its log
 
   std::string_view header(const std::string& name) const {  // in lower case; empty if there is none
     const auto it = headers.find(name);
@@ -71,20 +77,32 @@ class HttpReply {
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
-// Called by threads of the server. The message of an Error, or a general one for another exception,
-// is answered with 500; a stream that has begun is cut off.
+// Called by threads of the server; the request is the handler's to change. The message of an Error,
+// or a general one for another exception, is answered with 500; a stream that has begun is cut off.
 using HttpHandler =
-    std::function<void(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
-// The answer to what never reaches the handler or does not come from it (400, 408, 413, 414, 417,
-// 431, 500, 501, 503), from the thread that serves all connections. Of the request what was read of
-// it, without its body.
+    std::function<void(HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
+// The answer to what never reaches the handler or does not come from it (400, 408, 413, 414, 415,
+// 417, 431, 500, 501, 503), from the thread that serves all connections. Of the request what was
+// read of it, without its body.
 using HttpErrorBody =
     std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>;
 
+// Whether a request may go on.
+struct HttpAdmission {
+  std::optional<HttpResponse> refusal;  // the answer if it may not
+  // Its client may use the server. Connections of others give way to newer ones.
+  bool known = true;
+};
+// Asked with the header of a request, before anything of the body is read or asked for, from the
+// thread that serves all connections: it must not block. The request is its to change.
+using HttpAdmit = std::function<HttpAdmission(HttpRequest& request)>;
+
 // Who calls the handler: one of the threads for handlers; the thread that serves all connections,
-// however busy the others are, for what waits for nothing; or a thread for what may take seconds,
-// one request after the other, so that such requests hold up only each other.
-enum class HttpTurn : uint8_t { handlers, at_once, one_by_one };
+// however busy the others are, for what waits for nothing; or one of two threads for what may take
+// seconds, one request after the other, so that such requests hold up only each other and the
+// memory that they need is that of one: texts without an answer of the model, and long bodies.
+// These two have a lower priority than all other threads.
+enum class HttpTurn : uint8_t { handlers, at_once, one_by_one, long_bodies };
 using HttpTurnOf = std::function<HttpTurn(const HttpRequest& request)>;
 
 class HttpServer {
@@ -92,7 +110,7 @@ class HttpServer {
   // Listens; throws usage for options that make no sense, io with the address for one that cannot
   // be had, limit when no threads can be started.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
-             HttpTurnOf turn_of = nullptr);
+             HttpTurnOf turn_of = nullptr, HttpAdmit admit = nullptr);
   // Closes everything, waits for run() to return and for handlers that still run.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -101,9 +119,9 @@ class HttpServer {
   uint16_t port() const;
   // Serves in the calling thread, once, until what shut_down() asked for is done.
   void run();
-  // From any thread, without waiting: accepts no more connections, closes idle ones, lets answers
-  // end for so many seconds, then closes everything; run() returns. A second call can shorten the
-  // time.
+  // From any thread, without waiting: closes idle connections, lets answers end for so many seconds
+  // and tells all further requests 503 until then, so that whoever watches over the server sees it;
+  // then closes everything; run() returns. A second call can shorten the time.
   void shut_down(double drain_seconds);
   int64_t open_connections() const;
 

@@ -51,12 +51,13 @@ HttpResponse HttpContext::error(int status, const std::string& message,
   }
 }
 
-HttpConnection::HttpConnection(HttpContext& context, tcp::socket socket)
+HttpConnection::HttpConnection(HttpContext& context, tcp::socket socket, uint64_t id)
     : context_(context),
       socket_(std::move(socket)),
       deadline_(context.io),
       change_(context.io),
-      watch_pause_(context.io) {
+      watch_pause_(context.io),
+      id_(id) {
   Error ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(tcp::no_delay(true), ignored);
@@ -108,18 +109,36 @@ HttpConnection::Awaitable<bool> HttpConnection::read_more(Clock::time_point dead
   co_return true;
 }
 
+// Whether the request whose header has been read may send its body.
+void HttpConnection::admit(HttpParser& parser) {
+  if (context_.draining) return parser.refuse(503, "the server is shutting down");
+  HttpRequest& request = parser.request();
+  request.peer = peer_;
+  HttpAdmission admission;
+  if (context_.admit) admission = context_.admit(request);
+  refusal_ = std::move(admission.refusal);
+  if (refusal_ || !admission.known || known_) return;
+  known_ = context_.acquaint(id_);
+  if (!known_) parser.refuse(503, "too many connections");
+}
+
 // Until the request is done or refused; if it is neither, the connection is to be closed.
 HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBody& held) {
   const HttpOptions& options = context_.options;
-  bool begun = false, in_body = false;
-  auto deadline = Clock::now() + seconds(fresh_ ? options.header_seconds : options.idle_seconds);
+  bool begun = false, in_body = false, admitted = false;
+  const bool patient = known_ && !fresh_;
+  auto deadline = Clock::now() + seconds(patient ? options.idle_seconds : options.header_seconds);
   while (true) {
     if (!received_.empty()) received_.erase(0, parser.put(received_));
+    if (parser.header_done() && !admitted && !parser.refused()) {
+      admitted = true;
+      admit(parser);
+    }
     if (parser.header_done() && !held.has_room(parser.request().body.size())) {
       parser.refuse(503, "too much is being sent at a time");
       parser.request().body = {};
     }
-    if (parser.done() || parser.refused()) co_return;
+    if (parser.done() || parser.refused() || refusal_) co_return;
     if (!begun && parser.begun()) {
       begun = true;
       deadline = Clock::now() + seconds(options.header_seconds);
@@ -131,7 +150,8 @@ HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, Hel
         if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return;
       }
     }
-    if (context_.draining) {
+    // Who has just come, or has begun to ask, is told that it shuts down.
+    if (context_.draining && (in_body || context_.ending || (!begun && !fresh_))) {
       if (begun) parser.refuse(503, "the server is shutting down");
       co_return;
     }
@@ -142,7 +162,7 @@ HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, Hel
       if (timed_out_ && begun) {
         parser.refuse(408, in_body ? "the body took too long" : "the header took too long");
       }
-      if (!context_.draining || timed_out_ || closed_) co_return;
+      if (!std::exchange(woken_, false) || timed_out_ || closed_) co_return;
     }
   }
 }
@@ -167,11 +187,12 @@ HttpConnection::Awaitable<bool> HttpConnection::write(std::string text) {
   co_return true;
 }
 
-HttpConnection::Awaitable<> HttpConnection::refuse(HttpParser& parser, bool head) {
-  HttpResponse response = context_.error(parser.refused(), parser.reason(), parser.request());
-  std::string text = response_head(response, {});
+// Whether the connection can be used for a further request.
+HttpConnection::Awaitable<bool> HttpConnection::refuse(const HttpResponse& response, bool head,
+                                                       bool keep_alive) {
+  std::string text = response_head(response, {HttpFraming::Body::length, keep_alive});
   if (!head) text += response.body;
-  co_await write(std::move(text));
+  co_return co_await write(std::move(text)) && keep_alive;
 }
 
 // Ends our side, and reads what the client still sends for a while.
@@ -190,7 +211,6 @@ HttpConnection::Awaitable<> HttpConnection::linger() {
 
 void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held) {
   auto request = std::make_shared<HttpRequest>(std::move(parser.request()));
-  request->peer = peer_;
   HttpRequest about;
   about.method = request->method;
   about.path = request->path;
@@ -218,7 +238,9 @@ void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBody>
   };
   const HttpTurn turn = context_.turn_of ? context_.turn_of(*request) : HttpTurn::handlers;
   if (turn == HttpTurn::at_once) return handle();
-  net::post(turn == HttpTurn::one_by_one ? *context_.one_by_one : *context_.handlers,
+  net::post(turn == HttpTurn::one_by_one    ? *context_.one_by_one
+            : turn == HttpTurn::long_bodies ? *context_.long_bodies
+                                            : *context_.handlers,
             std::move(handle));
 }
 
@@ -316,42 +338,57 @@ void HttpConnection::look() {
 
 // The whole ---------------------------------------------------------------------------------------
 
+HttpConnection::Awaitable<bool> HttpConnection::serve_request(HttpParser& parser,
+                                                              std::shared_ptr<HeldBody> held) {
+  struct Answering {
+    explicit Answering(HttpContext& shared) : context(shared) { ++context.answering; }
+    ~Answering() {
+      --context.answering;
+      if (context.answered) context.answered();
+    }
+    HttpContext& context;
+  } const answering(context_);
+  const bool head = parser.request().method == "HEAD";
+  const bool keep_alive = parser.keep_alive(), http10 = parser.http10();
+  start_handler(parser, std::move(held));
+  const bool goes_on = co_await answer(http10, head, keep_alive);
+  exchange_->close();
+  exchange_.reset();
+  co_return goes_on;
+}
+
 HttpConnection::Awaitable<> HttpConnection::serve() {
   bool keep_alive = true;
   while (keep_alive && !closed_) {
     HttpParser parser(context_.options);
     auto held = std::make_shared<HeldBody>(context_.held_bytes, context_.options.held_bytes);
+    refusal_.reset();
     co_await read_request(parser, *held);
     fresh_ = false;
     if (closed_ || broken_) break;
     const bool head = parser.request().method == "HEAD";
     if (parser.refused()) {
-      co_await refuse(parser, head);
-      break;
+      const HttpResponse response =
+          context_.error(parser.refused(), parser.reason(), parser.request());
+      keep_alive = co_await refuse(response, head, false);
+    } else if (refusal_) {  // its body has not been read, if it has one
+      keep_alive = co_await refuse(*refusal_, head, parser.done() && parser.keep_alive());
+    } else if (!parser.done()) {
+      // Idle, or the client is gone: nothing is under way that could get lost.
+      co_return abort();
+    } else {
+      keep_alive = co_await serve_request(parser, std::move(held));
     }
-    // Idle, or the client is gone: nothing is under way that could get lost.
-    if (!parser.done()) co_return abort();
-    keep_alive = parser.keep_alive();
-    const bool http10 = parser.http10();
-    start_handler(parser, std::move(held));
-    keep_alive = co_await answer(http10, head, keep_alive);
-    exchange_->close();
-    exchange_.reset();
     if (received_.empty()) received_.shrink_to_fit();
   }
   co_await linger();
 }
 
-HttpConnection::Awaitable<> HttpConnection::turn_away() {
-  HttpParser parser(context_.options);
-  parser.refuse(503, "too many connections");
-  co_await refuse(parser, false);
-  co_await linger();
-}
-
 void HttpConnection::drain() {
   Error ignored;
-  if (reading_) socket_.cancel(ignored);
+  if (!reading_) return;
+  woken_ = true;
+  socket_.cancel(ignored);
 }
 
 // Without an attempt to deliver what is still in the kernel's buffer.

@@ -8,7 +8,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,11 +50,12 @@ class HeldBody {
 // runs `io`, and needs no locks therefore.
 struct HttpContext {
   HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
-              HttpTurnOf turn_of_)
+              HttpTurnOf turn_of_, HttpAdmit admit_)
       : options(options_),
         handler(std::move(handler_)),
         error_body(std::move(error_body_)),
         turn_of(std::move(turn_of_)),
+        admit(std::move(admit_)),
         mailbox(std::make_shared<Mailbox>(io)) {}
 
   // The answer that the server gives by itself.
@@ -62,10 +65,17 @@ struct HttpContext {
   const HttpHandler handler;
   const HttpErrorBody error_body;
   const HttpTurnOf turn_of;
+  const HttpAdmit admit;
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
-  boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr;
-  bool draining = false;
+  boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr, *long_bodies = nullptr;
+  // Of the server: takes a connection as one whose client may use it, unless too many are; an
+  // answer has ended.
+  std::function<bool(uint64_t connection)> acquaint;
+  std::function<void()> answered;
+  int64_t answering = 0;  // requests that handlers have
+  bool draining = false;  // whatever is asked now is told 503
+  bool ending = false;    // nobody is told anything any more
   std::atomic<uint64_t> held_bytes{0};
   std::array<char, 64 << 10> scratch;  // what one read brings
 };
@@ -74,14 +84,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  HttpConnection(HttpContext& context, boost::asio::ip::tcp::socket socket);
+  HttpConnection(HttpContext& context, boost::asio::ip::tcp::socket socket, uint64_t id);
   ~HttpConnection();
 
   // Everything until it is closed. The connection must be kept alive as long.
   boost::asio::awaitable<void> serve();
-  // Or: answers 503 to whatever it is asked.
-  boost::asio::awaitable<void> turn_away();
-  // The server shuts down: ends as soon as the answer that is under way has ended.
+  // The server drains, or ends: a connection that reads looks what that means for it.
   void drain();
   // Ends at once.
   void abort();
@@ -92,12 +100,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using Awaitable = boost::asio::awaitable<T>;
 
   Awaitable<> read_request(HttpParser& parser, HeldBody& held);
+  void admit(HttpParser& parser);
   Awaitable<bool> read_more(Clock::time_point deadline);
   Awaitable<bool> write(std::string text);
-  Awaitable<> refuse(HttpParser& parser, bool head);
+  Awaitable<bool> refuse(const HttpResponse& response, bool head, bool keep_alive);
   Awaitable<> linger();
 
   void start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held);
+  Awaitable<bool> serve_request(HttpParser& parser, std::shared_ptr<HeldBody> held);
   Awaitable<bool> answer(bool http10, bool head, bool keep_alive);
   Awaitable<bool> stream(HttpFraming::Body body);
   Awaitable<> wait_for_change(Clock::time_point until);
@@ -114,10 +124,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::steady_timer deadline_, change_, watch_pause_;
   std::string received_;  // not yet understood
   std::shared_ptr<Exchange> exchange_;
+  std::optional<HttpResponse> refusal_;  // of the request that is being read
   std::string peer_;
-  uint64_t turn_ = 0;  // of the deadline: one that fires late is not meant any more
+  const uint64_t id_;
+  bool known_ = false;  // its client may use the server
+  uint64_t turn_ = 0;   // of the deadline: one that fires late is not meant any more
   bool timed_out_ = false;
   bool reading_ = false;   // waits for more of a request
+  bool woken_ = false;     // from that, by drain()
   bool fresh_ = true;      // no request yet
   bool watching_ = false;  // for the client to leave
   bool left_ = false;      // it did

@@ -111,6 +111,10 @@ class Parser final : public http::basic_parser<true> {
         expects_continue = lower(view(value)) == "100-continue";
         if (!expects_continue) refuse(ec, 417, "Expect asks for something unknown");
         break;
+      case http::field::content_encoding:
+        if (lower(view(value)) != "identity")
+          refuse(ec, 415, "a Content-Encoding: bodies are read as they are only");
+        break;
       default:
         break;
     }
@@ -180,6 +184,11 @@ size_t HttpParser::Impl::find_header_end(std::string_view text) {
     const bool control = (c < 0x20 && c != '\t' && c != '\r' && c != '\n') || c == 0x7f;
     if (control || after_cr != (c == '\n')) {
       parser.refuse(400, "not an HTTP request: a control character in the header");
+      return 0;
+    }
+    // RFC 9112 lets a server refuse what readers understand in different ways.
+    if (scanned > 0 && text[scanned - 1] == '\n' && (c == ' ' || c == '\t')) {
+      parser.refuse(400, "not an HTTP request: a header field that goes on in another line");
       return 0;
     }
     if (c == '\n' && scanned >= 3 && text[scanned - 2] == '\n') return scanned + 1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
+#include <iostream>
 #include <new>
 
 #include "io/json.h"
@@ -12,6 +13,7 @@
 #include "serve/completion.h"
 #include "serve/known_fields.h"
 #include "serve/messages_api.h"
+#include "serve/ordered_fields.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -45,29 +47,46 @@ bool is_address(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-// Counts the answers of another reply, and says which origins may read them.
+// What the service itself does with every answer of another reply: it is counted, it says which
+// origins may read it, and it is logged when it has ended.
 class CountedReply : public HttpReply {
  public:
-  CountedReply(std::shared_ptr<HttpReply> reply, Metrics& metrics, HttpResponse origin)
-      : reply_(std::move(reply)), metrics_(metrics), origin_(std::move(origin)) {}
+  CountedReply(std::shared_ptr<HttpReply> reply, Metrics& metrics, RequestLog& log,
+               const HttpRequest& request, HttpResponse origin)
+      : record(std::make_shared<RequestRecord>(request)),
+        reply_(std::move(reply)),
+        metrics_(metrics),
+        log_(log),
+        origin_(std::move(origin)) {}
+  ~CountedReply() override { log_.add(*record); }
 
-  void send(HttpResponse response) override { reply_->send(count(std::move(response))); }
+  void send(HttpResponse response) override {
+    record->whole = true;
+    reply_->send(count(std::move(response)));
+  }
   void start_events(HttpResponse response) override {
     reply_->start_events(count(std::move(response)));
   }
   void event(std::string text) override { reply_->event(std::move(text)); }
-  void end_events() override { reply_->end_events(); }
+  void end_events() override {
+    record->whole = true;
+    reply_->end_events();
+  }
   void on_gone(std::function<void()> gone) override { reply_->on_gone(std::move(gone)); }
+
+  const std::shared_ptr<RequestRecord> record;
 
  private:
   HttpResponse count(HttpResponse response) {
     metrics_.response(response.status);
+    record->status = response.status;
     response.headers.insert(origin_.headers.begin(), origin_.headers.end());
     return response;
   }
 
   std::shared_ptr<HttpReply> reply_;
   Metrics& metrics_;
+  RequestLog& log_;
   HttpResponse origin_;
 };
 
@@ -92,6 +111,7 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
       options_(std::move(options)),
       chat_(std::move(chat)),
       tokens_(model.tokenizer),
+      log_(options_.log, [](const std::string& lines) { std::cerr << lines << std::flush; }),
       started_(std::time(nullptr)) {}
 
 const std::vector<Service::Route>& Service::routes() {
@@ -102,6 +122,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models", &Service::models, false},
       {"GET", "/v1/models/*", &Service::model, false},
       {"GET", "/props", &Service::props, false},
+      {"GET", "/version", &Service::version, false},
       {"GET", "/openapi.json", &Service::openapi, true},
       {"POST", "/v1/responses", &Service::responses, false},
       {"POST", "/v1/messages", &Service::messages, false},
@@ -114,6 +135,18 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/metrics", &Service::metrics, false, HttpTurn::at_once},
   };
   return all;
+}
+
+// Clients that were given an address without /v1, or put a / behind it, mean the same.
+void Service::set_route(HttpRequest& request) {
+  std::string& path = request.path;
+  while (path.size() > 1 && path.ends_with('/'))
+    path.pop_back();
+  const auto known = [](const std::string& name) {
+    return std::any_of(routes().begin(), routes().end(),
+                       [&](const Route& route) { return fits(route.path, name); });
+  };
+  if (!known(path) && known("/v1" + path)) path = "/v1" + path;
 }
 
 HttpResponse Service::error_for(const HttpRequest& request, const ApiError& error) {
@@ -130,14 +163,22 @@ HttpResponse Service::error_for(const HttpRequest& request, const ApiError& erro
 }
 
 HttpTurn Service::turn_of(const HttpRequest& request) {
+  // What takes more than a few milliseconds to be read.
+  constexpr size_t kLongBody = size_t{128} << 10;
+  const bool is_long = request.body.size() > kLongBody;
   for (const Route& route : routes())
-    if (request.path == route.path) return route.turn;
-  return HttpTurn::handlers;
+    if (request.path == route.path && (route.turn != HttpTurn::handlers || !is_long))
+      return route.turn;
+  return is_long ? HttpTurn::long_bodies : HttpTurn::handlers;
 }
 
 HttpResponse Service::error_body(int status, const std::string& message,
                                  const HttpRequest& request) {
   metrics_.response(status);
+  RequestRecord record(request);
+  record.status = status;
+  record.whole = true;
+  log_.add(record);
   return in_form_of(request, error_response(status, message));
 }
 
@@ -161,11 +202,13 @@ void Service::check_host(const HttpRequest& request) const {
   const std::string name = host_name(request.header("host"));
   if (name == "localhost" || is_address(name)) return;
   if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;
-  throw ApiError(403, fmt::format("'{}' is not a name of this server", name));
+  throw ApiError(403, fmt::format("'{0}' is not a name of this server: if it should be, start it "
+                                  "with --allowed-hosts {0}",
+                                  name));
 }
 
-void Service::check_key(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return;
+size_t Service::key_of(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return 0;
   constexpr std::string_view kScheme = "bearer ";
   std::string_view given = request.header("authorization");
   if (lower_case(given.substr(0, kScheme.size())) == kScheme) {
@@ -173,10 +216,23 @@ void Service::check_key(const HttpRequest& request) const {
   } else {
     given = request.header("x-api-key");
   }
-  bool known = false;
-  for (const std::string& key : options_.api_keys)
-    known |= equal_secrets(given, key);
-  if (!known) throw ApiError(401, "a valid API key is needed");
+  size_t known = 0;
+  for (size_t i = 0; i < options_.api_keys.size(); ++i)
+    if (equal_secrets(given, options_.api_keys[i]) && known == 0) known = i + 1;
+  return known;
+}
+
+// Whose texts a request may share beginnings with: those of its key and, as vLLM has it, of the
+// salt that it names. With more of both, what one has sent could be read by another (the cached
+// tokens of guesses tell how far they were right).
+std::string Service::owner_of(const HttpRequest& request, const OrderedJson& body) const {
+  std::string salt;
+  if (const OrderedJson* given = find_value(body, "cache_salt")) {
+    if (!given->is_string() || *given == "")
+      refuse_value("cache_salt", "a string that is not empty");
+    salt = given->get<std::string>();
+  }
+  return fmt::format("{} {}", key_of(request), salt);
 }
 
 // A page of another site may send requests without reading the answers; it must not even that.
@@ -201,13 +257,6 @@ void Service::add_origin(const HttpRequest& request, HttpResponse& response) con
   response.headers["Vary"] = "Origin";
 }
 
-std::shared_ptr<HttpReply> Service::counted(const HttpRequest& request,
-                                            const std::shared_ptr<HttpReply>& reply) {
-  HttpResponse origin;
-  add_origin(request, origin);
-  return std::make_shared<CountedReply>(reply, metrics_, std::move(origin));
-}
-
 // What a browser asks before a page's request. Clients in JavaScript send fields of their own,
 // which say nothing to us: an allowed page may send any.
 HttpResponse Service::preflight(const HttpRequest& request) const {
@@ -221,21 +270,49 @@ HttpResponse Service::preflight(const HttpRequest& request) const {
   return allowed;
 }
 
-void Service::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
-  const std::shared_ptr<HttpReply> reply = counted(request, plain);
+const Service::Route* Service::checked(const HttpRequest& request) const {
+  check_host(request);
+  if (request.method == "OPTIONS" && !options_.origins.empty()) return nullptr;
+  check_origin(request);
+  const Route& route = route_of(request);
+  if (!route.open && !options_.api_keys.empty() && key_of(request) == 0)
+    throw ApiError(401, "a valid API key is needed");
+  return &route;
+}
+
+// Whoever may not ask is told so before anything of the body is read.
+HttpAdmission Service::admit(HttpRequest& request) {
+  set_route(request);
   try {
-    check_host(request);
-    if (request.method == "OPTIONS" && !options_.origins.empty()) {
-      return reply->send(preflight(request));
-    }
-    check_origin(request);
-    const Route& route = route_of(request);
-    if (!route.open) check_key(request);
-    if (route.turn == HttpTurn::at_once) return (this->*route.handler)(request, reply);
+    checked(request);
+    return {std::nullopt, options_.api_keys.empty() || key_of(request) != 0};
+  } catch (const ApiError& e) {
+    HttpResponse refusal = error_for(request, e);
+    add_origin(request, refusal);
+    metrics_.response(refusal.status);
+    RequestRecord record(request);
+    record.status = refusal.status;
+    record.whole = true;
+    log_.add(record);
+    return {std::move(refusal), false};
+  }
+}
+
+void Service::handle(HttpRequest& request, const std::shared_ptr<HttpReply>& plain) {
+  set_route(request);
+  HttpResponse origin;
+  add_origin(request, origin);
+  const auto reply =
+      std::make_shared<CountedReply>(plain, metrics_, log_, request, std::move(origin));
+  request.record = reply->record;
+  try {
+    const Route* route = checked(request);
+    if (route == nullptr) return reply->send(preflight(request));
+    if (route->turn == HttpTurn::at_once) return (this->*route->handler)(request, reply);
     const auto gone = std::make_shared<std::atomic<bool>>(false);
     reply->on_gone([gone] { *gone = true; });
     const StopScope while_it_is_there(*gone);
-    (this->*route.handler)(request, reply);
+    (this->*route->handler)(request, reply);
   } catch (const ApiError& e) {
     reply->send(error_for(request, e));
   } catch (const Error& e) {
@@ -250,10 +327,12 @@ void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply
   reply->send(json_response({{"status", "ok"}}));
 }
 
-void Service::start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply) {
+void Service::start(CompletionRequest wanted, const HttpRequest& request,
+                    const std::shared_ptr<HttpReply>& reply) {
   if (draining_) throw ApiError(503, "it is shutting down");
-  const auto completion = std::make_shared<Completion>(
-      std::move(request), model_.tokenizer, tokens_, metrics_, reply, options_.model_name);
+  const auto completion =
+      std::make_shared<Completion>(std::move(wanted), model_.tokenizer, tokens_, metrics_, reply,
+                                   request.record, options_.model_name);
   completion->start(scheduler_);
 }
 
@@ -271,7 +350,10 @@ OrderedJson Service::read_body(const HttpRequest& request) {
 }
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  start(parse_completion(read_body(request), model_, prompt_limits(), options_.sampling), reply);
+  const OrderedJson body = read_body(request);
+  auto completion = parse_completion(body, model_, prompt_limits(), options_.sampling);
+  completion.text.owner = owner_of(request, body);
+  start(std::move(completion), request, reply);
 }
 
 std::string Service::chat_prompt(const OrderedJson& body) const {
@@ -281,8 +363,14 @@ std::string Service::chat_prompt(const OrderedJson& body) const {
 }
 
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = read_body(request);
-  start(parse_chat(body, model_, prompt_limits(), options_.sampling, chat_prompt(body)), reply);
+  answer_chat(request, read_body(request), reply);
+}
+
+void Service::answer_chat(const HttpRequest& request, const OrderedJson& body,
+                          const std::shared_ptr<HttpReply>& reply) {
+  auto completion = parse_chat(body, model_, prompt_limits(), options_.sampling, chat_prompt(body));
+  completion.text.owner = owner_of(request, body);
+  start(std::move(completion), request, reply);
 }
 
 void Service::metrics(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -15,6 +15,7 @@
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/request_log.h"
 #include "serve/token_texts.h"
 
 namespace walsh {
@@ -24,6 +25,7 @@ struct ServiceOptions {
   std::vector<std::string> api_keys;  // none: nobody needs one
   std::vector<std::string> hosts;     // names in Host besides localhost and addresses
   std::vector<std::string> origins;   // that browsers may send requests from; "*": all
+  LogFormat log = LogFormat::off;     // of a line for each request, on standard error
   // How texts are sampled where a request says nothing; what this leaves open the model says.
   GenerationOptions sampling = {};
 };
@@ -36,7 +38,8 @@ class Service {
   Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat);
 
   // For HttpServer. From any thread.
-  void handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  HttpAdmission admit(HttpRequest& request);
+  void handle(HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   static HttpTurn turn_of(const HttpRequest& request);
   HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
   // From now on /health answers 503, and nothing new is begun.
@@ -51,16 +54,19 @@ class Service {
     HttpTurn turn = HttpTurn::handlers;
   };
   static const std::vector<Route>& routes();
+  static void set_route(HttpRequest& request);
   static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
 
   void check_host(const HttpRequest& request) const;
   void check_origin(const HttpRequest& request) const;
   bool allows_origin(std::string_view origin) const;
-  void check_key(const HttpRequest& request) const;
+  // The number of the request's key, from 1; 0: it has none that is valid.
+  size_t key_of(const HttpRequest& request) const;
+  // The route of a request that may be asked, null for a preflight; throws ApiError.
+  const Route* checked(const HttpRequest& request) const;
+  std::string owner_of(const HttpRequest& request, const OrderedJson& body) const;
   HttpResponse preflight(const HttpRequest& request) const;
   void add_origin(const HttpRequest& request, HttpResponse& response) const;
-  std::shared_ptr<HttpReply> counted(const HttpRequest& request,
-                                     const std::shared_ptr<HttpReply>& reply);
   const Route& route_of(const HttpRequest& request) const;
 
   void health(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
@@ -78,7 +84,11 @@ class Service {
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  void start(CompletionRequest request, const std::shared_ptr<HttpReply>& reply);
+  void answer_chat(const HttpRequest& request, const OrderedJson& body,
+                   const std::shared_ptr<HttpReply>& reply);
+  void version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void start(CompletionRequest wanted, const HttpRequest& request,
+             const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
   // The request's body, an object whose fields are counted where they mean nothing.
   OrderedJson read_body(const HttpRequest& request);
@@ -91,6 +101,7 @@ class Service {
   const ChatPrompt chat_;
   const TokenTexts tokens_;
   Metrics metrics_;
+  RequestLog log_;
   const int64_t started_;
   std::atomic<bool> draining_ = false;
 };

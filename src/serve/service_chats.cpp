@@ -9,29 +9,29 @@
 namespace walsh {
 namespace {
 
-HttpRequest chat_request(const HttpRequest& request, const OrderedJson& chat) {
-  HttpRequest result = request;
-  result.path = "/v1/chat/completions";
-  result.body = chat.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  return result;
+// What all interfaces have in common stays as it is.
+OrderedJson with_salt(OrderedJson chat, const OrderedJson& body) {
+  if (body.contains("cache_salt")) chat["cache_salt"] = body["cache_salt"];
+  return chat;
 }
 
 }  // namespace
 
 void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  const HttpRequest inner = chat_request(request, chat_of_responses(body));
+  const OrderedJson chat = with_salt(chat_of_responses(body), body);
   try {
-    chat(inner, responses_reply(reply, body));
+    answer_chat(request, chat, responses_reply(reply, body));
   } catch (const ApiError& e) {
     throw renamed(e, responses_names());
   }
 }
 
 void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const HttpRequest inner = chat_request(request, chat_of_messages(read_body(request)));
+  const OrderedJson body = read_body(request);
+  const OrderedJson chat = with_salt(chat_of_messages(body), body);
   try {
-    chat(inner, messages_reply(reply));
+    answer_chat(request, chat, messages_reply(reply));
   } catch (const ApiError& e) {
     throw renamed(e, messages_names());
   }

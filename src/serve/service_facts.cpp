@@ -87,6 +87,10 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
   }));
 }
 
+void Service::version(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(json_response({{"version", kVersion}}));
+}
+
 void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   HttpResponse response;
   response.body = openapi_text(model_.model.config.vocab - 1);

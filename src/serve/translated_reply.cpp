@@ -31,7 +31,8 @@ std::string rename_fields(std::string text, const FieldNames& names) {
 }  // namespace
 
 ApiError renamed(const ApiError& error, const FieldNames& names) {
-  return {error.status(), rename_fields(error.what(), names), rename_fields(error.param(), names)};
+  return {error.status(), rename_fields(error.what(), names), rename_fields(error.param(), names),
+          error.code()};
 }
 
 void TranslatedReply::send(HttpResponse response) {

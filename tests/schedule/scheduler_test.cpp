@@ -234,6 +234,69 @@ TEST_F(SchedulerTest, EqualPromptsThatComeTogetherAreReadOnce) {
   EXPECT_THAT(sinks[2]->tokens, ElementsAreArray(alone(model_, request(other, 5))));
 }
 
+// Neither what is kept nor what is being read tells one owner of another's texts.
+TEST_F(SchedulerTest, BeginningsAreSharedByOneOwnersTextsOnly) {
+  Scheduler scheduler(model_, small());
+  const auto prompt = random_prompt(1, 100);
+  const auto add = [&](const std::string& owner) {
+    TextRequest wanted = request(prompt, 3);
+    wanted.owner = owner;
+    auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    return sink;
+  };
+  const auto cached = [](const Recorder& sink) { return sink.end ? sink.end->cached_tokens : -1; };
+  // Together: the second of an owner waits for the first, that of another does not.
+  const auto first = add("a"), equal = add("a"), other = add("b");
+  finish(scheduler);
+  EXPECT_EQ(cached(*first), 0);
+  EXPECT_GT(cached(*equal), 90);
+  EXPECT_EQ(cached(*other), 0);
+  // One after the other, and beside one that is running.
+  const auto kept = add("a"), stranger = add("c");
+  scheduler.step();
+  const auto beside = add("d");
+  finish(scheduler);
+  EXPECT_EQ(cached(*kept), 99);
+  EXPECT_EQ(cached(*stranger), 0);
+  EXPECT_EQ(cached(*beside), 0);
+  // A text that goes on where another owner's ended does not put that one out.
+  const auto again = add("a");
+  finish(scheduler);
+  EXPECT_EQ(cached(*again), 99);
+}
+
+// With a clock that says how long each step took.
+TEST_F(SchedulerTest, PiecesOfPromptsAreAsLongAsTheTimeOfAStepAllows) {
+  const auto steps_of = [&](double seconds_of_a_step) {
+    SchedulerOptions options = small();
+    options.step_seconds = 0.05;
+    bool ends = false;
+    double now = 0, seconds = 0.001;
+    options.clock = [&] {
+      if (ends) now += seconds;
+      ends = !ends;
+      return now;
+    };
+    Scheduler scheduler(model_, options);
+    const auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
+    scheduler.add(request(random_prompt(1, 3), 400), first);
+    for (int i = 0; i < 3; ++i)
+      scheduler.step();
+    scheduler.add(request(random_prompt(2, 400), 1), second);
+    seconds = seconds_of_a_step;
+    size_t steps = 0;
+    for (; second->tokens.empty(); ++steps) {
+      const size_t before = first->tokens.size();
+      scheduler.step();
+      EXPECT_EQ(first->tokens.size(), before + 1);
+    }
+    return steps;
+  };
+  EXPECT_EQ(steps_of(0.0001), 11u) << "39 tokens of each step but for the first, which has 32";
+  EXPECT_GT(steps_of(0.5), 40u) << "the least that is read, 8 tokens, after the first two";
+}
+
 // A sink that cannot take what it is told.
 class BrokenSink : public Recorder {
  public:

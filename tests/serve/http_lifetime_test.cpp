@@ -366,7 +366,13 @@ TEST(HttpShutDown, LetsAnswersEnd) {
   EXPECT_EQ(late.status, 503);
   EXPECT_EQ(late.headers.at("Connection"), "close");
   begun.close();
-  EXPECT_TRUE(eventually([&] { return !Client(server.port()).connected(); }));
+  // Whoever watches over it can know, until the last answer has ended.
+  for (int i = 0; i < 3; ++i) {
+    const ClientResponse told = Client(server.port()).ask(quick_request);
+    EXPECT_EQ(told.status, 503);
+    EXPECT_EQ(told.headers.at("Connection"), "close");
+  }
+  Client silent(server.port());
 
   events[0]->event("data: a\n\n");
   events[0]->end_events();
@@ -378,7 +384,8 @@ TEST(HttpShutDown, LetsAnswersEnd) {
   const ClientResponse answered = whole.response();
   EXPECT_EQ(answered.body, "b");
   EXPECT_EQ(answered.headers.at("Connection"), "close");
-  EXPECT_TRUE(whole.ended() && stream.ended());
+  EXPECT_TRUE(whole.ended() && stream.ended() && silent.ended());
+  EXPECT_TRUE(eventually([&] { return !Client(server.port()).connected(); }));
   whole.close();
   stream.close();
   server.join();

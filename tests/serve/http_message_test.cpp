@@ -104,20 +104,27 @@ TEST(HttpParser, SkipsEmptyLinesBeforeARequest) {
   EXPECT_NE(status_of(endless), 0);
 }
 
+TEST(HttpParser, RefusesEncodedBodies) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Encoding: ";
+  EXPECT_EQ(status_of(head + "gzip\r\n\r\na"), 415);
+  EXPECT_EQ(status_of(head + "identity\r\n\r\na"), 0);
+}
+
 TEST(HttpParser, RefusesBadSyntax) {
   for (const char* text : {
-           "GET / HTTP/1.1\r\n\r\n",                         // no Host
-           "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",   // two
-           "GET / HTTP/2.0\r\nHost: x\r\n\r\n",              // version
-           "GET / HTTP/1.1\nHost: x\n\n",                    // line ends
-           "GET  / HTTP/1.1\r\nHost: x\r\n\r\n",             // two spaces
-           "G@T / HTTP/1.1\r\nHost: x\r\n\r\n",              // method
-           "GET /\x01 HTTP/1.1\r\nHost: x\r\n\r\n",          // target
-           "GET / HTTP/1.1\r\nHost : x\r\n\r\n",             // space before the colon
-           "GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",  // field
-           "GET / HTTP/1.1\r\nHost: x\r\nA: b\x01\r\n\r\n",  // value
-           "GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n",       // empty name
-           "\x16\x03\x01\x02\x01\x01\x01\xfc\x03\x03",       // a TLS handshake
+           "GET / HTTP/1.1\r\n\r\n",                           // no Host
+           "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",     // two
+           "GET / HTTP/2.0\r\nHost: x\r\n\r\n",                // version
+           "GET / HTTP/1.1\nHost: x\n\n",                      // line ends
+           "GET  / HTTP/1.1\r\nHost: x\r\n\r\n",               // two spaces
+           "G@T / HTTP/1.1\r\nHost: x\r\n\r\n",                // method
+           "GET /\x01 HTTP/1.1\r\nHost: x\r\n\r\n",            // target
+           "GET / HTTP/1.1\r\nHost : x\r\n\r\n",               // space before the colon
+           "GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",  // a field in two lines
+           "GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",    // field
+           "GET / HTTP/1.1\r\nHost: x\r\nA: b\x01\r\n\r\n",    // value
+           "GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n",         // empty name
+           "\x16\x03\x01\x02\x01\x01\x01\xfc\x03\x03",         // a TLS handshake
        }) {
     EXPECT_EQ(status_of(text), 400) << text;
   }

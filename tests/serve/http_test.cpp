@@ -267,15 +267,64 @@ TEST(HttpServer, TurnsConnectionsBeyondTheLimitAway) {
   EXPECT_EQ(first.ask(get("/")).status, 200);
   EXPECT_EQ(second.ask(get("/")).status, 200);
   Client third(server.port());
-  const ClientResponse refused = third.response();  // without having asked
+  const ClientResponse refused = third.ask(get("/"));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("Connection"), "close");
   EXPECT_TRUE(third.ended());
-  EXPECT_EQ(server->open_connections(), 2);
+  third.close();
+  EXPECT_TRUE(eventually([&] { return server->open_connections() == 2; }));
   first.close();
   ASSERT_TRUE(eventually([&] { return server->open_connections() == 1; }));
   EXPECT_EQ(Client(server.port()).ask(get("/")).status, 200);
   EXPECT_EQ(second.ask(get("/")).status, 200);
+}
+
+// Those who do not ask, or may not, keep nobody out: the oldest of them gives way.
+TEST(HttpServer, StrangersGiveWayToWhoComesLater) {
+  HttpOptions options = any_port();
+  options.connections = 4;
+  Desk desk;
+  RunningServer server(options, desk.handler(), nullptr, [](HttpRequest& request) {
+    HttpAdmission admission;
+    admission.known = request.header("key") == "right";
+    if (request.path == "/secret" && !admission.known) admission.refusal = {401, "", "no", {}};
+    return admission;
+  });
+  Client first(server.port());
+  EXPECT_EQ(first.ask(get("/secret", "Key: right\r\n")).status, 200);
+  std::vector<Client> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.emplace_back(server.port());
+    if (i % 3 == 1) strangers.back().send("GET / HTTP/1.1\r\nHost: x\r\n");
+    if (i % 3 == 2) strangers.back().send(get("/"));
+  }
+  EXPECT_EQ(Client(server.port()).ask(get("/secret", "Key: right\r\n")).status, 200);
+  EXPECT_EQ(first.ask(get("/secret", "Key: right\r\n")).status, 200) << "who is known stays";
+  EXPECT_LE(server->open_connections(), 8);
+  EXPECT_TRUE(strangers.front().ended());
+}
+
+// Neither a body nor the permission to send one is for those who may not ask.
+TEST(HttpServer, WhoMayNotAskIsToldBeforeTheBody) {
+  Desk desk;
+  RunningServer server(any_port(), desk.handler(), nullptr, [](HttpRequest& request) {
+    HttpAdmission admission;
+    if (request.path == "/secret") admission.refusal = {401, "text/plain", "no", {{"X-A", "b"}}};
+    return admission;
+  });
+  for (const char* field : {"Content-Length: 8000000\r\n", "Transfer-Encoding: chunked\r\n",
+                            "Content-Length: 8000000\r\nExpect: 100-continue\r\n"}) {
+    Client client(server.port());
+    const ClientResponse refused =
+        client.ask(fmt::format("POST /secret HTTP/1.1\r\nHost: x\r\n{}\r\n", field));
+    EXPECT_EQ(refused.status, 401) << field;
+    EXPECT_EQ(refused.headers.at("X-A"), "b");
+    EXPECT_EQ(refused.headers.at("Connection"), "close");
+    EXPECT_TRUE(client.ended());
+  }
+  Client client(server.port());
+  EXPECT_EQ(client.ask(post("/secret", "short")).status, 401);
+  EXPECT_EQ(client.ask(post("/a", "short")).status, 200) << "nothing is left to be read";
 }
 
 TEST(HttpServer, WaitsWhileTheSystemHasNoDescriptors) {
@@ -374,6 +423,7 @@ TEST(HttpServer, RequestsThatTakeLongHoldUpEachOtherOnly) {
       },
       [](const HttpRequest& request) {
         if (request.path == "/long") return HttpTurn::one_by_one;
+        if (request.path == "/body") return HttpTurn::long_bodies;
         return request.path == "/now" ? HttpTurn::at_once : HttpTurn::handlers;
       });
   Client first(server.port()), second(server.port()), other(server.port());
@@ -382,6 +432,7 @@ TEST(HttpServer, RequestsThatTakeLongHoldUpEachOtherOnly) {
   EXPECT_TRUE(eventually([&] { return begun == 1; }));
   EXPECT_EQ(other.ask(get("/now")).status, 200);
   EXPECT_EQ(other.ask(get("/other")).status, 200);
+  EXPECT_EQ(other.ask(get("/body")).status, 200);
   EXPECT_EQ(begun, 1);
   go.set_value();
   EXPECT_EQ(first.response().status, 200);

@@ -26,9 +26,10 @@ inline HttpOptions any_port() {
 
 class RunningServer {
  public:
-  RunningServer(const HttpOptions& options, HttpHandler handler, HttpTurnOf turn_of = nullptr)
+  RunningServer(const HttpOptions& options, HttpHandler handler, HttpTurnOf turn_of = nullptr,
+                HttpAdmit admit = nullptr)
       : server_(std::make_unique<HttpServer>(options, std::move(handler), error_text,
-                                             std::move(turn_of))),
+                                             std::move(turn_of), std::move(admit))),
         port_(server_->port()),
         thread_([this] {
           server_->run();

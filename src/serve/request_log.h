@@ -1,0 +1,63 @@
+// A line for each request that was answered.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "schedule/request.h"
+#include "serve/http.h"
+
+namespace walsh {
+
+enum class LogFormat : uint8_t { text, json, off };
+
+// What is told of a request: nothing of its texts, its query or its key.
+struct RequestRecord {
+  explicit RequestRecord(const HttpRequest& request);
+  // A text of the answer has ended. By one thread at a time.
+  void add(const RequestEnd& end);
+  // Without a line feed. `seconds` is the time since the record was made.
+  std::string line(LogFormat format, double seconds) const;
+
+  std::string peer, method, path;
+  int status = 0;  // 0: the client went away before it was answered
+  bool whole = false;
+  int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
+  const std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+// Writes lines in a thread of its own, so that nobody waits for a terminal or a full pipe: lines
+// that come while too many wait are left out, and their number is told.
+class RequestLog {
+ public:
+  // `write` gets lines with their line feeds.
+  RequestLog(LogFormat format, std::function<void(const std::string& lines)> write);
+  // Waits until all lines are written.
+  ~RequestLog();
+  RequestLog(const RequestLog&) = delete;
+  RequestLog& operator=(const RequestLog&) = delete;
+
+  // From any thread.
+  void add(const RequestRecord& record);
+
+ private:
+  void run();
+
+  const LogFormat format_;
+  const std::function<void(const std::string&)> write_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
+  uint64_t left_out_ = 0;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace walsh
