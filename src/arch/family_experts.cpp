@@ -80,7 +80,7 @@ void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTrai
 void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
   int64_t count = 0;
   for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
-    count = std::max(count, reader.integer_or(key, 0, 0, kMostGuessingLayers));
+    count = std::max(count, reader.optional_integer(key, 0, 0, kMostGuessingLayers));
   for (int64_t i = 0; i < count; ++i) {
     config.left_out.push_back(
         fmt::format("{}{}.", traits.names.layers, static_cast<int64_t>(traits.layers.size()) + i));
