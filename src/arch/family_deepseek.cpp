@@ -74,8 +74,7 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   const std::string method = reader.text("topk_method").value_or("greedy");
   if (method != "greedy" && method != "group_limited_greedy")
     reader.refuse("topk_method", "expected 'greedy' or 'group_limited_greedy'");
-  read_expert_groups(reader, 1, traits);
-  if (method == "greedy") traits.experts.routing.groups = traits.experts.routing.groups_chosen = 1;
+  read_expert_groups(reader, 1, traits, method != "greedy");
   read_shared_experts(reader, 0, traits);
 }
 

@@ -91,6 +91,15 @@ TEST(LatentConfig, NullIsNotAbsent) {
   }
 }
 
+TEST(LatentConfig, NullGroupsAreReadWhereThereAreNone) {
+  Json json = v2();
+  json["n_group"] = json["topk_group"] = nullptr;
+  json["topk_method"] = "greedy";
+  EXPECT_EQ(parse(json).layers[1].experts.routing.groups, 1);
+  json["topk_method"] = "group_limited_greedy";
+  expect_refused(json, "n_group");
+}
+
 TEST(LatentConfig, QueriesMayReadTheInput) {
   Json json = v2();
   json["q_lora_rank"] = nullptr;
