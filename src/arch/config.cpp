@@ -66,10 +66,10 @@ DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
   traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
   LayerTraits layer;
-  layer.intermediate = reader.integer_or("intermediate_size", 0, 1, kMaxWidth);
+  layer.intermediate = reader.optional_integer("intermediate_size", 0, 1, kMaxWidth);
   layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
-  layer.kv_heads = reader.integer_or("num_key_value_heads", layer.heads, 1, kMaxHeads);
-  layer.head_dim = reader.integer_or("head_dim", 0, 1, kMaxHeadDim);
+  layer.kv_heads = reader.optional_integer("num_key_value_heads", layer.heads, 1, kMaxHeads);
+  layer.head_dim = reader.optional_integer("head_dim", 0, 1, kMaxHeadDim);
   if (layer.head_dim == 0 && config.hidden % layer.heads == 0)
     layer.head_dim = config.hidden / layer.heads;
   traits.layers.assign(static_cast<size_t>(layers), layer);

@@ -110,6 +110,11 @@ bool ConfigReader::has(const char* key) const {
   return object_.contains(key);
 }
 
+bool ConfigReader::is_null(const char* key) const {
+  const auto it = object_.find(key);
+  return it != object_.end() && it->is_null();
+}
+
 const Json* ConfigReader::value(const char* key) {
   understood_.insert(key);
   const auto it = object_.find(key);
@@ -127,18 +132,29 @@ double ConfigReader::number(const char* key, double min, double max) {
 }
 
 int64_t ConfigReader::integer_or(const char* key, int64_t fallback, int64_t min, int64_t max) {
+  if (is_null(key)) refuse(key, "expected an integer, or no such key");
+  return optional_integer(key, fallback, min, max);
+}
+
+double ConfigReader::number_or(const char* key, double fallback, double min, double max) {
+  if (is_null(key)) refuse(key, "expected a number, or no such key");
+  return optional_number(key, fallback, min, max);
+}
+
+int64_t ConfigReader::optional_integer(const char* key, int64_t fallback, int64_t min,
+                                       int64_t max) {
   understood_.insert(key);
   return find_int(object_, key, where_, min, max).value_or(fallback);
 }
 
-double ConfigReader::number_or(const char* key, double fallback, double min, double max) {
+double ConfigReader::optional_number(const char* key, double fallback, double min, double max) {
   understood_.insert(key);
   return find_number(object_, key, where_, min, max).value_or(fallback);
 }
 
 bool ConfigReader::boolean_or(const char* key, bool fallback) {
   understood_.insert(key);
-  return find_bool(object_, key, where_).value_or(fallback);
+  return find_bool(object_, key, where_).value_or(is_null(key) ? false : fallback);
 }
 
 std::optional<std::string> ConfigReader::text(const char* key) {

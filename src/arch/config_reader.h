@@ -21,16 +21,21 @@ class ConfigReader {
   const std::string& where() const { return where_; }
   // True if the key is there, even as null.
   bool has(const char* key) const;
-  // The value, or null if absent; counts as understood.
+  bool is_null(const char* key) const;  // false if the key is absent
+  // The value, or nullptr if absent or null; counts as understood.
   const Json* value(const char* key);
 
   // The key must be present.
   int64_t integer(const char* key, int64_t min, int64_t max);
   double number(const char* key, double min, double max);
-  // Absent and null give the fallback.
+  // An absent key gives the fallback. transformers sets what a file says, null as well, and fails
+  // where it computes with it: so a null number is refused, and a null flag is false.
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);
+  // The same for numbers of which transformers takes null as absent, or which it does not read.
+  int64_t optional_integer(const char* key, int64_t fallback, int64_t min, int64_t max);
+  double optional_number(const char* key, double fallback, double min, double max);
   std::optional<std::string> text(const char* key);
   // An id or a list of ids; absent and null give none.
   std::vector<int32_t> ids(const char* key);

@@ -23,13 +23,13 @@ const Family* find_family(std::string_view model_type) {
 
 int64_t read_window(ConfigReader& reader, int64_t fallback) {
   const int64_t absent = reader.has("sliding_window") ? 0 : fallback;
-  return reader.integer_or("sliding_window", absent, 1, int64_t{1} << 31);
+  return reader.optional_integer("sliding_window", absent, 1, int64_t{1} << 31);
 }
 
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits) {
   constexpr int64_t kDefaultInterval = 4;  // transformers' default for an absent key
   const auto interval = static_cast<size_t>(
-      reader.integer_or("no_rope_layer_interval", kDefaultInterval, 1, int64_t{1} << 31));
+      reader.optional_integer("no_rope_layer_interval", kDefaultInterval, 1, int64_t{1} << 31));
   const Json* list = reader.value("no_rope_layers");
   if (list != nullptr && list->is_array() && list->empty()) list = nullptr;
   if (list != nullptr && (!list->is_array() || list->size() < traits.layers.size()))

@@ -49,8 +49,9 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
 // Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
 // Groups of experts (`n_group`, `topk_group`), of which the best `group_best` ones count, and the
-// factor of the weights.
-void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits);
+// factor of the weights. Experts that are not `grouped` are one group, whatever those say.
+void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits,
+                        bool grouped = true);
 // The first layers have an MLP (`first_k_dense_replace`), the others `n_shared_experts` experts
 // that every token gets, as one.
 void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits);

@@ -28,7 +28,7 @@ void read_latent(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   l.rank = reader.integer_or("kv_lora_rank", kDefaults.rank, 1, kMaxRank);
   // Null means that there is none, an absent key transformers' default.
   const int64_t absent = reader.has("q_lora_rank") ? 0 : kDefaults.query_rank;
-  l.query_rank = reader.integer_or("q_lora_rank", absent, 1, kMaxRank);
+  l.query_rank = reader.optional_integer("q_lora_rank", absent, 1, kMaxRank);
   l.rope_dim = reader.integer_or("qk_rope_head_dim", kDefaults.rope_dim, 2, kMaxDim);
   l.value_dim = reader.integer_or("v_head_dim", kDefaults.value_dim, 1, kMaxDim);
   const int64_t plain = reader.integer_or("qk_nope_head_dim", kDefaults.plain_dim, 1, kMaxDim);
@@ -74,8 +74,7 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   const std::string method = reader.text("topk_method").value_or("greedy");
   if (method != "greedy" && method != "group_limited_greedy")
     reader.refuse("topk_method", "expected 'greedy' or 'group_limited_greedy'");
-  read_expert_groups(reader, 1, traits);
-  if (method == "greedy") traits.experts.routing.groups = traits.experts.routing.groups_chosen = 1;
+  read_expert_groups(reader, 1, traits, method != "greedy");
   read_shared_experts(reader, 0, traits);
 }
 

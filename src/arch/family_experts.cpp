@@ -53,11 +53,17 @@ void read_dense_layers(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits) {
+void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits,
+                        bool grouped) {
   const ExpertTraits& e = traits.experts;
   RoutingDesc& routing = traits.experts.routing;
-  routing.groups = reader.integer_or("n_group", 1, 1, kMaxExperts);
-  routing.groups_chosen = reader.integer_or("topk_group", 1, 1, kMaxExperts);
+  const auto count = [&](const char* key) {
+    if (grouped) return reader.integer_or(key, 1, 1, kMaxExperts);
+    reader.value(key);
+    return int64_t{1};
+  };
+  routing.groups = count("n_group");
+  routing.groups_chosen = count("topk_group");
   routing.group_best = group_best;
   if (e.count % routing.groups != 0)
     reader.refuse("n_group", "the experts cannot be split into as many groups");
@@ -80,7 +86,7 @@ void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTrai
 void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
   int64_t count = 0;
   for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
-    count = std::max(count, reader.integer_or(key, 0, 0, kMostGuessingLayers));
+    count = std::max(count, reader.optional_integer(key, 0, 0, kMostGuessingLayers));
   for (int64_t i = 0; i < count; ++i) {
     config.left_out.push_back(
         fmt::format("{}{}.", traits.names.layers, static_cast<int64_t>(traits.layers.size()) + i));

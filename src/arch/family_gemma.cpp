@@ -22,7 +22,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 float read_cap(ConfigReader& reader, const char* key, double fallback) {
   const double absent = reader.has(key) ? 0 : fallback;
-  return static_cast<float>(reader.number_or(key, absent, 1e-3, kLargestCap));
+  return static_cast<float>(reader.optional_number(key, absent, 1e-3, kLargestCap));
 }
 
 void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {

@@ -20,9 +20,9 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.qk_norm = true;
   config.logit_cap = read_cap(reader, "final_logit_softcapping", 0);
   const int64_t window = read_window(reader, kDefaultWindow);
-  const int64_t old = reader.integer_or("_sliding_window_pattern", kDefaultPattern, 1, 1024);
+  const int64_t old = reader.optional_integer("_sliding_window_pattern", kDefaultPattern, 1, 1024);
   const auto pattern =
-      static_cast<size_t>(reader.integer_or("sliding_window_pattern", old, 1, 1024));
+      static_cast<size_t>(reader.optional_integer("sliding_window_pattern", old, 1, 1024));
   if (read_layer_types(reader, window, traits)) return;
   for (size_t i = 0; i < traits.layers.size(); ++i)
     traits.layers[i].window = (i + 1) % pattern != 0 ? window : 0;

@@ -17,9 +17,9 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.sinks = true;
   traits.gate_function = GateFunction::clamped_silu;
   traits.gate_slope =
-      static_cast<float>(reader.number_or("swiglu_alpha", kDefaultSlope, 1e-3, 1e3));
+      static_cast<float>(reader.optional_number("swiglu_alpha", kDefaultSlope, 1e-3, 1e3));
   traits.gate_limit =
-      static_cast<float>(reader.number_or("swiglu_limit", kDefaultLimit, 1e-3, 1e6));
+      static_cast<float>(reader.optional_number("swiglu_limit", kDefaultLimit, 1e-3, 1e6));
   const bool has_dim = reader.value("head_dim") != nullptr;
   const int64_t window = read_window(reader, kDefaultWindow);
   for (LayerTraits& layer : traits.layers)

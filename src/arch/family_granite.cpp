@@ -1,4 +1,6 @@
 // Granite: Llama with multipliers; some models have experts, all of a layer in one tensor.
+#include <cmath>
+
 #include "arch/family.h"
 
 namespace walsh {
@@ -11,9 +13,13 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
   config.logit_scale = static_cast<float>(1 / multiplier("logits_scaling"));
-  const auto attention = static_cast<float>(multiplier("attention_multiplier"));
+  // Null leaves the scale to the attention, which takes the usual one.
+  constexpr const char* kAttention = "attention_multiplier";
+  const bool usual = reader.is_null(kAttention);
+  const auto attention = static_cast<float>(reader.optional_number(kAttention, 1, kLeast, kMost));
   for (LayerTraits& layer : traits.layers)
-    layer.attention_scale = attention;
+    layer.attention_scale =
+        usual ? static_cast<float>(1 / std::sqrt(static_cast<double>(layer.head_dim))) : attention;
   // Every branch is multiplied by r before it is added to the stream, which only norms read. A
   // stream divided by r takes the branches as they are, and to norms it is the same where their
   // epsilon is divided by r^2.

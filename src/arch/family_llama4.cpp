@@ -15,7 +15,7 @@ constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20;
 // Layers with rope see chunks, or as `layer_types` lists them.
 void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t absent = reader.has("attention_chunk_size") ? 0 : kDefaultChunk;
-  const int64_t chunk = reader.integer_or("attention_chunk_size", absent, 1, kMost);
+  const int64_t chunk = reader.optional_integer("attention_chunk_size", absent, 1, kMost);
   const Json* types = reader.value("layer_types");
   if (types != nullptr && (!types->is_array() || types->size() != traits.layers.size()))
     reader.refuse("layer_types", "expected one entry per layer");
@@ -36,7 +36,7 @@ void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
 bool read_growth(ConfigReader& reader) {
   const char* key = "attn_temperature_tuning";
   const Json* value = reader.value(key);
-  if (value == nullptr) return true;
+  if (value == nullptr) return !reader.is_null(key);
   if (value->is_number_unsigned()) return *value != 0;
   return reader.boolean_or(key, true);
 }

@@ -19,7 +19,7 @@ void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits) {
   int64_t window = read_window(reader, kDefaultWindow);
   if (!enabled) window = 0;
   const int64_t first =
-      reader.integer_or("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);
+      reader.optional_integer("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);
   if (read_layer_types(reader, window, traits)) return;
   for (size_t i = static_cast<size_t>(first); i < traits.layers.size(); ++i)
     traits.layers[i].window = window;

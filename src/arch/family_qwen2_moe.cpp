@@ -13,10 +13,10 @@ constexpr int64_t kMaxWidth = int64_t{1} << 20;
 void read_windows(ConfigReader& reader, DecoderTraits& traits) {
   const bool enabled = reader.boolean_or("use_sliding_window", false);
   const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;
-  const int64_t given = reader.integer_or("sliding_window", fallback, 0, int64_t{1} << 31);
+  const int64_t given = reader.optional_integer("sliding_window", fallback, 0, int64_t{1} << 31);
   const int64_t window = enabled ? given : 0;
   const int64_t end =
-      reader.integer_or("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);
+      reader.optional_integer("max_window_layers", kDefaultMaxWindowLayers, 0, int64_t{1} << 31);
   if (read_layer_types(reader, window, traits)) return;
   for (size_t i = 0; i < traits.layers.size() && static_cast<int64_t>(i) < end; i += 2)
     traits.layers[i].window = window;

@@ -38,7 +38,7 @@ DeltaNetTraits read_delta_net(ConfigReader& reader) {
 
 void read_mixers(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t interval =
-      reader.integer_or("full_attention_interval", kDefaultInterval, 1, int64_t{1} << 31);
+      reader.optional_integer("full_attention_interval", kDefaultInterval, 1, int64_t{1} << 31);
   const Json* types = reader.value("layer_types");
   if (types != nullptr && (!types->is_array() || types->size() != traits.layers.size()))
     reader.refuse("layer_types", "expected one entry per layer");

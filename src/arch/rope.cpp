@@ -41,7 +41,7 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
 int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t absent,
                            int64_t least) {
   constexpr const char* kKey = "original_max_position_embeddings";
-  const int64_t inside = reader.integer_or(kKey, absent, least, kMaxPositions);
+  const int64_t inside = reader.optional_integer(kKey, absent, least, kMaxPositions);
   const int64_t found =
       outside.original_max_positions != 0 ? outside.original_max_positions : inside;
   if (found == 0) reader.refuse(kKey, "expected a number of positions");
@@ -58,10 +58,10 @@ void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rop
   rope.original_max_positions = original_positions(reader, outside, 0, 2);
   const double longer =
       static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
-  const double factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
+  const double factor = reader.optional_number("factor", longer, 1e-6, kMaxFactor);
   const double original = static_cast<double>(rope.original_max_positions);
   const double own = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
-  rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
+  rope.attention_factor = reader.optional_number("attention_factor", own, 1e-6, kMaxFactor);
 }
 
 // How much YaRN raises the logits of attention for positions `factor` times as many.
@@ -75,21 +75,21 @@ void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.original_max_positions = original_positions(reader, outside, outside.max_positions, 1);
   const double longer =
       static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
-  rope.factor = reader.number_or("factor", longer, 1e-6, kMaxFactor);
+  rope.factor = reader.optional_number("factor", longer, 1e-6, kMaxFactor);
   // Zero means the default, as in transformers.
   const auto positive = [&](const char* key, double absent) {
-    const double value = reader.number_or(key, 0, 0, kMaxFactor);
+    const double value = reader.optional_number(key, 0, 0, kMaxFactor);
     return value > 0 ? value : absent;
   };
   rope.beta_fast = positive("beta_fast", rope.beta_fast);
   rope.beta_slow = positive("beta_slow", rope.beta_slow);
   rope.truncate = reader.boolean_or("truncate", true);
-  const double scale = reader.number_or("mscale", 0, 0, kMaxFactor);
-  const double all = reader.number_or("mscale_all_dim", 0, 0, kMaxFactor);
+  const double scale = reader.optional_number("mscale", 0, 0, kMaxFactor);
+  const double all = reader.optional_number("mscale_all_dim", 0, 0, kMaxFactor);
   const double own = scale > 0 && all > 0
                          ? yarn_magnitude(rope.factor, scale) / yarn_magnitude(rope.factor, all)
                          : yarn_magnitude(rope.factor, 1);
-  rope.attention_factor = reader.number_or("attention_factor", own, 1e-6, kMaxFactor);
+  rope.attention_factor = reader.optional_number("attention_factor", own, 1e-6, kMaxFactor);
   const double magnitude = yarn_magnitude(rope.factor, all);
   rope.logit_factor = magnitude * magnitude;
 }
@@ -140,11 +140,11 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
 }
 
 void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
-  rope.query_beta = reader.number_or("llama_4_scaling_beta", 0, 0, kMaxFactor);
+  rope.query_beta = reader.optional_number("llama_4_scaling_beta", 0, 0, kMaxFactor);
   reader.value("max_position_embeddings");  // a copy of the one outside
   if (rope.original_max_positions == 0) {
     rope.original_max_positions =
-        reader.integer_or("original_max_position_embeddings", 0, 1, kMaxPositions);
+        reader.optional_integer("original_max_position_embeddings", 0, 1, kMaxPositions);
   }
   if (rope.query_beta != 0 && rope.original_max_positions == 0)
     reader.refuse("original_max_position_embeddings", "expected a number of positions");
@@ -203,9 +203,11 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   std::array<Outside, 2> outside;  // of layers that see all positions, and of those with a window
   Outside& whole = outside[0];
   whole.theta = reader.number_or("rope_theta", defaults.theta, 1, kMaxTheta);
-  whole.share = reader.number_or("partial_rotary_factor", defaults.share, 1e-3, 1);
+  // To transformers null means whole heads, whatever the default of the family.
+  const double share = reader.is_null("partial_rotary_factor") ? 1 : defaults.share;
+  whole.share = reader.optional_number("partial_rotary_factor", share, 1e-3, 1);
   whole.original_max_positions =
-      reader.integer_or("original_max_position_embeddings", 0, 2, kMaxPositions);
+      reader.optional_integer("original_max_position_embeddings", 0, 2, kMaxPositions);
   whole.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
   whole.query_growth = defaults.query_growth;
   const bool has_theta = reader.value("rope_theta") != nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "import/ggml_blocks.h"
@@ -16,6 +17,7 @@ constexpr std::array<std::string_view, 10> kEnds = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",   "<|endoftext|>",
     "<|eom_id|>", "< EOT >",    "<|eot|>", "<|end_of_text|>", "<|return|>"};
 constexpr int64_t kMaxFactors = 1024;
+constexpr double kAnyNumber = std::numeric_limits<double>::lowest();
 
 // The values of an F32 vector that stands for a list of the config.
 Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
@@ -67,7 +69,7 @@ void add_yarn(const GgufMetadata& m, Json& rope) {
        {".rope.scaling.yarn_beta_slow", "beta_slow"}}};
   for (const auto& [key, name] : kYarn)
     if (const auto value = m.number(key)) rope[name] = *value;
-  const double extrapolation = m.number(kExtrapolation).value_or(1);
+  const double extrapolation = m.number(kExtrapolation, kAnyNumber).value_or(1);
   if (extrapolation >= 0 && extrapolation != 1)
     m.refuse(kExtrapolation, "is not 1, which is not supported");
 }
@@ -75,7 +77,7 @@ void add_yarn(const GgufMetadata& m, Json& rope) {
 Json rope_parameters(const GgufMetadata& m, int64_t dim) {
   const int64_t rotated = m.integer(".rope.dimension_count").value_or(dim);
   if (rotated <= 0 || rotated > dim) m.refuse(".rope.dimension_count", "exceeds the heads");
-  Json rope = {{"rope_theta", m.number(".rope.freq_base").value_or(10000)},
+  Json rope = {{"rope_theta", m.number(".rope.freq_base", 1).value_or(10000)},
                {"rope_type", "default"},
                {"partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim)}};
   const auto all = m.find_tensor("rope_freqs.weight");
@@ -173,7 +175,7 @@ std::string gguf_generation_config(const GgufMetadata& m) {
        {"general.sampling.min_p", "min_p"},
        {"general.sampling.penalty_repeat", "repetition_penalty"}}};
   for (const auto& [key, name] : kSampling)
-    if (const auto value = m.number(key)) config[name] = *value;
+    if (const auto value = m.number(key, kAnyNumber)) config[name] = *value;
   if (const auto k = m.integer("general.sampling.top_k")) config["top_k"] = *k;
   return config.dump();
 }

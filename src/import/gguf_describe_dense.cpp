@@ -34,7 +34,7 @@ void describe_attention_scale(const GgufMetadata& m, int64_t layers_of_27b, Json
 // frequency of their own, unscaled.
 void separate_ropes(const GgufMetadata& m, double fallback, Json& config) {
   Json whole = config.at("rope_parameters");
-  const Json local = {{"rope_theta", m.number(".rope.freq_base_swa").value_or(fallback)},
+  const Json local = {{"rope_theta", m.number(".rope.freq_base_swa", 1).value_or(fallback)},
                       {"partial_rotary_factor", whole.at("partial_rotary_factor")},
                       {"rope_type", "default"}};
   config["rope_parameters"] = {{"full_attention", std::move(whole)}, {"sliding_attention", local}};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "io/printable.h"
 #include "walsh/error.h"
@@ -75,10 +76,13 @@ std::optional<int64_t> GgufMetadata::integer(std::string_view key) const {
   return found->as_int(where(key));
 }
 
-std::optional<double> GgufMetadata::number(std::string_view key) const {
+std::optional<double> GgufMetadata::number(std::string_view key, double least) const {
   const GgufValue* found = value(key);
   if (found == nullptr) return std::nullopt;
-  return found->as_double(where(key));
+  const double number = found->as_double(where(key));
+  if (!std::isfinite(number)) refuse(key, fmt::format("is {}, expected a finite number", number));
+  if (number < least) refuse(key, fmt::format("is {}, expected at least {}", number, least));
+  return number;
 }
 
 std::optional<bool> GgufMetadata::boolean(std::string_view key) const {

@@ -39,7 +39,8 @@ class GgufMetadata {
   // Values by key; a key that starts with a dot belongs to the architecture ("." stands for
   // "llama." and so on). Nothing if absent. Throw bad_input naming file and key for another type.
   std::optional<int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;
+  // Refuses NaN, infinities and what is below `least`, too.
+  std::optional<double> number(std::string_view key, double least = 0) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   const GgufValue* value(std::string_view key) const;

@@ -83,7 +83,9 @@ class Converter {
     steps.push_back(bytes);
     std::string json = head(Json(), {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}},
                             bytes, Json(), pre->whole_words, false);
-    add_vocabulary(json, [](int64_t type) { return type != kControl && type != kUserDefined; });
+    // Tokens that are found in the text stand here, too: so they have the ids of the file wherever
+    // they lie. Rows behind or between the tokens ("[PAD388]") are no tokens of a text.
+    add_vocabulary(json, [](int64_t type) { return type != kUnused; });
     add_given_merges(json);
     json += "}}";
     return {std::move(json), config(pre->adds_bos)};
@@ -147,6 +149,7 @@ class Converter {
       for (size_t id = 0; id < tokens_.size(); ++id) {
         const int64_t type = types_[id];
         if (type != kControl && type != kUserDefined && type != kUnknown) continue;
+        if (tokens_[id].empty()) continue;  // nothing to find
         added.add(Json{{"id", id},
                        {"content", tokens_[id]},
                        {"single_word", false},
@@ -203,7 +206,8 @@ class Converter {
     StringMap<size_t> pieces;
     std::vector<size_t> order;
     for (size_t id = 0; id < tokens_.size(); ++id) {
-      if (types_[id] != kNormal) continue;
+      // Pieces that a text has not to use are merged as others are, which llama.cpp does as well.
+      if (types_[id] != kNormal && types_[id] != kUnused) continue;
       if (tokens_[id].size() > kMaxPieceBytes) {
         m_.refuse(kTokens, fmt::format("token {} has {} bytes, expected at most {}", id,
                                        tokens_[id].size(), kMaxPieceBytes));

@@ -12,8 +12,10 @@ struct GgufTokenizer {
 };
 
 // Byte-level BPE ("gpt2" with a known tokenizer.ggml.pre) and SentencePiece's BPE ("llama"), whose
-// merges follow from the scores. Throws bad_input naming the key for other kinds, for arrays that
-// do not fit each other and for ids that are no token.
+// merges follow from the scores. Types of tokens mean what they mean to llama.cpp: control, user
+// defined and unknown ones are found in the text before it is cut into words, wherever their ids
+// lie; unused ones of byte-level BPE are no tokens. Throws bad_input naming the key for other
+// kinds, for arrays that do not fit each other and for ids that are no token.
 GgufTokenizer gguf_tokenizer(const GgufMetadata& metadata);
 
 }  // namespace walsh

@@ -287,5 +287,21 @@ TEST(Config, MatricesInFp8AndMxfp4) {
   EXPECT_EQ(parse(llama()).stored, StoredQuantization{});
 }
 
+TEST(Family, NullMultipliersAndSharesAreWhatTransformersMakesOfThem) {
+  Json json = of_family("granite", "GraniteForCausalLM");
+  EXPECT_FLOAT_EQ(parse(json).layers[0].attention.scale, 1);
+  json["attention_multiplier"] = nullptr;
+  EXPECT_FLOAT_EQ(parse(json).layers[0].attention.scale, 0.25F) << "the usual scale of heads of 16";
+  json["residual_multiplier"] = nullptr;
+  expect_refused(json, "residual_multiplier");
+  for (const auto& [type, architecture] :
+       {std::pair("glm", "GlmForCausalLM"), std::pair("glm4", "Glm4ForCausalLM")}) {
+    json = of_family(type, architecture);
+    EXPECT_EQ(parse(json).ropes[0].share, 0.5);
+    json["partial_rotary_factor"] = nullptr;
+    EXPECT_EQ(parse(json).ropes[0].share, 1);
+  }
+}
+
 }  // namespace
 }  // namespace walsh

@@ -70,6 +70,36 @@ TEST(LatentConfig, KeysAndValuesReadTheLatentAndQueriesTheirOwn) {
   EXPECT_EQ(layer.input_of(layer.matrix(a.o)).feeder.matrix, v.weight);
 }
 
+// transformers sets what a file says: None is false, and no number to compute with.
+TEST(LatentConfig, NullIsNotAbsent) {
+  Json json = v3();
+  EXPECT_TRUE(parse(json).layers[1].experts.routing.normalized);
+  const auto turned = [&] {
+    const ModelConfig config = parse(json);
+    return std::any_of(config.parts.begin(), config.parts.end(),
+                       [](const TensorPart& part) { return part.turned != 0; });
+  };
+  EXPECT_TRUE(turned());
+  json["norm_topk_prob"] = nullptr;
+  EXPECT_FALSE(parse(json).layers[1].experts.routing.normalized);
+  json["rope_interleave"] = nullptr;
+  EXPECT_FALSE(turned());
+  for (const char* key : {"routed_scaling_factor", "kv_lora_rank", "first_k_dense_replace"}) {
+    json = v3();
+    json[key] = nullptr;
+    expect_refused(json, key);
+  }
+}
+
+TEST(LatentConfig, NullGroupsAreReadWhereThereAreNone) {
+  Json json = v2();
+  json["n_group"] = json["topk_group"] = nullptr;
+  json["topk_method"] = "greedy";
+  EXPECT_EQ(parse(json).layers[1].experts.routing.groups, 1);
+  json["topk_method"] = "group_limited_greedy";
+  expect_refused(json, "n_group");
+}
+
 TEST(LatentConfig, QueriesMayReadTheInput) {
   Json json = v2();
   json["q_lora_rank"] = nullptr;

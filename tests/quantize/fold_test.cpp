@@ -367,6 +367,25 @@ TEST_F(FoldTest, MeasuredErrorEqualsTheStoredOne) {
   }
 }
 
+// The norms of its latents keep gains, and are balanced.
+TEST_F(FoldTest, ErrorsOfAModelWithLatentsAreMeasuredWithTheNormsThatKeepTheirGains) {
+  const std::string folder = WALSH_TEST_DATA "/models/deepseek-v3-tiny";
+  CheckpointSource checkpoint = CheckpointSource::open(folder);
+  const ModelPlan latent = make_plan(parse_config(checkpoint.config_json(), folder));
+  Compressor source(Checkpoint::open(folder), latent, recipe("tq3"), pool_);
+  quantize_to_file(source, tiny_.file("out.gguf"), {});
+  auto file = WalshFile::open(tiny_.file("out.gguf"));
+  int compared = 0;
+  for (const StoredTensor& tensor : file->tensors()) {
+    if (!tensor.linear || tensor.nmse == 0) continue;
+    EXPECT_NEAR(measure_nmse(*file, checkpoint, latent, tensor.name, pool_), tensor.nmse,
+                1e-2 * tensor.nmse)
+        << tensor.name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+}
+
 // Rotations were seeded by numbers then: what is stored is right, but what it was made from is not
 // known any more.
 TEST_F(FoldTest, AnOlderFoldedFileCannotBeMeasured) {

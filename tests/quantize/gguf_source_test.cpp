@@ -2,9 +2,11 @@
 // and what is wrong with a file is said. (tests/model/gguf_test.cpp compares what they compute.)
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -232,6 +234,23 @@ TEST_F(BadModel, KeysThatChangeTheFunctionAreRefused) {
   expect_refused_if("granitemoe-tiny",
                     with("granitemoe.expert_shared_feed_forward_length", "UINT32", 8),
                     {"granitemoe.expert_shared_feed_forward_length"});
+}
+
+TEST_F(BadModel, NumbersThatAreNoneAreRefusedByTheirKeys) {
+  // What a float of the recipe becomes: 1e999 is no JSON, so the file is changed.
+  const std::string path = folder_.file("model.gguf");
+  constexpr std::string_view kKey = "llama.rope.freq_base";
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity(), -1e4F, 0.0F}) {
+    test::write_gguf_recipe("llama31-tiny", path, with(kKey.data(), "FLOAT32", 500000));
+    std::ifstream in(path, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const size_t place = bytes.find(kKey);
+    ASSERT_NE(place, std::string::npos);
+    std::memcpy(bytes.data() + place + kKey.size() + sizeof(uint32_t), &value, sizeof value);
+    std::ofstream(path, std::ios::binary) << bytes;
+    expect_refused(path, {std::string(kKey), "expected"});
+  }
 }
 
 TEST_F(BadModel, CountsOfExpertsAndHeadsThatDoNotFitAreRefused) {

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -49,7 +51,7 @@ class Content {
   GgufContent content_;
 };
 
-constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6;
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 
 struct Tokens {
   std::vector<std::string> texts;
@@ -81,6 +83,28 @@ struct Tokens {
     }
   }
 
+  // Puts the tokens that are found in the text in front of all others, `hole` unused ids behind the
+  // first of them, and `pads` unused ids behind everything. Gives the new ids by the old ones.
+  std::vector<int32_t> reorder(size_t hole, size_t pads) {
+    std::vector<size_t> order(texts.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](size_t id) {
+      return types[id] == kControl || types[id] == kUserDefined || types[id] == kUnknown;
+    });
+    const Tokens old = *this;
+    texts.clear(), types.clear(), scores.clear();
+    std::vector<int32_t> places(order.size());
+    for (const size_t id : order) {
+      places[id] = static_cast<int32_t>(texts.size());
+      texts.push_back(old.texts[id]);
+      types.push_back(old.types[id]);
+      scores.push_back(old.scores[id]);
+      if (texts.size() == 1) pad(hole);
+    }
+    pad(pads);
+    return places;
+  }
+
   Content content(const char* model) const {
     Content content;
     content.set("tokenizer.ggml.model", GgufValue::text(model));
@@ -93,6 +117,14 @@ struct Tokens {
   }
 
  private:
+  // As llama.cpp's converter names the rows of an embedding that are no tokens.
+  void pad(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      texts.push_back("[PAD" + std::to_string(texts.size()) + "]");
+      types.push_back(kUnused);
+      scores.push_back(-1e4f);
+    }
+  }
   void put(size_t id, const std::string& text, int32_t type) {
     if (texts.size() <= id) {
       for (size_t hole = texts.size(); hole <= id; ++hole)
@@ -128,6 +160,28 @@ TEST_P(GgufTokenizerCases, TokensAndTextsAreThoseOfTheTokenizerJson) {
   EXPECT_GT(compared, 100u);
 }
 
+TEST_P(GgufTokenizerCases, TokensAreTheSameWhereverTheirIdsLie) {
+  const Case& c = GetParam();
+  const std::string json = read(std::string(c.name) + ".json");
+  const Tokenizer original = Tokenizer::from_json(json, "", c.name);
+  for (const size_t hole : {size_t{0}, size_t{3}}) {
+    Tokens tokens(Json::parse(json));
+    const std::vector<int32_t> places = tokens.reorder(hole, 40);
+    Content content = tokens.content(c.model);
+    content.set("tokenizer.ggml.pre", GgufValue::text(c.pre));
+    const GgufTokenizer converted = content.convert();
+    const Tokenizer tokenizer = Tokenizer::from_json(converted.json, converted.config, "gguf");
+    for (const std::string& line : lines_of("strings.txt")) {
+      std::vector<int32_t> ids = original.encode(line, false);
+      const std::string text = original.decode(ids, true);
+      for (int32_t& id : ids)
+        id = places[static_cast<size_t>(id)];
+      ASSERT_EQ(tokenizer.encode(line, false), ids) << line;
+      ASSERT_EQ(tokenizer.decode(ids, true), text) << line;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GgufTokenizerCases,
                          testing::Values(Case{"gpt2", "gpt2", "gpt-2"},
                                          Case{"llama3", "gpt2", "llama-bpe"},
@@ -160,6 +214,24 @@ TEST(GgufTokenizer, FlagsAndNamedTokensCount) {
   EXPECT_EQ(tokenizer.encode("ab<end>b", false), (std::vector<int32_t>{2, 3, 1}));
   EXPECT_EQ(tokenizer.eos(), 3);
   EXPECT_EQ(Json::parse(converted.config)["chat_template"], "{{ messages[0].content }}");
+}
+
+TEST(GgufTokenizer, TypesOfTokensMeanWhatTheyMeanToLlamaCpp) {
+  Content content = small();
+  content.set("tokenizer.ggml.tokens",
+              GgufValue::texts({"<end>", "<say>", "<odd>", "<pad>", "", "a", "b", "ab", "<0x41>"}));
+  content.set("tokenizer.ggml.token_type",
+              GgufValue::numbers(std::vector<int32_t>{kControl, kUserDefined, kUnknown, kUnused,
+                                                      kControl, kNormal, kNormal, kNormal, kByte}));
+  content.set("tokenizer.ggml.bos_token_id", GgufValue::number<uint32_t>(0));
+  content.set("tokenizer.ggml.eos_token_id", GgufValue::number<uint32_t>(0));
+  const GgufTokenizer converted = content.convert();
+  const Tokenizer tokenizer = Tokenizer::from_json(converted.json, converted.config, "gguf");
+  EXPECT_EQ(tokenizer.encode("ab<end>a<say>b<odd>ab<pad>", false),
+            (std::vector<int32_t>{7, 0, 5, 1, 6, 2, 7, 5}))
+      << "the text of an unused token is a text, of which this vocabulary has one letter";
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 1, 2, 3, 5}, true), "<say>a");
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 1, 2, 3, 5}, false), "<end><say><odd>a");
 }
 
 TEST(GgufTokenizer, TheNameOfThePatternsDecidesWhatAWordIs) {

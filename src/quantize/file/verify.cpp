@@ -1,6 +1,7 @@
 #include "quantize/file/verify.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,9 +82,9 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
                     const std::string& tensor, ThreadPool& pool) {
   check_measurable(file);
   const Tensor stored = file.load(tensor);
-  const bool folded = file.fold().has_value();
-  Tensor original = folded ? ResidualFold(plan, *file.fold(), checkpoint, pool).load(tensor)
-                           : checkpoint.load(tensor);
+  std::optional<ResidualFold> fold;
+  if (file.fold()) fold.emplace(plan, *file.fold(), checkpoint, pool);
+  Tensor original = fold ? fold->load(tensor) : checkpoint.load(tensor);
   if (stored.rows != original.rows || stored.cols != original.cols) {
     throw Error(ErrorCode::bad_input, file.path() + ": tensor " + tensor,
                 "its shape differs from the checkpoint's");
@@ -91,7 +92,9 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
   original = scaled_original(std::move(original), file, plan, tensor, pool);
   const Rotation outputs = file.form_of(tensor).output;
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
-  const std::string scaled_norm = folded ? "" : feeding_norm(plan, tensor);
+  // A norm of the residual stream has no gain left; those of latents are balanced as ever.
+  std::string scaled_norm = feeding_norm(plan, tensor);
+  if (fold && fold->contains(scaled_norm)) scaled_norm.clear();
   const std::vector<float> scales =
       scales_of(file, checkpoint, scaled_norm, plan.gain_offset, tensor);
   const int64_t chunks = (stored.rows + kChunkRows - 1) / kChunkRows;
