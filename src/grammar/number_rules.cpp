@@ -181,7 +181,8 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
   Fraction(builder, low.whole, &low, nullptr, uneven, to).add(lowest);
   const NodeId between = builder.node();
   add_positive_integers(builder, from, low.whole + 1, last - 1, {}, between);
-  Fraction(builder, high != nullptr || uneven ? last - 1 : 0, nullptr, nullptr, uneven, to).add(between);
+  Fraction(builder, high != nullptr || uneven ? last - 1 : 0, nullptr, nullptr, uneven, to)
+      .add(between);
   if (high == nullptr) return;
   Fraction(builder, last, nullptr, high, uneven, to).add(builder.text(from, std::to_string(last)));
 }

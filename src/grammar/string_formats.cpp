@@ -35,7 +35,8 @@ void add_times(Formats& formats) {
 
 void add_addresses(Formats& formats) {
   const std::string host = fmt::format("{}(\\.{}){{0,3}}", kLabel, kLabel);
-  const std::string email = "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + host;
+  const std::string email = "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" +
+                            fmt::format("{}(\\.{}){{1,3}}", kLabel, kLabel);
   const std::string path =
       "(/[A-Za-z0-9._~-]{0,30}){0,4}(\\?[A-Za-z0-9._~=&-]{0,60})?"
       "(#[A-Za-z0-9._~-]{0,30})?";
@@ -92,8 +93,7 @@ void add_codes(Formats& formats) {
   formats["base16"] = {"([0-9A-F]{2})*", ""};
   formats["color"] = {"#[0-9a-f]{6}", ""};
   formats["json-pointer"] = {kPointer, "^(/.*)?$"};
-  formats["relative-json-pointer"] = {fmt::format("(0|[1-9]{{1,3}})(#|{})", kPointer),
-                                      "^[0-9]"};
+  formats["relative-json-pointer"] = {fmt::format("(0|[1-9]{{1,3}})(#|{})", kPointer), "^[0-9]"};
   formats["regex"] = {
       fmt::format("\\^?({0})*(\\((\\?:)?({0})+(\\|({0})+)*\\)[*+?]?({0})*)?\\$?", kExpression), ""};
   for (const char* name : {"path", "file-path", "directory-path"})

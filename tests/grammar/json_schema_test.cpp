@@ -306,6 +306,71 @@ TEST(JsonSchema, NothingThatIsAcceptedIsIgnored) {
                  {R"({"a": 1})"});
 }
 
+// Every keyword of the drafts 4 to 2020-12 that says something of validity: what it does not allow
+// is not written. Those that say nothing are remarks.
+TEST(JsonSchema, EveryKeywordIsEnforced) {
+  struct Case {
+    const char *schema, *good, *bad;
+  };
+  for (const Case& one : {
+           Case{R"({"type": "null"})", "null", "1"},
+           Case{R"({"enum": [1]})", "1", "2"},
+           Case{R"({"const": 1})", "1", "2"},
+           Case{R"({"multipleOf": 3})", "9", "10"},
+           Case{R"({"divisibleBy": 3})", "9", "10"},
+           Case{R"({"maximum": 3})", "3", "3.5"},
+           Case{R"({"exclusiveMaximum": 3})", "2.5", "3"},
+           Case{R"({"maximum": 3, "exclusiveMaximum": true})", "2.5", "3"},
+           Case{R"({"minimum": 3})", "3", "2.5"},
+           Case{R"({"exclusiveMinimum": 3})", "3.5", "3"},
+           Case{R"({"minimum": 3, "exclusiveMinimum": true})", "3.5", "3"},
+           Case{R"({"maxLength": 1})", R"("a")", R"("ab")"},
+           Case{R"({"minLength": 2})", R"("ab")", R"("a")"},
+           Case{R"({"pattern": "a"})", R"("bab")", R"("b")"},
+           Case{R"({"format": "ipv4"})", R"("1.2.3.4")", R"("1.2.3")"},
+           Case{R"({"contentEncoding": "base64"})", R"("YQ==")", R"("YQ=")"},
+           Case{R"({"items": {"type": "null"}})", "[null]", "[1]"},
+           Case{R"({"items": [{"type": "null"}], "additionalItems": false})", "[null]", "[null,1]"},
+           Case{R"({"prefixItems": [{"type": "null"}]})", "[null]", "[1]"},
+           Case{R"({"maxItems": 1})", "[1]", "[1,1]"},
+           Case{R"({"minItems": 1})", "[1]", "[]"},
+           Case{R"({"uniqueItems": true, "items": {"type": "boolean"}})", "[true]", "[true,true]"},
+           Case{R"({"contains": {"type": "null"}})", "[1,null]", "[1]"},
+           Case{R"({"contains": {"type": "null"}, "minContains": 2})", "[null,null]", "[null]"},
+           Case{R"({"contains": {"type": "null"}, "maxContains": 1})", "[null]", "[null,null]"},
+           Case{R"({"prefixItems": [true], "unevaluatedItems": false})", "[1]", "[1,1]"},
+           Case{R"({"maxProperties": 1})", R"({"a":1})", R"({"a":1,"b":1})"},
+           Case{R"({"minProperties": 1})", R"({"a":1})", "{}"},
+           Case{R"({"required": ["a"]})", R"({"a":1})", "{}"},
+           Case{R"({"properties": {"a": {"type": "null"}}})", R"({"a":null})", R"({"a":1})"},
+           Case{R"({"patternProperties": {"a": {"type": "null"}}})", R"({"a":null})", R"({"a":1})"},
+           Case{R"({"additionalProperties": {"type": "null"}})", R"({"a":null})", R"({"a":1})"},
+           Case{R"({"propertyNames": {"const": "a"}})", R"({"a":1})", R"({"b":1})"},
+           Case{R"({"unevaluatedProperties": {"type": "null"}})", R"({"a":null})", R"({"a":1})"},
+           Case{R"({"dependentRequired": {"a": ["b"]}})", R"({"a":1,"b":1})", R"({"a":1})"},
+           Case{R"({"dependentSchemas": {"a": {"required": ["b"]}}})", R"({"a":1,"b":1})",
+                R"({"a":1})"},
+           Case{R"({"dependencies": {"a": ["b"]}})", R"({"a":1,"b":1})", R"({"a":1})"},
+           Case{R"({"allOf": [{"type": "null"}]})", "null", "1"},
+           Case{R"({"anyOf": [{"type": "null"}]})", "null", "1"},
+           Case{R"({"oneOf": [{"type": "null"}, {"const": 1}, {"type": "integer"}]})", "2", "1"},
+           Case{R"({"not": {"type": "integer"}})", "null", "1"},
+           Case{R"({"if": {"type": "integer"}, "then": {"const": 1}, "else": {"type": "null"}})",
+                "1", "2"},
+           Case{R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}})", "null", "1"},
+           Case{R"({"$dynamicRef": "#a", "$defs": {"a": {"$dynamicAnchor": "a", "type": "null"}}})",
+                "null", "1"},
+           Case{R"({"type": "array", "items": {"$recursiveRef": "#"}})", "[[]]", "[1]"},
+       })
+    expect_matches(one.schema, {one.good}, {one.bad});
+  for (const char* keyword : {"disallow", "extends"})
+    EXPECT_THAT(refusal(std::string("{\"") + keyword + "\": {}}"), HasSubstr(keyword));
+  for (const char* keyword :
+       {"$schema", "$comment", "$vocabulary", "title", "description", "default", "examples",
+        "deprecated", "readOnly", "writeOnly", "contentMediaType", "contentSchema", "definitions"})
+    expect_matches(std::string("{\"") + keyword + "\": {}}", {"1"}, {"x"});
+}
+
 TEST(JsonSchema, PatternsLookAround) {
   expect_matches(R"({"pattern": "^(?=.*[0-9])(?!.*x)[a-z0-9]{3,5}$"})", {R"("ab1")"},
                  {R"("abc")", R"("x12")", R"("1a")"});
