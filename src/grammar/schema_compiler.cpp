@@ -54,19 +54,34 @@ RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& pat
 
 RuleId SchemaCompiler::compile(const OrderedJson& schema, const std::string& path) {
   const RuleId root = rule_of(schema, path);
+  make_pending();
+  return root;
+}
+
+RuleId SchemaCompiler::compile(const Ways& ways) {
+  const RuleId root = builder_.rule("the schema");
+  add_ways(root, ways);
+  make_pending();
+  return root;
+}
+
+void SchemaCompiler::make_pending() {
   while (!pending_.empty()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();
-    for (const FlatSchema& way : reader_.read(next.schema, next.path)) {
-      try {
-        add_flat(builder_.start(next.rule), way, builder_.end(next.rule));
-      } catch (const Error& e) {
-        if (e.where() != builder_.where()) throw;
-        throw Error(e.code(), reader_.where() + way.path, e.reason());
-      }
+    add_ways(next.rule, reader_.read(next.schema, next.path));
+  }
+}
+
+void SchemaCompiler::add_ways(RuleId rule, const Ways& ways) {
+  for (const FlatSchema& way : ways) {
+    try {
+      add_flat(builder_.start(rule), way, builder_.end(rule));
+    } catch (const Error& e) {
+      if (e.where() != builder_.where()) throw;
+      throw Error(e.code(), reader_.where() + way.path, e.reason());
     }
   }
-  return root;
 }
 
 // Keywords of one kind of value, where no type is given, mean that kind; none: any value.
@@ -132,20 +147,22 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
 
 // Of the values of "enum" those that the other keywords allow.
 OrderedJson SchemaCompiler::values_of(const FlatSchema& schema) {
-  OrderedJson rest = schema.keywords;
-  rest.erase("enum");
-  const bool only_type = rest.size() == (rest.contains("type") ? 1 : 0);
-  const unsigned kinds = kinds_of(rest, reader_.where() + schema.path);
+  FlatSchema rest = schema;
+  rest.keywords.erase("enum");
+  const bool only_type = rest.keywords.size() == (rest.keywords.contains("type") ? 1 : 0);
+  const unsigned kinds = kinds_of(rest.keywords, reader_.where() + schema.path);
+  // Keywords of one kind of value say nothing of others.
+  if (!only_type && !rest.keywords.contains("type")) rest.keywords["type"] = names_of(kAnyKind);
   const OrderedJson& values = schema.keywords["enum"];
   const std::vector<bool> valid =
-      only_type ? std::vector<bool>(values.size(), true) : generates(rest, values, schema.path);
+      only_type ? std::vector<bool>(values.size(), true) : generates({rest}, values, schema.path);
   OrderedJson result = OrderedJson::array();
   for (size_t i = 0; i < values.size(); ++i)
     if (valid[i] && (kinds & kind_of(values[i])) != 0) result.push_back(values[i]);
   return result;
 }
 
-std::vector<bool> SchemaCompiler::generates(const OrderedJson& schema, const OrderedJson& values,
+std::vector<bool> SchemaCompiler::generates(const Ways& ways, const OrderedJson& values,
                                             const std::string& path) {
   const std::string where = reader_.where() + path;
   if (depth_ >= kMaxTrialDepth) {
@@ -155,7 +172,7 @@ std::vector<bool> SchemaCompiler::generates(const OrderedJson& schema, const Ord
   }
   GraphBuilder builder(where, builder_);
   SchemaCompiler compiler(builder, root_, depth_ + 1);
-  const RuleId rule = compiler.compile(schema);
+  const RuleId rule = compiler.compile(ways);
   // Where nothing is valid there is no graph, so there is always something besides.
   const RuleId both = builder.rule("value or nothing");
   builder.call(builder.start(both), rule, builder.end(both));

@@ -62,6 +62,9 @@ class SchemaCompiler {
     std::optional<PatternAutomaton> pattern;
   };
 
+  RuleId compile(const Ways& ways);
+  void make_pending();
+  void add_ways(RuleId rule, const Ways& ways);
   RuleId rule_of(const OrderedJson& schema, const std::string& path);
   void add_flat(NodeId from, const FlatSchema& schema, NodeId to);
   unsigned meant_kinds(const FlatSchema& schema) const;
@@ -93,9 +96,8 @@ class SchemaCompiler {
   std::vector<FlatSchema> with_witnesses(const FlatSchema& schema);
   std::vector<OtherKeys> other_keys(const FlatSchema& schema, bool described);
 
-  // Which values are generated for the schema if they are written shortest.
-  std::vector<bool> generates(const OrderedJson& schema, const OrderedJson& values,
-                              const std::string& path);
+  // Which values are generated for the ways if they are written shortest.
+  std::vector<bool> generates(const Ways& ways, const OrderedJson& values, const std::string& path);
 
   GraphBuilder& builder_;
   JsonRules json_;

@@ -69,8 +69,10 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   if (names.empty()) return {};
   std::vector<bool> named(names.size(), true);
   if (keywords.contains("propertyNames"))
-    named = generates(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]), names,
-                      schema.path + "/propertyNames");
+    named =
+        generates(reader_.read(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]),
+                               schema.path + "/propertyNames"),
+                  names, schema.path + "/propertyNames");
   std::vector<Property> result;
   auto value = described.begin();
   for (size_t i = 0; i < names.size(); ++i) {
@@ -102,8 +104,10 @@ std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema)
                         return has_text(exact_pattern(pattern, schema.path), property.name);
                       }))
         continue;
-      if (entry["key"] != true && !generates(SchemaReader::both({{"type", "string"}}, entry["key"]),
-                                             OrderedJson::array({property.name}), schema.path)[0])
+      if (entry["key"] != true &&
+          !generates(
+              reader_.read(SchemaReader::both({{"type", "string"}}, entry["key"]), schema.path),
+              OrderedJson::array({property.name}), schema.path)[0])
         continue;
       FlatSchema witness{{{"properties", {{property.name, entry["value"]}}},
                           {"required", OrderedJson::array({property.name})}},

@@ -128,6 +128,10 @@ TEST(JsonSchema, ValuesAreThoseThatEverythingElseAllows) {
   expect_matches(R"({"type": "string", "enum": ["a", 1, "abc"], "minLength": 2})", {R"("abc")"},
                  {R"("a")", "1"});
   EXPECT_THAT(refusal(R"({"type": "string", "enum": [1]})"), HasSubstr("no finite text"));
+  expect_matches(R"({"enum": ["a", "b", 1], "pattern": "a"})", {R"("a")", "1"}, {R"("b")"});
+  expect_matches(R"({"enum": [{"a": 1}, {"b": 1}, {"a": 2}], "properties": {"a": {"const": 1}},
+                     "additionalProperties": false})",
+                 {R"({"a":1})"}, {R"({"b":1})", R"({"a":2})"});
 }
 
 TEST(JsonSchema, StringsHaveTheirLengthInCharacters) {
