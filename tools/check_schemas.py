@@ -1,17 +1,30 @@
 #!/usr/bin/env python3
-"""Asks a running server for answers to random JSON schemas and validates every one.
+"""Checks that what a JSON schema allows to be written is valid.
 
     walsh serve models/walsh-tiny-13m --device cpu &
     python3 tools/check_schemas.py [--count 1000] [--url http://127.0.0.1:8080/v1]
 
-Needs the package jsonschema. The schemas come from a seed; answers are sampled at a high
-temperature, so that the model chooses anything that it may. Ends with status 1 if an answer is
-invalid or does not end by itself.
+asks a running server for answers to random schemas, sampled at a high temperature, so that the
+model chooses anything that it may. Without a server, and so much faster, a program tries them:
+
+    cmake --build build/dev --target schema_probe
+    python3 tools/check_schemas.py --probe build/dev/tools/schema_probe
+        [--suite JSON-Schema-Test-Suite/tests]   JSON Schema's own tests instead
+        [--files 'folder/**/*.json']             schemas of these files instead
+
+Needs the package jsonschema[format], which validates every text. Ends with status 1 if one is
+invalid (or, of a server, does not end by itself), or if an instance of the suite that is invalid is
+accepted. Counts what is refused, with the reasons.
 """
 import argparse
+import collections
 import concurrent.futures
+import glob
 import json
+import pathlib
 import random
+import re
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -112,19 +125,152 @@ def problem(url, schema, seed):
     return None
 
 
+class Probe:
+    """The program schema_probe: one line asks, one line answers."""
+
+    def __init__(self, path):
+        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, encoding="utf-8")
+
+    def ask(self, schema, instances=(), samples=0, seed=1):
+        """Its answer: "error", or "accepted" and "texts"."""
+        self.process.stdin.write(json.dumps(
+            {"schema": schema, "instances": list(instances), "samples": samples,
+             "seed": seed}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator,
+          "draft2019-09": jsonschema.Draft201909Validator, "draft7": jsonschema.Draft7Validator,
+          "draft6": jsonschema.Draft6Validator, "draft4": jsonschema.Draft4Validator}
+
+
+def invalid(text, schema, draft):
+    """What is wrong with a text, or nothing."""
+    try:
+        draft(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
+    except (ValueError, jsonschema.ValidationError) as error:
+        return str(error)[:300]
+    return None
+
+
+class Tally:
+    """What became of the schemas."""
+
+    def __init__(self):
+        self.compiled = self.texts = self.unheard = 0
+        self.refused, self.wrong = collections.Counter(), []
+
+    def refuse(self, reason):
+        """Counts a refusal by its last keyword and its words."""
+        place, _, words = reason.partition(": ")
+        keyword = place.rpartition("/")[2] if "/" in place else ""
+        self.refused[f"{keyword}: " + re.sub(r"'[^']*'|[0-9]+", "...", words)[:70]] += 1
+
+    def sample(self, reply, schema, draft):
+        """Validates the texts of an answer; false if the schema was refused."""
+        if "error" in reply:
+            self.refuse(reply["error"])
+            return False
+        self.compiled += 1
+        for text in reply["texts"]:
+            self.texts += 1
+            if problem_found := invalid(text, schema, draft):
+                self.wrong.append((schema, text, problem_found))
+        return True
+
+    def report(self):
+        """Prints everything; the exit status."""
+        for schema, text, reason in self.wrong[:20]:
+            print(f"WRONG: {json.dumps(schema)[:600]}\n    {text[:300]}\n    {reason}")
+        for reason, count in self.refused.most_common(40):
+            print(f"{count:6} refused: {reason}")
+        print(f"{self.compiled} schemas compiled, {sum(self.refused.values())} refused, "
+              f"{self.texts} texts, {len(self.wrong)} wrong, "
+              f"{self.unheard} valid instances not accepted")
+        return 1 if self.wrong else 0
+
+
+def check_suite(probe, folder, samples, verbose):
+    """JSON Schema's own tests: no invalid instance is accepted."""
+    tally = Tally()
+    for name, draft in DRAFTS.items():
+        for path in sorted((pathlib.Path(folder) / name).rglob("*.json")):
+            for group in json.loads(path.read_text(encoding="utf-8")):
+                schema = group["schema"]
+                if isinstance(schema, dict) and "$schema" not in schema:
+                    schema = {"$schema": draft.META_SCHEMA["$schema"], **schema}
+                texts = [json.dumps(test["data"], ensure_ascii=False) for test in group["tests"]]
+                reply = probe.ask(schema, texts, samples)
+                if not tally.sample(reply, schema, draft):
+                    continue
+                for test, text, accepted in zip(group["tests"], texts, reply["accepted"]):
+                    if accepted and not test["valid"]:
+                        tally.wrong.append((schema, text, "an invalid instance is accepted"))
+                    tally.unheard += test["valid"] and not accepted
+                    if verbose and test["valid"] and not accepted:
+                        print(f"not accepted: {path.stem}: {json.dumps(schema)[:200]}: {text}")
+    return tally.report()
+
+
+def check_files(probe, pattern, samples):
+    """Schemas of files; files that are no schema of a known draft are passed over."""
+    tally = Tally()
+    for path in sorted(glob.glob(pattern, recursive=True)):
+        try:
+            schema = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            draft = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+            draft.check_schema(schema)
+        except (ValueError, OSError, jsonschema.SchemaError):
+            continue
+        try:
+            tally.sample(probe.ask(schema, (), samples), schema, draft)
+        except Exception as error:  # pylint: disable=broad-except
+            print(f"{path}: the validator: {type(error).__name__}: {str(error)[:100]}")
+    return tally.report()
+
+
+def check_random(probe, count, seed, samples):
+    """Random schemas without a server."""
+    tally = Tally()
+    for number, schema in enumerate(random_schemas(count, seed)):
+        tally.sample(probe.ask(schema, (), samples, number), schema,
+                     jsonschema.Draft202012Validator)
+    return tally.report()
+
+
+def random_schemas(count, seed):
+    """Schemas from a seed."""
+    draw = random.Random(seed)
+    schemas = []
+    for _ in range(count):
+        schema = random_schema(draw, 3)
+        schema["$defs"] = {"leaf": {"type": ["integer", "null"]}}
+        schemas.append(schema)
+    return schemas
+
+
 def main():
     """Checks all schemas, eight at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--probe")
+    parser.add_argument("--suite")
+    parser.add_argument("--files")
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    draw = random.Random(options.seed)
-    schemas = []
-    for _ in range(options.count):
-        schema = random_schema(draw, 3)
-        schema["$defs"] = {"leaf": {"type": ["integer", "null"]}}
-        schemas.append(schema)
+    if options.probe:
+        probe = Probe(options.probe)
+        if options.suite:
+            return check_suite(probe, options.suite, options.samples, options.verbose)
+        if options.files:
+            return check_files(probe, options.files, options.samples)
+        return check_random(probe, options.count, options.seed, options.samples)
+    schemas = random_schemas(options.count, options.seed)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda one: problem(options.url, one[1], one[0]),
                               enumerate(schemas)))

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <set>
 
+#include "grammar/schema_references.h"
 #include "io/printable.h"
 #include "walsh/error.h"
 
@@ -16,38 +17,17 @@ constexpr int kMaxNesting = 64;        // of references and combinations
 constexpr size_t kMaxWays = 256;       // of one schema
 constexpr size_t kMaxSteps = 100'000;  // schemas that are read in all
 
-// What would have to look at the whole value, or at parts of it that are written later.
-constexpr std::array kRefused = {"not",
-                                 "if",
-                                 "then",
-                                 "else",
-                                 "dependentRequired",
-                                 "dependentSchemas",
-                                 "dependencies",
-                                 "contains",
-                                 "minContains",
-                                 "maxContains",
-                                 "unevaluatedItems",
-                                 "$dynamicRef",
-                                 "$recursiveRef"};
-// What is enforced, besides $ref, allOf, anyOf, oneOf and nullable; anything else is a remark.
-constexpr std::array kEnforced = {
-    "type",          "enum",          "properties",        "required",
-    "minProperties", "maxProperties", "patternProperties", "additionalProperties",
-    "propertyNames", "items",         "prefixItems",       "unevaluatedProperties",
-    "minItems",      "maxItems",      "minimum",           "maximum",
-    "multipleOf",    "minLength",     "maxLength",         "exclusiveMinimum",
-    "pattern",       "format",        "exclusiveMaximum"};
-
-bool is_enforced(const std::string& key) {
-  return std::find(kEnforced.begin(), kEnforced.end(), key) != kEnforced.end();
-}
+// For a number that is no integer; what a client sends is ASCII where it is a type.
+constexpr const char* kFractionName =
+    "\x01"
+    "fraction";
 
 unsigned kind_named(const std::string& name) {
   if (name == "null") return kNull;
   if (name == "boolean") return kBoolean;
   if (name == "integer") return kInteger;
   if (name == "number") return kInteger | kFraction;
+  if (name == kFractionName) return kFraction;
   if (name == "string") return kString;
   if (name == "array") return kArray;
   if (name == "object") return kObject;
@@ -63,7 +43,7 @@ OrderedJson names_of(unsigned kinds) {
         std::pair{kArray, "array"}, std::pair{kObject, "object"}})
     if ((kinds & kind) != 0) names.push_back(name);
   if ((kinds & kFraction) != 0) {
-    names.push_back("number");
+    names.push_back((kinds & kInteger) != 0 ? "number" : kFractionName);
   } else if ((kinds & kInteger) != 0) {
     names.push_back("integer");
   }
@@ -96,7 +76,10 @@ unsigned kind_of(const OrderedJson& value) {
   if (value.is_null()) return kNull;
   if (value.is_boolean()) return kBoolean;
   if (value.is_number_integer()) return kInteger;
-  if (value.is_number()) return kFraction;
+  if (value.is_number()) {  // 1.0 is an integer
+    const auto number = value.get<double>();
+    return number == std::floor(number) ? kInteger : kFraction;
+  }
   if (value.is_string()) return kString;
   return value.is_array() ? kArray : kObject;
 }
@@ -146,16 +129,21 @@ unsigned kinds_of(const OrderedJson& schema, const std::string& where) {
   return kinds;
 }
 
+SchemaReader::SchemaReader(const OrderedJson& root, std::string where, StepBudget& budget)
+    : root_(root), where_(std::move(where)), budget_(budget), only_ref_(ignores_beside_ref(root)) {}
+
 void SchemaReader::refuse(const std::string& path, const std::string& reason) const {
   throw Error(ErrorCode::bad_input, where_ + path, reason);
 }
 
 const OrderedJson& SchemaReader::follow(const std::string& reference,
                                         const std::string& path) const {
+  if (reference.starts_with('?'))
+    refuse(path + "/$ref", fmt::format("there is no '{}'", printable(reference.substr(1), 80)));
   if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/'))
     refuse(path + "/$ref", fmt::format("'{}' is not in this schema", printable(reference, 80)));
   const OrderedJson* at = &root_;
-  for (const std::string& part : pointer_parts(std::string_view(reference).substr(1))) {
+  for (const std::string& part : pointer_parts(percent_decoded(reference.substr(1)))) {
     const OrderedJson* next = nullptr;
     spend(1 + at->size() / 8, path);
     if (at->is_object()) {
@@ -173,29 +161,6 @@ const OrderedJson& SchemaReader::follow(const std::string& reference,
   return *at;
 }
 
-void SchemaReader::check_keywords(const OrderedJson& schema, const std::string& path) const {
-  if (!schema.is_object()) refuse(path, "a schema is an object or a boolean");
-  for (const char* key : kRefused)
-    if (schema.contains(key)) refuse(path + "/" + key, "cannot be enforced");
-  const auto unique = schema.find("uniqueItems");
-  if (unique != schema.end() && *unique != false) {
-    const auto most = schema.find("maxItems");
-    if (most == schema.end() || !most->is_number() || most->get<double>() > 1)
-      refuse(path + "/uniqueItems", "cannot be enforced");
-  }
-  const auto list = schema.find("required");
-  if (list != schema.end() &&
-      (!list->is_array() || !std::all_of(list->begin(), list->end(),
-                                         [](const OrderedJson& name) { return name.is_string(); })))
-    refuse(path + "/required", "a list of names is expected");
-  for (const char* key : {"properties", "patternProperties"})
-    if (schema.contains(key) && !schema[key].is_object())
-      refuse(path + "/" + key, "an object is expected");
-  for (const char* key : {"enum", "prefixItems", "allOf", "anyOf", "oneOf"})
-    if (schema.contains(key) && (!schema[key].is_array() || schema[key].empty()))
-      refuse(path + "/" + key, "a list that is not empty is expected");
-}
-
 OrderedJson SchemaReader::both(const OrderedJson& a, const OrderedJson& b) {
   if (a == b || b == true) return a;
   if (a == true) return b;
@@ -203,89 +168,173 @@ OrderedJson SchemaReader::both(const OrderedJson& a, const OrderedJson& b) {
   return {{"allOf", {a, b}}};
 }
 
-std::vector<FlatSchema> SchemaReader::read(const OrderedJson& schema, const std::string& path) {
+OrderedJson SchemaReader::opposite(const OrderedJson& schema) {
+  if (schema.is_boolean()) return !schema.get<bool>();
+  if (schema.is_object() && schema.empty()) return false;
+  if (schema.is_object() && schema.size() == 1 && schema.contains("not")) return schema["not"];
+  return {{"not", schema}};
+}
+
+Ways SchemaReader::read(const OrderedJson& schema, const std::string& path) {
   return read(schema, path, 0);
 }
 
-std::vector<FlatSchema> SchemaReader::read(const OrderedJson& schema, const std::string& path,
-                                           int depth) {
+Ways SchemaReader::read_reference(const OrderedJson& schema, const char* key,
+                                  const std::string& path, int depth) {
+  const OrderedJson& reference = schema[key];
+  if (!reference.is_string()) refuse(path + "/" + key, "a string is expected");
+  const auto name = reference.get<std::string>();
+  if (std::string_view(key) != "$ref" && !name.starts_with('#'))
+    refuse(path + "/" + key, "cannot be enforced");
+  return read(follow(name, path), percent_decoded(name.substr(1)), depth + 1);
+}
+
+Ways SchemaReader::read(const OrderedJson& schema, const std::string& path, int depth) {
   if (++steps_ > kMaxSteps || depth > kMaxNesting) {
     throw Error(ErrorCode::limit, where_ + path,
                 "references and combinations lead to too many schemas");
   }
   if (schema == false) return {};
-  FlatSchema own;
-  own.path = path;
-  if (schema == true) return {own};
+  if (schema == true) return {FlatSchema{OrderedJson::object(), path}};
   spend(weight_of(schema), path);
   check_keywords(schema, path);
-  for (const auto& [key, value] : schema.items())
-    if (is_enforced(key)) own.keywords[key] = value;
-  // Older drafts: a list of items is what prefixItems is today.
-  if (const auto items = schema.find("items"); items != schema.end() && items->is_array()) {
-    own.keywords["prefixItems"] = *items;
-    own.keywords.erase("items");
-    if (schema.contains("additionalItems")) own.keywords["items"] = schema["additionalItems"];
-  }
-  if (schema.contains("const")) {
-    const OrderedJson only = OrderedJson::array({schema["const"]});
-    own.keywords = merge(own.keywords, {{"enum", only}}, path).value_or(false);
-    if (own.keywords == false) return {};
-  }
-  std::vector<FlatSchema> ways = {own};
-  if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-    if (!reference->is_string()) refuse(path + "/$ref", "a string is expected");
-    const auto name = reference->get<std::string>();
-    ways = multiply(ways, read(follow(name, path), name.substr(1), depth + 1));
-  }
+  if (only_ref_ && schema.contains("$ref")) return read_reference(schema, "$ref", path, depth);
+  FlatSchema own = own_keywords(schema, path);
+  Ways ways;
+  if (own.keywords != false && !impossible(own.keywords, path)) ways.push_back(std::move(own));
+  for (const char* key : {"$ref", "$dynamicRef", "$recursiveRef"})
+    if (schema.contains(key)) ways = multiply(ways, read_reference(schema, key, path, depth));
   if (const auto all = schema.find("allOf"); all != schema.end())
     for (size_t i = 0; i < all->size(); ++i)
       ways = multiply(ways, read((*all)[i], fmt::format("{}/allOf/{}", path, i), depth + 1));
-  for (const char* key : {"anyOf", "oneOf"}) {
-    const auto list = schema.find(key);
-    if (list == schema.end()) continue;
-    const bool one = std::string_view(key) == "oneOf";
-    ways = alternatives(ways, *list, path + "/" + key, one, depth);
-  }
-  if (schema.contains("nullable") && schema["nullable"] == true) {
-    FlatSchema null;
-    null.path = path;
-    null.keywords["type"] = "null";
-    ways.push_back(null);
-  }
+  if (schema.contains("anyOf")) ways = any_of(ways, schema["anyOf"], path + "/anyOf", depth);
+  if (schema.contains("oneOf")) ways = one_of(ways, schema["oneOf"], path + "/oneOf", depth);
+  if (schema.contains("not"))
+    ways = multiply(ways, negate(read(schema["not"], path + "/not", depth + 1)));
+  ways = conditions(std::move(ways), schema, path, depth);
+  ways = dependencies(std::move(ways), schema, path, depth);
+  add_unevaluated(ways, schema);
+  if (schema.contains("nullable") && schema["nullable"] == true)
+    ways.push_back({{{"type", "null"}}, path});
   return ways;
 }
 
-// What holds besides is part of every alternative: it tells more of them apart.
-std::vector<FlatSchema> SchemaReader::alternatives(const std::vector<FlatSchema>& ways,
-                                                   const OrderedJson& list, const std::string& path,
-                                                   bool one, int depth) {
-  std::vector<FlatSchema> all;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto more = multiply(ways, read(list[i], fmt::format("{}/{}", path, i), depth + 1));
-    for (const FlatSchema& before : all)
-      for (const FlatSchema& way : more)
-        if (one && !disjoint(before, way, 0))
-          refuse(path, "cannot be enforced: more than one of its schemas may hold");
-    for (const FlatSchema& way : more)
-      spend(weight_of(way.keywords), path);
-    all.insert(all.end(), more.begin(), more.end());
-    if (all.size() <= kMaxWays) continue;
-    throw Error(ErrorCode::limit, where_ + path,
-                fmt::format("more than {} alternatives", kMaxWays));
+void SchemaReader::append_ways(Ways& all, Ways more, const std::string& path) const {
+  for (FlatSchema& way : more) {
+    spend(weight_of(way.keywords), path);
+    all.push_back(std::move(way));
+  }
+  if (all.size() <= kMaxWays) return;
+  throw Error(ErrorCode::limit, where_ + path, fmt::format("more than {} alternatives", kMaxWays));
+}
+
+Ways SchemaReader::any_of(const Ways& ways, const OrderedJson& list, const std::string& path,
+                          int depth) {
+  Ways all;
+  for (size_t i = 0; i < list.size(); ++i)
+    append_ways(all, multiply(ways, read(list[i], fmt::format("{}/{}", path, i), depth + 1)), path);
+  return all;
+}
+
+// What holds besides is part of every alternative: it tells more of them apart. From a way are
+// taken away those of other alternatives with which it may hold together.
+Ways SchemaReader::one_of(const Ways& ways, const OrderedJson& list, const std::string& path,
+                          int depth) {
+  std::vector<Ways> alternatives;
+  for (size_t i = 0; i < list.size(); ++i)
+    alternatives.push_back(multiply(ways, read(list[i], fmt::format("{}/{}", path, i), depth + 1)));
+  Ways all;
+  for (size_t i = 0; i < alternatives.size(); ++i) {
+    for (const FlatSchema& way : alternatives[i]) {
+      Ways rest = {way};
+      for (size_t other = 0; other < alternatives.size() && !rest.empty(); ++other) {
+        if (other == i) continue;
+        Ways together;
+        for (const FlatSchema& one : alternatives[other])
+          if (!disjoint(way, one, 0)) together.push_back(one);
+        if (!together.empty()) rest = multiply(rest, negate(together));
+      }
+      append_ways(all, std::move(rest), path);
+    }
   }
   return all;
 }
 
-std::vector<FlatSchema> SchemaReader::multiply(const std::vector<FlatSchema>& a,
-                                               const std::vector<FlatSchema>& b) const {
-  std::vector<FlatSchema> result;
+Ways SchemaReader::conditions(Ways ways, const OrderedJson& schema, const std::string& path,
+                              int depth) {
+  const bool has_then = schema.contains("then"), has_else = schema.contains("else");
+  if (!schema.contains("if") || (!has_then && !has_else)) return ways;
+  const Ways holds = read(schema["if"], path + "/if", depth + 1);
+  Ways all = multiply(ways, holds);
+  if (has_then) all = multiply(all, read(schema["then"], path + "/then", depth + 1));
+  Ways otherwise = multiply(ways, negate(holds));
+  if (has_else) otherwise = multiply(otherwise, read(schema["else"], path + "/else", depth + 1));
+  append_ways(all, std::move(otherwise), path);
+  return all;
+}
+
+// Each is either met or its property is not there.
+Ways SchemaReader::dependencies(Ways ways, const OrderedJson& schema, const std::string& path,
+                                int depth) {
+  for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    const auto list = schema.find(key);
+    if (list == schema.end()) continue;
+    const std::string place = path + "/" + key;
+    if (!list->is_object()) refuse(place, "an object is expected");
+    for (const auto& [name, needs] : list->items()) {
+      FlatSchema without{{{"properties", {{name, false}}}}, place};
+      FlatSchema with{{{"required", OrderedJson::array({name})}}, place};
+      Ways met = {with};
+      if (needs.is_array() || needs.is_string()) {
+        OrderedJson names = needs;
+        if (needs.is_string()) names = OrderedJson::array({needs});
+        for (const OrderedJson& one : names)
+          if (!one.is_string()) refuse(place, "a list of names is expected");
+        met = multiply(met, {{{{"required", names}}, place}});
+      } else {
+        met = multiply(met, read(needs, place + "/" + name, depth + 1));
+      }
+      Ways all = multiply(ways, met);
+      append_ways(all, multiply(ways, {without}), place);
+      ways = std::move(all);
+    }
+  }
+  return ways;
+}
+
+// They look at everything beside them that holds in a way. More may hold: what is refused then is
+// more than the schema asks for.
+void SchemaReader::add_unevaluated(Ways& ways, const OrderedJson& schema) const {
+  for (FlatSchema& way : ways) {
+    Evaluated& known = way.evaluated;
+    if (schema.contains("unevaluatedProperties") && !known.all_properties) {
+      way.keywords["others"].push_back({{"names", known.names},
+                                        {"patterns", known.patterns},
+                                        {"schema", schema["unevaluatedProperties"]},
+                                        {"exact", false}});
+      known.all_properties = true;
+    }
+    if (schema.contains("unevaluatedItems") && !known.all_items) {
+      OrderedJson prefix = OrderedJson::array();
+      for (size_t i = 0; i < known.items; ++i)
+        prefix.push_back(true);
+      OrderedJson rest = {{"items", schema["unevaluatedItems"]}, {"unevaluatedItems", true}};
+      if (!prefix.empty()) rest["prefixItems"] = prefix;
+      way.keywords = *merge(way.keywords, rest, way.path);
+      known.all_items = true;
+    }
+  }
+}
+
+Ways SchemaReader::multiply(const Ways& a, const Ways& b) const {
+  Ways result;
   for (const FlatSchema& x : a) {
     for (const FlatSchema& y : b) {
       const std::string& path = y.keywords.empty() ? x.path : y.path;
       auto keywords = merge(x.keywords, y.keywords, path);
-      if (!keywords) continue;
-      result.push_back({std::move(*keywords), path});
+      if (!keywords || impossible(*keywords, path)) continue;
+      result.push_back({std::move(*keywords), path, x.evaluated});
+      result.back().evaluated.add(y.evaluated);
       if (result.size() <= kMaxWays) continue;
       throw Error(ErrorCode::limit, where_ + path,
                   fmt::format("more than {} combinations of alternatives", kMaxWays));

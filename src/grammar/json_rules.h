@@ -58,10 +58,14 @@ struct Decimal {
 // From the text of a JSON number; nothing if it has more than 18 digits on a side.
 std::optional<Decimal> parse_decimal(const std::string& text);
 
+// Its nearest double, or `otherwise` if there is none.
+double number_value(const std::optional<Decimal>& number, double otherwise);
+
 struct NumberRange {
   std::optional<Decimal> least, most;
   bool least_excluded = false, most_excluded = false;
-  int64_t multiple = 1;  // integers only
+  int64_t multiple = 1, not_multiple = 0;  // integers only; 0: any
+  bool uneven = false;                     // others only: no integers
 };
 // The numbers of a range: integers of at most 16 digits on a side without a bound, others with at
 // most 6 digits behind the point more than the bounds have and without an exponent.

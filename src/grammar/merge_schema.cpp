@@ -34,32 +34,19 @@ size_t size_of(const OrderedJson& schema, const char* key) {
   return found == schema.end() ? 0 : found->size();
 }
 
-// Who takes properties that are not named; all are taken without an answer.
-const OrderedJson& additional(const OrderedJson& schema) {
-  static const OrderedJson kYes = true;
-  for (const char* key : {"additionalProperties", "unevaluatedProperties"})
-    if (schema.contains(key)) return schema[key];
-  return kYes;
-}
-
 OrderedJson merge_properties(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson result = OrderedJson::object();
-  const OrderedJson none = OrderedJson::object();
-  const OrderedJson& x = a.contains("properties") ? a["properties"] : none;
-  const OrderedJson& y = b.contains("properties") ? b["properties"] : none;
   const Members known = members_of(a, "properties"), others = members_of(b, "properties");
-  // unevaluatedProperties looks at the whole schema, additionalProperties at its own neighbours.
-  const auto other = [](const OrderedJson& schema) {
-    return schema.contains("additionalProperties") ? schema["additionalProperties"]
-                                                   : OrderedJson(true);
-  };
-  for (const auto& [name, schema] : x.items()) {
-    const auto same = others.find(name);
-    append(result, name,
-           SchemaReader::both(schema, same != others.end() ? *same->second : other(b)));
+  if (a.contains("properties")) {
+    for (const auto& [name, schema] : a["properties"].items()) {
+      const auto same = others.find(name);
+      append(result, name,
+             same == others.end() ? schema : SchemaReader::both(schema, *same->second));
+    }
   }
-  for (const auto& [name, schema] : y.items())
-    if (!known.contains(name)) append(result, name, SchemaReader::both(other(a), schema));
+  if (b.contains("properties"))
+    for (const auto& [name, schema] : b["properties"].items())
+      if (!known.contains(name)) append(result, name, schema);
   return result;
 }
 
@@ -78,13 +65,37 @@ OrderedJson merge_prefixes(const OrderedJson& a, const OrderedJson& b) {
   return result;
 }
 
+bool is_one_of(const std::string& key, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), key) != names.end();
+}
 bool is_lower_bound(const std::string& key) {
-  return key == "minimum" || key == "exclusiveMinimum" || key == "minLength" || key == "minItems" ||
-         key == "minProperties";
+  return is_one_of(key, {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"});
 }
 bool is_upper_bound(const std::string& key) {
-  return key == "maximum" || key == "exclusiveMaximum" || key == "maxLength" || key == "maxItems" ||
-         key == "maxProperties";
+  return is_one_of(key, {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"});
+}
+
+void append_new(OrderedJson& list, const OrderedJson& more) {
+  const ValueSet known(list);
+  OrderedJson added = OrderedJson::array();
+  for (const OrderedJson& value : more)
+    if (!known.has(value)) added.push_back(value);
+  for (OrderedJson& value : added)
+    list.push_back(std::move(value));
+}
+
+// The values of `list` that `others` has, or those that it has not.
+OrderedJson chosen(const OrderedJson& list, const OrderedJson& others, bool had) {
+  OrderedJson result = OrderedJson::array();
+  const ValueSet known(others);
+  for (const OrderedJson& one : list)
+    if (known.has(one) == had) result.push_back(one);
+  return result;
+}
+
+double number_of(const OrderedJson& keywords, const char* key, double otherwise) {
+  const auto found = keywords.find(key);
+  return found != keywords.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
 }  // namespace
@@ -94,34 +105,22 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
                                                const std::string& path) const {
   spend(weight_of(a) + weight_of(b), path);
   OrderedJson result = a;
-  const bool named = a.contains("properties") || b.contains("properties");
-  const bool patterns = a.contains("patternProperties") || b.contains("patternProperties");
   for (const auto& [key, value] : b.items()) {
     if (!a.contains(key)) {
       result[key] = value;
     } else if (a[key] == value) {
       continue;
-    } else if (key == "type") {
-      continue;
     } else if (key == "enum") {
-      OrderedJson common = OrderedJson::array();
-      const ValueSet others(value);
-      for (const OrderedJson& one : a[key])
-        if (others.has(one)) common.push_back(one);
-      if (common.empty()) return std::nullopt;
-      result[key] = common;
-    } else if (key == "required") {
-      const ValueSet known(a[key]);
-      for (const OrderedJson& name : value)
-        if (!known.has(name)) result[key].push_back(name);
+      result[key] = chosen(a[key], value, true);
+      if (result[key].empty()) return std::nullopt;
     } else if (is_lower_bound(key) || is_upper_bound(key)) {
       if (!a[key].is_number() || !value.is_number()) refuse(path + "/" + key, "is no number");
       const bool greater = value.get<double>() > a[key].get<double>();
       if (greater == is_lower_bound(key)) result[key] = value;
-    } else if (key == "additionalProperties" || key == "items" || key == "unevaluatedProperties") {
+    } else if (key == "items" || key == "propertyNames") {
       result[key] = both(a[key], value);
-    } else if (key != "properties" && key != "prefixItems") {
-      refuse(path + "/" + key, "cannot be enforced together with another " + key);
+    } else if (!is_one_of(key, {"type", "properties", "prefixItems"})) {
+      append_new(result[key], value);
     }
   }
   if (a.contains("type") && b.contains("type")) {
@@ -129,12 +128,60 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
     if (kinds == 0) return std::nullopt;
     result["type"] = names_of(kinds);
   }
-  if (patterns && named && (a.contains("patternProperties") ? b : a).contains("properties"))
-    refuse(path + "/patternProperties", "cannot be enforced together with other properties");
-  if (named) result["properties"] = merge_properties(a, b);
+  if (result.contains("enum") && result.contains("-enum")) {
+    result["enum"] = chosen(result["enum"], result["-enum"], false);
+    result.erase("-enum");
+    if (result["enum"].empty()) return std::nullopt;
+  }
+  if (a.contains("properties") || b.contains("properties"))
+    result["properties"] = merge_properties(a, b);
   if (a.contains("prefixItems") || b.contains("prefixItems"))
     result["prefixItems"] = merge_prefixes(a, b);
   return result;
+}
+
+// Whether nothing can be valid; false where that is not seen at once.
+bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& path) const {
+  if (!keywords.contains("type")) return false;
+  const unsigned kinds = kinds_of(keywords, where_ + path);
+  const auto crossed = [&](const char* least, const char* most) {
+    return number_of(keywords, least, 0) > number_of(keywords, most, HUGE_VAL);
+  };
+  if (kinds == kString) return crossed("minLength", "maxLength");
+  if (kinds == kArray) return crossed("minItems", "maxItems");
+  if ((kinds & ~(kInteger | kFraction)) == 0) {
+    const double least = number_of(keywords, "minimum", -HUGE_VAL);
+    const double most = number_of(keywords, "maximum", HUGE_VAL);
+    const double above = number_of(keywords, "exclusiveMinimum", -HUGE_VAL);
+    const double below = number_of(keywords, "exclusiveMaximum", HUGE_VAL);
+    return least > most || above >= most || least >= below || above >= below;
+  }
+  if (kinds != kObject) return false;
+  if (crossed("minProperties", "maxProperties")) return true;
+  if (!keywords.contains("required")) return false;
+  const Members properties = members_of(keywords, "properties");
+  const auto refused = [&](const OrderedJson& name) {
+    const auto known = properties.find(name.get_ref<const std::string&>());
+    return known != properties.end() && *known->second == false;
+  };
+  const OrderedJson& required = keywords["required"];
+  if (std::any_of(required.begin(), required.end(), refused)) return true;
+  return requires_refused(required, keywords);
+}
+
+// Whether one of the names is none of those beside which no property is allowed.
+bool SchemaReader::requires_refused(const OrderedJson& required,
+                                    const OrderedJson& keywords) const {
+  if (!keywords.contains("others")) return false;
+  for (const OrderedJson& one : keywords["others"]) {
+    if (one["schema"] != false || !one["patterns"].empty()) continue;
+    spend(one["names"].size() + required.size(), "");
+    const ValueSet names(one["names"]);
+    if (!std::all_of(required.begin(), required.end(),
+                     [&](const OrderedJson& name) { return names.has(name); }))
+      return true;
+  }
+  return false;
 }
 
 // Whether no value can be valid for both; false where that is not sure.
@@ -154,7 +201,6 @@ bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth)
     unsigned found = 0;
     for (const OrderedJson& value : schema.keywords["enum"])
       found |= kind_of(value);
-    if ((found & kFraction) != 0) found |= kInteger;  // 1.0 is an integer
     return declared & found;
   };
   const unsigned common = kinds(a) & kinds(b);
@@ -166,16 +212,14 @@ bool SchemaReader::disjoint_objects(const FlatSchema& a, const FlatSchema& b, in
   constexpr int kDeepest = 3;
   const Members of_a = members_of(a.keywords, "properties");
   const Members of_b = members_of(b.keywords, "properties");
-  const auto needs_what_is_refused = [&](const FlatSchema& x, const FlatSchema& y,
-                                         const Members& properties) {
-    if (!x.keywords.contains("required") || additional(y.keywords) != false ||
-        y.keywords.contains("patternProperties"))
-      return false;
-    return std::any_of(
-        x.keywords["required"].begin(), x.keywords["required"].end(),
-        [&](const OrderedJson& name) { return !properties.contains(name.get<std::string>()); });
+  const auto needs_what_is_refused = [&](const FlatSchema& x, const FlatSchema& y) {
+    if (!x.keywords.contains("required") || !y.keywords.contains("others")) return false;
+    OrderedJson exact = OrderedJson::array();
+    for (const OrderedJson& one : y.keywords["others"])
+      if (one["exact"] == true) exact.push_back(one);
+    return requires_refused(x.keywords["required"], {{"others", exact}});
   };
-  if (needs_what_is_refused(a, b, of_b) || needs_what_is_refused(b, a, of_a)) return true;
+  if (needs_what_is_refused(a, b) || needs_what_is_refused(b, a)) return true;
   if (depth == kDeepest || !a.keywords.contains("required") || !b.keywords.contains("required"))
     return false;
   const ValueSet required_by_b(b.keywords["required"]);

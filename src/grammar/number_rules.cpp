@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "grammar/json_rules.h"
@@ -34,8 +35,11 @@ Magnitude magnitude(const Decimal& number, bool excluded) {
 // a prefix of a bound (tight) or lies between the bounds.
 class IntegerDigits {
  public:
-  IntegerDigits(GraphBuilder& builder, int64_t multiple, NodeId to)
-      : builder_(builder), multiple_(multiple), to_(to) {}
+  IntegerDigits(GraphBuilder& builder, const NumberRange& range, NodeId to)
+      : builder_(builder),
+        range_(range),
+        modulus_(std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple))),
+        to_(to) {}
 
   // 1 <= least <= most.
   void add(NodeId from, int64_t least, int64_t most) {
@@ -55,97 +59,132 @@ class IntegerDigits {
     auto& known = low || high ? tight_ : free_;
     const auto [entry, added] = known.try_emplace({left, low, high, rest}, 0);
     if (!added) return entry->second;
-    const NodeId node = left == 0 && rest == 0 ? to_ : builder_.node();
+    const NodeId node = left == 0 && may_end(rest) ? to_ : builder_.node();
     entry->second = node;
     if (left == 0) return node;
     const char first = low ? low_[place] : '0', last = high ? high_[place] : '9';
     for (char digit = first; digit <= last; ++digit) {
       const NodeId next = state(place + 1, low && digit == first, high && digit == last,
-                                (rest * 10 + (digit - '0')) % multiple_);
+                                (rest * 10 + (digit - '0')) % modulus_);
       builder_.byte(node, static_cast<uint8_t>(digit), static_cast<uint8_t>(digit), next);
     }
     return node;
   }
 
+  bool may_end(int64_t rest) const {
+    return rest % range_.multiple == 0 &&
+           (range_.not_multiple == 0 || rest % range_.not_multiple != 0);
+  }
+
   using Key = std::tuple<size_t, bool, bool, int64_t>;  // digits left, tight, tight, remainder
   GraphBuilder& builder_;
-  const int64_t multiple_;
+  const NumberRange& range_;
+  const int64_t modulus_;
   const NodeId to_;
   std::string low_, high_;
   std::map<Key, NodeId> tight_, free_;
 };
 
 void add_positive_integers(GraphBuilder& builder, NodeId from, int64_t least, int64_t most,
-                           int64_t multiple, NodeId to) {
-  if (least <= most) IntegerDigits(builder, multiple, to).add(from, least, most);
+                           const NumberRange& range, NodeId to) {
+  if (least <= most) IntegerDigits(builder, range, to).add(from, least, most);
 }
 
 // What stands behind the digits of a whole number: nothing, or a point and digits, so that the
 // fraction lies between two others, either of which may be missing.
 class Fraction {
  public:
-  // `whole` is the largest whole number that it stands behind: a number has at most 15 digits, so
-  // that none is rounded to an excluded bound by who reads it.
+  // `whole` is the largest whole number that it stands behind: a number has at most 15 digits,
+  // unless it is a bound itself, so that none is rounded to an excluded bound by who reads it.
+  // `uneven`: the fraction is not zero.
   Fraction(GraphBuilder& builder, int64_t whole, const Magnitude* low, const Magnitude* high,
-           NodeId to)
-      : builder_(builder), low_(low), high_(high), to_(to) {
+           bool uneven, NodeId to)
+      : builder_(builder), low_(low), high_(high), uneven_(uneven), to_(to) {
+    size_t longest = 0;
     for (const Magnitude* bound : {low, high})
-      if (bound != nullptr) longest_ = std::max(longest_, bound->fraction.size());
+      if (bound != nullptr) longest = std::max(longest, bound->fraction.size());
     const size_t digits = std::to_string(whole).size();
-    longest_ += digits < kSafeDigits ? std::min(kMoreDigits, kSafeDigits - digits) : 0;
+    longest_ = digits < kSafeDigits ? std::min(longest + kMoreDigits, kSafeDigits - digits) : 0;
   }
 
   void add(NodeId from) {
-    const bool low = low_ != nullptr, high = high_ != nullptr;
-    if (may_end(0, low, high)) builder_.empty(from, to_);
+    const State first{0, low_ != nullptr, high_ != nullptr, false};
+    if (may_end(first)) builder_.empty(from, to_);
     const NodeId point = builder_.text(from, ".");
-    digits(point, 0, low, high);
+    digits(point, first);
   }
 
  private:
+  struct State {
+    size_t place;
+    bool low, high;  // the digits so far are those of the bound
+    bool nonzero;    // the last digit
+    auto operator<=>(const State&) const = default;
+  };
+
   static char digit(const Magnitude& bound, size_t place) {
     return place < bound.fraction.size() ? bound.fraction[place] : '0';
   }
+  static bool is_bound(const Magnitude* bound, bool tight, size_t place) {
+    return tight && !bound->excluded && place == bound->fraction.size();
+  }
   // Whether the digits so far, with zeros behind them, lie between the bounds.
-  bool may_end(size_t place, bool low, bool high) const {
-    if (low && (place < low_->fraction.size() || low_->excluded)) return false;
-    return !(high && place >= high_->fraction.size() && high_->excluded);
+  bool may_end(const State& at) const {
+    if (uneven_ && !at.nonzero) return false;
+    if (at.place > longest_ && !is_bound(low_, at.low, at.place) &&
+        !is_bound(high_, at.high, at.place))
+      return false;
+    if (at.low && (at.place < low_->fraction.size() || low_->excluded)) return false;
+    return !(at.high && at.place >= high_->fraction.size() && high_->excluded);
   }
-  void digits(NodeId from, size_t place, bool low, bool high) {
-    if (place == longest_) return;
-    const char first = low ? digit(*low_, place) : '0', last = high ? digit(*high_, place) : '9';
-    for (char c = first; c <= last; ++c)
-      builder_.byte(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c),
-                    state(place + 1, low && c == first, high && c == last));
+  // More digits than others have only bounds.
+  bool may_go_on(const State& at) const {
+    const auto has_more = [&](const Magnitude* bound, bool tight) {
+      return tight && !bound->excluded && at.place < bound->fraction.size();
+    };
+    return at.place < longest_ || has_more(low_, at.low) || has_more(high_, at.high);
   }
-  NodeId state(size_t place, bool low, bool high) {
-    const auto [entry, added] = known_.try_emplace({place, low, high}, 0);
+  void digits(NodeId from, const State& at) {
+    if (!may_go_on(at)) return;
+    const char first = at.low ? digit(*low_, at.place) : '0';
+    const char last = at.high ? digit(*high_, at.place) : '9';
+    for (char c = first; c <= last; ++c) {
+      const State next{at.place + 1, at.low && c == first, at.high && c == last, c != '0'};
+      builder_.byte(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c), node(next));
+    }
+  }
+  NodeId node(const State& at) {
+    const auto [entry, added] = known_.try_emplace(at, 0);
     if (!added) return entry->second;
     const NodeId node = entry->second = builder_.node();
-    if (may_end(place, low, high)) builder_.empty(node, to_);
-    digits(node, place, low, high);
+    if (may_end(at)) builder_.empty(node, to_);
+    digits(node, at);
     return node;
   }
 
   GraphBuilder& builder_;
   const Magnitude *low_, *high_;
+  const bool uneven_;
   const NodeId to_;
   size_t longest_ = 0;
-  std::map<std::tuple<size_t, bool, bool>, NodeId> known_;
+  std::map<State, NodeId> known_;
 };
 
 void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, const Magnitude* high,
-                    NodeId to) {
-  const int64_t last = high != nullptr ? high->whole : kLargest + 1;
+                    bool uneven, NodeId to) {
+  // A fraction that has to be one needs digits that are not rounded off.
+  const int64_t unbounded = uneven ? 1'000'000'000 : kLargest + 1;
+  const int64_t last = high != nullptr ? high->whole : unbounded;
   if (low.whole > last) return;
   const NodeId lowest = builder.text(from, std::to_string(low.whole));
-  if (low.whole == last) return Fraction(builder, last, &low, high, to).add(lowest);
-  Fraction(builder, low.whole, &low, nullptr, to).add(lowest);
+  if (low.whole == last) return Fraction(builder, last, &low, high, uneven, to).add(lowest);
+  Fraction(builder, low.whole, &low, nullptr, uneven, to).add(lowest);
   const NodeId between = builder.node();
-  add_positive_integers(builder, from, low.whole + 1, last - 1, 1, between);
-  Fraction(builder, high != nullptr ? last - 1 : 0, nullptr, nullptr, to).add(between);
+  add_positive_integers(builder, from, low.whole + 1, last - 1, {}, between);
+  Fraction(builder, high != nullptr || uneven ? last - 1 : 0, nullptr, nullptr, uneven, to)
+      .add(between);
   if (high == nullptr) return;
-  Fraction(builder, last, nullptr, high, to).add(builder.text(from, std::to_string(last)));
+  Fraction(builder, last, nullptr, high, uneven, to).add(builder.text(from, std::to_string(last)));
 }
 
 // The least integer that is not below a bound, or the greatest that is not above it.
@@ -191,16 +230,22 @@ std::optional<Decimal> parse_decimal(const std::string& text) {
   return result;
 }
 
+double number_value(const std::optional<Decimal>& number, double otherwise) {
+  if (!number) return otherwise;
+  return std::strtod(
+      ((number->negative ? "-" : "") + number->digits + "." + number->fraction + "0").c_str(),
+      nullptr);
+}
+
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {
   const int64_t least =
       range.least ? whole_bound(*range.least, range.least_excluded, false) : -kLargest;
   const int64_t most = range.most ? whole_bound(*range.most, range.most_excluded, true) : kLargest;
-  if (least <= 0 && most >= 0) builder.byte(from, '0', '0', to);
-  if (most > 0)
-    add_positive_integers(builder, from, std::max<int64_t>(1, least), most, range.multiple, to);
+  if (least <= 0 && most >= 0 && range.not_multiple == 0) builder.byte(from, '0', '0', to);
+  if (most > 0) add_positive_integers(builder, from, std::max<int64_t>(1, least), most, range, to);
   if (least < 0)
     add_positive_integers(builder, builder.text(from, "-"), std::max<int64_t>(1, -most), -least,
-                          range.multiple, to);
+                          range, to);
 }
 
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {
@@ -211,9 +256,9 @@ void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, N
     const Magnitude low = bounded ? magnitude(*range.least, range.least_excluded) : Magnitude();
     if (range.most) {
       const Magnitude high = magnitude(*range.most, range.most_excluded);
-      add_magnitudes(builder, from, low, &high, to);
+      add_magnitudes(builder, from, low, &high, range.uneven, to);
     } else {
-      add_magnitudes(builder, from, low, nullptr, to);
+      add_magnitudes(builder, from, low, nullptr, range.uneven, to);
     }
   }
   if (below) {
@@ -223,9 +268,9 @@ void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, N
     const NodeId minus = builder.text(from, "-");
     if (range.least) {
       const Magnitude high = magnitude(*range.least, range.least_excluded);
-      add_magnitudes(builder, minus, low, &high, to);
+      add_magnitudes(builder, minus, low, &high, range.uneven, to);
     } else {
-      add_magnitudes(builder, minus, low, nullptr, to);
+      add_magnitudes(builder, minus, low, nullptr, range.uneven, to);
     }
   }
 }

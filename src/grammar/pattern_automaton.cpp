@@ -3,268 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <map>
-#include <memory>
-#include <optional>
+#include <span>
 
-#include "text/utf8.h"
+#include "grammar/pattern_sets.h"
 #include "walsh/error.h"
 
 namespace walsh::grammar {
 namespace {
 
 constexpr size_t kMaxStates = 20'000;
-constexpr int kMaxGroups = 100;  // inside each other
-constexpr int64_t kMaxRepetitions = 10'000;
-
-const CodeSet& digits() {
-  static const CodeSet set = {{'0', '9'}};
-  return set;
-}
-const CodeSet& word() {
-  static const CodeSet set = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-  return set;
-}
-const CodeSet& spaces() {
-  static const CodeSet set = normal_set({{9, 13},
-                                         {' ', ' '},
-                                         {0xA0, 0xA0},
-                                         {0x1680, 0x1680},
-                                         {0x2000, 0x200A},
-                                         {0x2028, 0x2029},
-                                         {0x202F, 0x202F},
-                                         {0x205F, 0x205F},
-                                         {0x3000, 0x3000},
-                                         {0xFEFF, 0xFEFF}});
-  return set;
-}
-// What negated classes of JSON strings are taken from.
-const CodeSet& printable_codes() {
-  static const CodeSet set = complement({{0, 0x1F}, {0x7F, 0x9F}});
-  return set;
-}
-
-// A part of a pattern.
-struct Part {
-  enum class Kind : uint8_t { set, sequence, choice, repeat } kind = Kind::sequence;
-  CodeSet set;
-  std::vector<Part> parts;
-  int64_t least = 1, most = 1;  // most < 0: any number
-};
-
-class Parser {
- public:
-  Parser(std::string_view text, const std::string& where, PatternUse use)
-      : text_(text), where_(where), whole_(use == PatternUse::text) {}
-
-  Part parse() {
-    Part all{Part::Kind::choice, {}, {}, 1, 1};
-    do {
-      Part one;
-      if (!take("^") && !whole_) one.parts.push_back(anything());
-      while (at_ < text_.size() && !has("|") && !has("$"))
-        one.parts.push_back(repeated(0));
-      if (!take("$") && !whole_) one.parts.push_back(anything());
-      all.parts.push_back(std::move(one));
-    } while (take("|"));
-    if (at_ < text_.size()) fail("'$' is supported at the end of an alternative only");
-    return all;
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& reason) const {
-    throw Error(ErrorCode::bad_input, where_,
-                fmt::format("the pattern at byte {}: {}", at_, reason));
-  }
-  bool has(std::string_view token) const { return text_.substr(at_).starts_with(token); }
-  bool take(std::string_view token) {
-    if (!has(token)) return false;
-    at_ += token.size();
-    return true;
-  }
-  CodeSet others(const CodeSet& set) const {
-    return whole_ ? complement(set) : common_part(complement(set), printable_codes());
-  }
-  static Part anything() {
-    Part any{Part::Kind::set, printable_codes(), {}, 1, 1};
-    return {Part::Kind::repeat, {}, {std::move(any)}, 0, -1};
-  }
-
-  Part choice(int depth) {
-    Part all{Part::Kind::choice, {}, {}, 1, 1};
-    do {
-      Part one;
-      while (at_ < text_.size() && !has("|") && !has(")"))
-        one.parts.push_back(repeated(depth));
-      all.parts.push_back(std::move(one));
-    } while (take("|"));
-    return all;
-  }
-
-  Part repeated(int depth) {
-    Part part = atom(depth);
-    while (const auto range = repetition()) {
-      take("?");  // lazy: the same texts
-      if (has("+")) fail("possessive repetition is not supported");
-      part = {Part::Kind::repeat, {}, {std::move(part)}, range->first, range->second};
-    }
-    return part;
-  }
-
-  std::optional<std::pair<int64_t, int64_t>> repetition() {
-    if (take("*")) return std::pair<int64_t, int64_t>(0, -1);
-    if (take("+")) return std::pair<int64_t, int64_t>(1, -1);
-    if (take("?")) return std::pair<int64_t, int64_t>(0, 1);
-    if (!take("{")) return std::nullopt;
-    const auto least = number();
-    if (!least) fail("expected a number of repetitions");
-    std::optional<int64_t> most = least;
-    if (take(",")) most = has("}") ? -1 : number();
-    if (!most || !take("}")) fail("expected {n}, {n,} or {n,m}");
-    if (*most >= 0 && *most < *least) fail("the most repetitions are fewer than the least");
-    return std::pair(*least, *most);
-  }
-
-  std::optional<int64_t> number() {
-    std::optional<int64_t> value;
-    for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0; ++at_) {
-      value = value.value_or(0) * 10 + (text_[at_] - '0');
-      if (*value > kMaxRepetitions) fail(fmt::format("more than {} repetitions", kMaxRepetitions));
-    }
-    return value;
-  }
-
-  Part atom(int depth) {
-    if (take("(")) {
-      if (depth >= kMaxGroups) fail("too many groups inside each other");
-      if (take("?")) group_kind();
-      Part inside = choice(depth + 1);
-      if (!take(")")) fail("a group does not end");
-      return inside;
-    }
-    Part one{Part::Kind::set, {}, {}, 1, 1};
-    if (take("[")) {
-      one.set = char_class();
-    } else if (take(".")) {
-      one.set = others({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
-    } else {
-      for (const char* special : {"^", "$", "*", "+", "?", "{", ")"})
-        if (has(special)) fail(fmt::format("'{}' is not supported here", special));
-      one.set = character_or_class();
-    }
-    return one;
-  }
-
-  void group_kind() {
-    if (take(":")) return;
-    if (!has("<=") && !has("<!") && take("<")) {
-      const size_t end = text_.find('>', at_);
-      if (end == text_.npos) fail("the name of a group does not end");
-      at_ = end + 1;
-      return;
-    }
-    fail("look-ahead and look-behind are not supported");
-  }
-
-  char32_t hex(int count) {
-    char32_t code = 0;
-    for (int i = 0; i < count; ++i, ++at_) {
-      const char c = at_ < text_.size() ? text_[at_] : ' ';
-      if (std::isxdigit(static_cast<unsigned char>(c)) == 0) fail("expected hexadecimal digits");
-      const int value = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
-      code = code << 4 | static_cast<char32_t>(value);
-    }
-    return code;
-  }
-
-  // What stands for one character or, behind a backslash, for several.
-  CodeSet character_or_class() {
-    const auto one = [](char32_t code) { return CodeSet{{code, code}}; };
-    if (!take("\\")) {
-      const Utf8Unit unit = decode_utf8(text_.substr(at_));
-      at_ += unit.size;
-      return one(unit.code);
-    }
-    if (at_ >= text_.size()) fail("a backslash at the end");
-    const char c = text_[at_++];
-    const std::string_view controls = "tnvfr";
-    if (const size_t place = controls.find(c); place != controls.npos)
-      return one(U"\t\n\v\f\r"[place]);
-    switch (c) {
-      case 'd':
-        return digits();
-      case 'D':
-        return others(digits());
-      case 'w':
-        return word();
-      case 'W':
-        return others(word());
-      case 's':
-        return spaces();
-      case 'S':
-        return others(spaces());
-      case 'x':
-        return one(hex(2));
-      case 'u':
-        return one(code_point());
-      default:
-        break;
-    }
-    if (c == '0' && !(at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))))
-      return one(0);
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80)
-      fail(fmt::format("'\\{}' is not supported", c));
-    return one(static_cast<char32_t>(c));
-  }
-
-  char32_t code_point() {
-    if (!take("{")) {
-      const char32_t high = hex(4);
-      if (high < 0xD800 || high > 0xDFFF) return high;
-      if (high > 0xDBFF || !take("\\u")) fail("half of a character");
-      const char32_t low = hex(4);
-      if (low < 0xDC00 || low > 0xDFFF) fail("half of a character");
-      return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-    }
-    char32_t code = 0;
-    for (int count = 0; !take("}"); ++count) {
-      if (count == 6) fail("this is no character");
-      code = code << 4 | hex(1);
-    }
-    if (code > 0x10FFFF) fail("this is no character");
-    return code;
-  }
-
-  CodeSet char_class() {
-    const bool negated = take("^");
-    CodeSet set;
-    while (!take("]")) {
-      if (at_ >= text_.size()) fail("a class does not end");
-      const CodeSet first = character_or_class();
-      if (has("-") && !has("-]")) {
-        ++at_;
-        if (at_ >= text_.size()) fail("a class does not end");
-        const CodeSet last = character_or_class();
-        const auto single = [](const CodeSet& s) {
-          return s.size() == 1 && s[0].first == s[0].last;
-        };
-        if (!single(first) || !single(last) || last[0].first < first[0].first)
-          fail("this is no range of characters");
-        set.push_back({first[0].first, last[0].first});
-      } else {
-        set.insert(set.end(), first.begin(), first.end());
-      }
-    }
-    set = normal_set(std::move(set));
-    return negated ? others(set) : set;
-  }
-
-  const std::string_view text_;
-  const std::string& where_;
-  const bool whole_;  // a whole text, of any characters
-  size_t at_ = 0;
-};
+constexpr size_t kMaxAlternatives = 64;  // where groups with look-around are multiplied out
 
 class Maker {
  public:
@@ -301,6 +49,15 @@ class Maker {
       }
       case Part::Kind::repeat:
         return add_repeat(part, from);
+      case Part::Kind::assertion: {
+        const uint32_t to = state();
+        automaton_.states[from].conditions.push_back({part.assertion, to});
+        return to;
+      }
+      case Part::Kind::look:
+        throw Error(ErrorCode::bad_input, where_,
+                    "the pattern: look-around is not supported inside of what is repeated or a "
+                    "choice");
     }
     return from;
   }
@@ -336,122 +93,140 @@ class Maker {
   size_t parts_ = 0;
 };
 
+bool looks_around(const Part& part) {
+  return part.kind == Part::Kind::look ||
+         std::any_of(part.parts.begin(), part.parts.end(), looks_around);
+}
+
+using Sequence = std::vector<Part>;
+
+// The automaton of a pattern whose look-around stands in the outermost alternatives: a place that
+// looks ahead cuts the text in two, and what follows it is read by both at once.
+class LanguageMaker {
+ public:
+  // `begins`: every pattern stands at the beginning of the text.
+  LanguageMaker(const SetScope& scope, bool begins) : scope_(scope), begins_(begins) {}
+
+  PatternAutomaton of(const Part& part) {
+    if (!looks_around(part)) {
+      PatternAutomaton automaton;
+      Maker maker(automaton, scope_.where);
+      automaton.last = maker.add(part, maker.state());
+      scope_.budget.spend(automaton.states.size(), scope_.where);
+      return automaton;
+    }
+    std::vector<PatternAutomaton> choices;
+    for (const Sequence& sequence : alternatives(part))
+      choices.push_back(of_sequence(sequence, begins_));
+    return one_of_all(choices);
+  }
+
+ private:
+  [[noreturn]] void fail(const char* reason) const {
+    throw Error(ErrorCode::bad_input, scope_.where, fmt::format("the pattern: {}", reason));
+  }
+
+  // Groups with look-around are multiplied out, so that it stands in a sequence.
+  std::vector<Sequence> alternatives(const Part& part) {
+    if (!looks_around(part) || part.kind == Part::Kind::look) return {{part}};
+    if (part.kind == Part::Kind::repeat) fail("look-around is not supported in what is repeated");
+    std::vector<Sequence> result;
+    if (part.kind == Part::Kind::choice) {
+      for (const Part& one : part.parts)
+        for (Sequence& more : alternatives(one))
+          result.push_back(std::move(more));
+    } else {
+      result.emplace_back();
+      for (const Part& one : part.parts) {
+        std::vector<Sequence> longer;
+        for (const Sequence& before : result) {
+          for (const Sequence& more : alternatives(one)) {
+            longer.push_back(before);
+            longer.back().insert(longer.back().end(), more.begin(), more.end());
+          }
+        }
+        result = std::move(longer);
+        if (result.size() > kMaxAlternatives) break;
+      }
+    }
+    if (result.size() > kMaxAlternatives) fail("look-around stands in too many alternatives");
+    return result;
+  }
+
+  PatternAutomaton of_sequence(std::span<const Part> parts, bool begins) {
+    const auto ahead = std::find_if(parts.begin(), parts.end(), [](const Part& part) {
+      return part.kind == Part::Kind::look && !part.behind;
+    });
+    const auto at = static_cast<size_t>(ahead - parts.begin());
+    if (ahead == parts.end()) return of_behinds(parts);
+    begins = (begins || at > 0) && std::all_of(parts.begin(), ahead, [](const Part& part) {
+               return part.kind == Part::Kind::assertion && part.assertion == Assertion::begin;
+             });
+    const std::span<const Part> rest = parts.subspan(at + 1);
+    if (!begins && std::any_of(rest.begin(), rest.end(), [](const Part& part) {
+          return part.kind == Part::Kind::look && part.behind;
+        }))
+      fail("look-behind is not supported behind look-ahead in the middle of a text");
+    PatternAutomaton look = in_sequence(of(ahead->parts[0]), any_number_of(complement({})));
+    if (ahead->negative) look = other_texts(without_conditions(look, begins, true, scope_), scope_);
+    return in_sequence(of_behinds(parts.first(at)),
+                       texts_of_both(look, of_sequence(rest, begins), scope_));
+  }
+
+  // Without look-ahead.
+  PatternAutomaton of_behinds(std::span<const Part> parts) {
+    for (size_t i = parts.size(); i-- > 0;) {
+      if (parts[i].kind != Part::Kind::look) continue;
+      PatternAutomaton look = in_sequence(any_number_of(complement({})), of(parts[i].parts[0]));
+      if (parts[i].negative)
+        look = other_texts(without_conditions(look, true, false, scope_), scope_);
+      return in_sequence(texts_of_both(of_behinds(parts.first(i)), look, scope_),
+                         of_behinds(parts.subspan(i + 1)));
+    }
+    Part all;
+    all.parts.assign(parts.begin(), parts.end());
+    return of(all);
+  }
+
+  const SetScope& scope_;
+  const bool begins_;
+};
+
+Part anything(PatternUse use) {
+  Part any{Part::Kind::set};
+  any.set = use == PatternUse::exact ? complement({}) : printable_codes();
+  Part repeat{Part::Kind::repeat};
+  repeat.least = 0;
+  repeat.most = -1;
+  repeat.parts.push_back(std::move(any));
+  return repeat;
+}
+
+bool takes(const Part& sequence, bool first, Assertion assertion) {
+  if (sequence.parts.empty()) return false;
+  const Part& part = first ? sequence.parts.front() : sequence.parts.back();
+  return part.kind == Part::Kind::assertion && part.assertion == assertion;
+}
+
 }  // namespace
 
-PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where, PatternUse use) {
-  const Part all = Parser(pattern, where, use).parse();
-  PatternAutomaton automaton;
-  Maker maker(automaton, where);
-  automaton.last = maker.add(all, maker.state());
-  return automaton;
-}
-
-void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
-                      NodeId to) {
-  std::vector<NodeId> nodes;
-  for (size_t i = 0; i < pattern.states.size(); ++i)
-    nodes.push_back(builder.node());
-  builder.empty(from, nodes.front());
-  builder.empty(nodes[pattern.last], to);
-  for (size_t i = 0; i < pattern.states.size(); ++i) {
-    for (const uint32_t next : pattern.states[i].empty)
-      builder.empty(nodes[i], nodes[next]);
-    for (const PatternAutomaton::Edge& edge : pattern.states[i].edges)
-      builder.one_of(nodes[i], edge.set, nodes[edge.target]);
+PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where,
+                               StepBudget& budget, PatternUse use) {
+  Part all = parse_parts(pattern, where, use);
+  // What is said of both ends of an alternative needs no condition.
+  for (Part& one : all.parts) {
+    const bool begins = takes(one, true, Assertion::begin);
+    const bool look = looks_around(one);
+    if (begins && !look) one.parts.erase(one.parts.begin());
+    const bool ends = takes(one, false, Assertion::end);
+    if (ends) one.parts.pop_back();
+    if (use == PatternUse::text) continue;
+    if (!begins) one.parts.insert(one.parts.begin(), anything(use));
+    if (!ends) one.parts.push_back(anything(use));
   }
-}
-
-namespace {
-
-// Whether every text that matches has so many characters anyhow, so that none need be counted.
-bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
-  if (least > 0) return false;
-  if (most < 0) return true;
-  // The longest way, in topological order; there is none where states lead back to themselves.
-  std::vector<size_t> before(pattern.states.size(), 0);
-  for (const auto& state : pattern.states) {
-    for (const uint32_t next : state.empty)
-      ++before[next];
-    for (const auto& edge : state.edges)
-      ++before[edge.target];
-  }
-  std::vector<int64_t> length(pattern.states.size(), 0);
-  std::vector<uint32_t> ready;
-  for (uint32_t state = 0; state < before.size(); ++state)
-    if (before[state] == 0) ready.push_back(state);
-  for (size_t i = 0; i < ready.size(); ++i) {
-    const auto& state = pattern.states[ready[i]];
-    const auto reach = [&](uint32_t next, int64_t characters) {
-      length[next] = std::max(length[next], characters);
-      if (--before[next] == 0) ready.push_back(next);
-    };
-    const int64_t characters = length[ready[i]];
-    for (const uint32_t next : state.empty)
-      reach(next, characters);
-    for (const auto& edge : state.edges)
-      reach(edge.target, characters + 1);
-  }
-  return ready.size() == pattern.states.size() && length[pattern.last] <= most;
-}
-
-// The product of the automaton and a counter of characters, which stops counting where it no longer
-// matters. `add(node, set, next)` makes an edge for one character of a set. False if the end is
-// never reached.
-template <typename Add>
-bool add_product(GraphBuilder& builder, const PatternAutomaton& pattern, int64_t least,
-                 int64_t most, NodeId from, NodeId to, Add add) {
-  if (has_length(pattern, least, most)) least = 0, most = -1;
-  using Key = std::pair<uint32_t, int64_t>;
-  std::map<Key, NodeId> nodes;
-  std::vector<Key> waiting;
-  bool reached = false;
-  const auto node_of = [&](uint32_t state, int64_t count) {
-    if (most < 0) count = std::min(count, least);
-    const auto [place, added] = nodes.try_emplace({state, count}, 0);
-    if (added) {
-      place->second = builder.node();
-      waiting.emplace_back(state, count);
-    }
-    return place->second;
-  };
-  builder.empty(from, node_of(0, 0));
-  while (!waiting.empty()) {
-    const auto [state, count] = waiting.back();
-    waiting.pop_back();
-    const NodeId node = nodes.at({state, count});
-    for (const uint32_t next : pattern.states[state].empty)
-      builder.empty(node, node_of(next, count));
-    if (state == pattern.last && count >= least) {
-      builder.empty(node, to);
-      reached = true;
-    }
-    if (most >= 0 && count == most) continue;
-    for (const PatternAutomaton::Edge& edge : pattern.states[state].edges)
-      add(node, edge.set,
-          [&, target = edge.target, next = count + 1] { return node_of(target, next); });
-  }
-  return reached;
-}
-
-}  // namespace
-
-bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
-                         const CodeSet& letters, int64_t least, int64_t most, NodeId from,
-                         NodeId to) {
-  return add_product(builder, pattern, least, most, from, to,
-                     [&](NodeId node, const CodeSet& set, const auto& next) {
-                       const CodeSet some = common_part(set, letters);
-                       if (!some.empty()) builder.one_of(node, some, next());
-                     });
-}
-
-void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
-                        int64_t least, int64_t most, NodeId from, NodeId to) {
-  const NodeId end = builder.node();
-  add_product(
-      builder, pattern, least, most, builder.text(from, "\""), end,
-      [&](NodeId node, const CodeSet& set, const auto& next) { json.one_of(node, set, next()); });
-  builder.byte(end, '"', '"', to);
+  const SetScope scope{where, budget};
+  LanguageMaker maker(scope, use == PatternUse::text);
+  return without_conditions(maker.of(all), true, true, scope);
 }
 
 }  // namespace walsh::grammar

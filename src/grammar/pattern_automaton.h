@@ -8,6 +8,7 @@
 
 #include "grammar/graph.h"
 #include "grammar/json_rules.h"
+#include "grammar/pattern_parser.h"
 
 namespace walsh::grammar {
 
@@ -17,24 +18,27 @@ struct PatternAutomaton {
     CodeSet set;
     uint32_t target;
   };
+  // Consumes nothing; holds in some places only.
+  struct Condition {
+    Assertion assertion;
+    uint32_t target;
+  };
   struct State {
     std::vector<Edge> edges;
     std::vector<uint32_t> empty;
+    std::vector<Condition> conditions;  // none in what parse_pattern gives
   };
   std::vector<State> states;
   uint32_t last = 0;
 };
 
-// What the pattern is of: the value of a JSON string, of which it may be any part, or a whole text.
-enum class PatternUse : uint8_t { json_string, text };
-
 // Literals, classes, \d \w \s and their complements, groups, alternatives, repetitions (lazy ones
-// as well), ^ and $ at the ends of the outermost alternatives. In JSON strings a pattern without
-// them may stand anywhere, and negated classes and the dot mean no control characters. Throws
-// bad_input for what is no such pattern or needs more than a regular language (look-around,
-// back-references) and limit for what is too large; the error's place is `where`.
+// as well), ^ $ \b \B, and look-around in the outermost alternatives. In JSON strings a pattern may
+// stand anywhere, and negated classes and the dot mean no control characters. Throws bad_input for
+// what is no such pattern or needs more than a regular language (back-references) and limit for
+// what is too large; the error's place is `where`, the work is taken from `budget`.
 PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where,
-                               PatternUse use = PatternUse::json_string);
+                               StepBudget& budget, PatternUse use = PatternUse::json_string);
 
 // Texts that match, as they are.
 void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,

@@ -17,7 +17,7 @@ namespace walsh::grammar {
 
 class SchemaCompiler {
  public:
-  // Both outlive it.
+  // Both outlive it; the references of `root` are pointers (with_pointers).
   SchemaCompiler(GraphBuilder& builder, const OrderedJson& root)
       : SchemaCompiler(builder, root, 0) {}
 
@@ -63,23 +63,42 @@ class SchemaCompiler {
     std::optional<PatternAutomaton> pattern;
   };
 
+  RuleId compile(const Ways& ways);
+  void make_pending();
+  void add_ways(RuleId rule, const Ways& ways);
   RuleId rule_of(const OrderedJson& schema, const std::string& path);
   void add_flat(NodeId from, const FlatSchema& schema, NodeId to);
   unsigned meant_kinds(const FlatSchema& schema) const;
   OrderedJson values_of(const FlatSchema& schema);
   StringLimits string_limits(const FlatSchema& schema) const;
   void add_string(NodeId from, const FlatSchema& schema, NodeId to);
-  void add_number(NodeId from, const FlatSchema& schema, bool integer, NodeId to);
+  std::vector<std::string> excluded_strings(const FlatSchema& schema) const;
+  // schema_numbers.cpp
+  std::pair<std::optional<Decimal>, bool> number_bound(const FlatSchema& schema, bool upper) const;
+  NumberRange number_range(const FlatSchema& schema) const;
+  void add_number(NodeId from, const FlatSchema& schema, unsigned kinds, NodeId to);
+  // schema_arrays.cpp
+  std::optional<OrderedJson> all_values(const OrderedJson& schema, const std::string& path);
   void add_array(NodeId from, const FlatSchema& schema, NodeId to);
+  void add_distinct(NodeId from, const FlatSchema& schema, const OrderedJson& values, int64_t least,
+                    int64_t most, NodeId to);
+  void add_containing(NodeId from, const FlatSchema& schema, int64_t least, int64_t most,
+                      NodeId to);
   // schema_objects.cpp
+  // Properties that no name describes, by the patterns that their keys match.
+  struct OtherKeys {
+    Ways keys;
+    OrderedJson schema;
+  };
   void add_object(NodeId from, const FlatSchema& schema, NodeId to);
-  void add_patterns(const FlatSchema& schema, const OrderedJson& names,
-                    std::vector<OrderedJson>& schemas);
-  NodeId other_key(NodeId from, const FlatSchema& schema, const std::vector<std::string>& names);
+  void add_members(NodeId from, const FlatSchema& schema, NodeId to);
+  const PatternAutomaton& exact_pattern(const std::string& pattern, const std::string& path);
+  OrderedJson schema_of_name(const FlatSchema& schema, const std::string& name);
+  std::vector<FlatSchema> with_witnesses(const FlatSchema& schema);
+  std::vector<OtherKeys> other_keys(const FlatSchema& schema, bool described);
 
-  // Which values are generated for the schema if they are written shortest.
-  std::vector<bool> generates(const OrderedJson& schema, const OrderedJson& values,
-                              const std::string& path);
+  // Which values are generated for the ways if they are written shortest.
+  std::vector<bool> generates(const Ways& ways, const OrderedJson& values, const std::string& path);
 
   GraphBuilder& builder_;
   JsonRules json_;
@@ -87,6 +106,7 @@ class SchemaCompiler {
   const OrderedJson& root_;
   std::map<std::string, RuleId> known_;  // by the text of the schema
   std::deque<Pending> pending_;
+  std::map<std::string, PatternAutomaton> patterns_;  // all that match, by their texts
   const int depth_;
 };
 

@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
-#include "grammar/pattern_automaton.h"
+#include "grammar/pattern_sets.h"
 #include "grammar/schema_compiler.h"
 #include "walsh/error.h"
 
@@ -12,19 +13,42 @@ namespace walsh::grammar {
 namespace {
 
 constexpr int64_t kMaxCounted = 2000;  // properties where their number is bounded
+constexpr size_t kMaxWitnesses = 64;   // properties of which one has to be there
+constexpr size_t kMaxPatterns = 4;     // of which all combinations are told apart
 
 }  // namespace
 
-// What the patterns of patternProperties say of every name, all together, besides what is known.
-void SchemaCompiler::add_patterns(const FlatSchema& schema, const OrderedJson& names,
-                                  std::vector<OrderedJson>& schemas) {
-  if (!schema.keywords.contains("patternProperties")) return;
-  for (const auto& [pattern, value] : schema.keywords["patternProperties"].items()) {
-    const OrderedJson test = {{"type", "string"}, {"pattern", pattern}};
-    const std::vector<bool> match = generates(test, names, schema.path + "/patternProperties");
-    for (size_t i = 0; i < names.size(); ++i)
-      if (match[i]) schemas[i] = SchemaReader::both(schemas[i], value);
+const PatternAutomaton& SchemaCompiler::exact_pattern(const std::string& pattern,
+                                                      const std::string& path) {
+  const auto known = patterns_.find(pattern);
+  if (known != patterns_.end()) return known->second;
+  return patterns_
+      .emplace(pattern, parse_pattern(pattern, reader_.where() + path + "/patternProperties",
+                                      builder_.budget(), PatternUse::exact))
+      .first->second;
+}
+
+// What patterns and the rules for others say of a property, beside its own schema.
+OrderedJson SchemaCompiler::schema_of_name(const FlatSchema& schema, const std::string& name) {
+  OrderedJson result = true;
+  const auto matches = [&](const OrderedJson& pattern) {
+    const PatternAutomaton& exact = exact_pattern(pattern.get<std::string>(), schema.path);
+    builder_.budget().spend(1 + name.size() * 4, reader_.where() + schema.path);
+    return has_text(exact, name);
+  };
+  if (schema.keywords.contains("patternProperties"))
+    for (const OrderedJson& one : schema.keywords["patternProperties"])
+      if (matches(one[0])) result = SchemaReader::both(result, one[1]);
+  if (!schema.keywords.contains("others")) return result;
+  for (const OrderedJson& one : schema.keywords["others"]) {
+    if (one["schema"] == true) continue;
+    const OrderedJson& names = one["names"];
+    builder_.budget().spend(1 + names.size() / 8, reader_.where() + schema.path);
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (std::any_of(one["patterns"].begin(), one["patterns"].end(), matches)) continue;
+    result = SchemaReader::both(result, one["schema"]);
   }
+  return result;
 }
 
 std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSchema& schema) {
@@ -43,24 +67,20 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   for (const OrderedJson& name : required)
     if (known.insert(name.get<std::string>()).second) names.push_back(name);
   if (names.empty()) return {};
-  std::vector<OrderedJson> patterned(names.size(), true);
-  add_patterns(schema, names, patterned);
   std::vector<bool> named(names.size(), true);
   if (keywords.contains("propertyNames"))
-    named = generates(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]), names,
-                      schema.path + "/propertyNames");
+    named =
+        generates(reader_.read(SchemaReader::both({{"type", "string"}}, keywords["propertyNames"]),
+                               schema.path + "/propertyNames"),
+                  names, schema.path + "/propertyNames");
   std::vector<Property> result;
   auto value = described.begin();
   for (size_t i = 0; i < names.size(); ++i) {
     OrderedJson own = true;
-    if (value != described.end()) {
-      own = *value++;
-    } else if (patterned[i] == true && keywords.contains("additionalProperties")) {
-      // What is required but not described is what additional properties are.
-      own = keywords["additionalProperties"];
-    }
+    if (value != described.end()) own = *value++;
     const auto name = names[i].get<std::string>();
-    OrderedJson all = named[i] ? SchemaReader::both(own, patterned[i]) : OrderedJson(false);
+    OrderedJson all = OrderedJson(false);
+    if (named[i] && own != false) all = SchemaReader::both(own, schema_of_name(schema, name));
     const bool needs = needed.contains(name);
     if (all == false && !needs) continue;
     result.push_back({name, needs, std::move(all), schema.path + "/properties/" + name});
@@ -68,47 +88,118 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   return result;
 }
 
-// The key of a property that has none of the names.
-NodeId SchemaCompiler::other_key(NodeId from, const FlatSchema& schema,
-                                 const std::vector<std::string>& names) {
-  const OrderedJson& keywords = schema.keywords;
-  const bool patterns = keywords.contains("patternProperties");
-  if (patterns || keywords.contains("propertyNames")) {
-    OrderedJson key =
-        keywords.contains("propertyNames") ? keywords["propertyNames"] : OrderedJson(true);
-    key = SchemaReader::both({{"type", "string"}}, key);
-    if (patterns)
-      key = SchemaReader::both(key,
-                               {{"pattern", keywords["patternProperties"].items().begin().key()}});
-    return builder_.call(from, rule_of(key, schema.path + "/propertyNames"));
+// Where some property has to be there, one way for each that is described and may be it.
+std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema) {
+  std::vector<FlatSchema> all = {schema};
+  all[0].keywords.erase("has");
+  if (!schema.keywords.contains("has")) return all;
+  for (const OrderedJson& entry : schema.keywords["has"]) {
+    std::vector<FlatSchema> more;
+    const OrderedJson& excluded = entry["names"];
+    for (const Property& property : properties_of(schema)) {
+      if (property.schema == false ||
+          std::find(excluded.begin(), excluded.end(), property.name) != excluded.end() ||
+          std::any_of(entry["patterns"].begin(), entry["patterns"].end(),
+                      [&](const OrderedJson& pattern) {
+                        return has_text(exact_pattern(pattern, schema.path), property.name);
+                      }))
+        continue;
+      if (entry["key"] != true &&
+          !generates(
+              reader_.read(SchemaReader::both({{"type", "string"}}, entry["key"]), schema.path),
+              OrderedJson::array({property.name}), schema.path)[0])
+        continue;
+      FlatSchema witness{{{"properties", {{property.name, entry["value"]}}},
+                          {"required", OrderedJson::array({property.name})}},
+                         schema.path};
+      for (FlatSchema& one : reader_.multiply(all, {witness}))
+        more.push_back(std::move(one));
+      if (more.size() > kMaxWitnesses)
+        reader_.refuse(schema.path, "cannot be enforced: too many properties may be other ones");
+    }
+    all = std::move(more);
   }
-  return json_.other_string(from, names);
+  return all;
+}
+
+// A name that is described by no name has one of few schemas, by the patterns that it matches.
+std::vector<SchemaCompiler::OtherKeys> SchemaCompiler::other_keys(const FlatSchema& schema,
+                                                                  bool described) {
+  const OrderedJson& keywords = schema.keywords;
+  std::set<std::string> patterns;
+  OrderedJson names = OrderedJson::array();
+  std::set<std::string> known;
+  const auto add_name = [&](const std::string& name) {
+    if (known.insert(name).second) names.push_back(name);
+  };
+  const auto own = keywords.value("patternProperties", OrderedJson::array());
+  const auto others = keywords.value("others", OrderedJson::array());
+  for (const OrderedJson& one : own)
+    patterns.insert(one[0].get<std::string>());
+  if (keywords.contains("properties"))
+    for (const auto& [name, value] : keywords["properties"].items())
+      add_name(name);
+  if (keywords.contains("required"))
+    for (const OrderedJson& name : keywords["required"])
+      add_name(name);
+  for (const OrderedJson& one : others) {
+    for (const OrderedJson& pattern : one["patterns"])
+      patterns.insert(pattern.get<std::string>());
+    for (const OrderedJson& name : one["names"])
+      add_name(name);
+  }
+  const std::vector<std::string> list(patterns.begin(), patterns.end());
+  std::vector<OtherKeys> result;
+  for (size_t chosen = 0; chosen < (size_t{1} << std::min(list.size(), kMaxPatterns)); ++chosen) {
+    // Of many patterns one at a time.
+    size_t subset = chosen;
+    if (list.size() > kMaxPatterns) {
+      if (chosen > list.size()) break;
+      subset = chosen == 0 ? 0 : size_t{1} << (chosen - 1);
+    }
+    if (subset == 0 && (others.empty() && (described || !list.empty()))) continue;
+    std::set<std::string> matched;
+    OrderedJson match = OrderedJson::array(), other = OrderedJson::array();
+    for (size_t i = 0; i < list.size(); ++i) {
+      const bool in = i < 60 && (subset >> i & 1) != 0;
+      (in ? match : other).push_back(list[i]);
+      if (in) matched.insert(list[i]);
+    }
+    OrderedJson value = true;
+    for (const OrderedJson& one : own)
+      if (matched.contains(one[0].get<std::string>())) value = SchemaReader::both(value, one[1]);
+    for (const OrderedJson& one : others)
+      if (std::none_of(one["patterns"].begin(), one["patterns"].end(), [&](const OrderedJson& p) {
+            return matched.contains(p.get<std::string>());
+          }))
+        value = SchemaReader::both(value, one["schema"]);
+    if (value == false) continue;
+    FlatSchema key{{{"type", "string"}}, schema.path + "/propertyNames"};
+    if (!match.empty()) key.keywords["pattern"] = match;
+    if (!other.empty()) key.keywords["-pattern"] = other;
+    if (!names.empty()) key.keywords["-enum"] = names;
+    Ways keys = {key};
+    if (keywords.contains("propertyNames"))
+      keys = reader_.multiply(keys, reader_.read(keywords["propertyNames"], key.path));
+    if (!keys.empty()) result.push_back({std::move(keys), std::move(value)});
+  }
+  return result;
+}
+
+void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to) {
+  for (const FlatSchema& way : with_witnesses(schema))
+    add_members(from, way, to);
 }
 
 // A node per number of properties that were passed, and per number of those that were written where
 // that is bounded: 1 stands for "some" where it is not.
-void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to) {
-  const OrderedJson& keywords = schema.keywords;
+void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId to) {
   const int64_t least = size_bound(schema, "minProperties", 0);
   const int64_t most = size_bound(schema, "maxProperties", -1);
   const std::vector<Property> properties = properties_of(schema);
-  const bool patterns =
-      keywords.contains("patternProperties") && !keywords["patternProperties"].empty();
-  OrderedJson others =
-      keywords.contains("additionalProperties")
-          ? keywords["additionalProperties"]
-          : OrderedJson(properties.empty() && !(keywords.contains("unevaluatedProperties") &&
-                                                keywords["unevaluatedProperties"] == false));
-  // Keys of patterns cannot be kept apart from names, nor from each other: none are written then.
-  if (patterns || keywords.contains("propertyNames")) {
-    if (!properties.empty() || (patterns && keywords["patternProperties"].size() > 1)) {
-      others = false;
-    } else if (patterns) {
-      others = *keywords["patternProperties"].begin();
-    }
-  }
+  const auto others = other_keys(schema, !properties.empty());
   const auto count = static_cast<int64_t>(properties.size());
-  if (least > count + (others == false ? 0 : 1))
+  if (least > count + (others.empty() ? 0 : 1))
     reader_.refuse(schema.path + "/minProperties", "cannot be enforced");
   const bool counted = least > 1 || most >= 0;
   const int64_t largest = !counted ? 1 : most >= 0 ? most : least;
@@ -150,14 +241,16 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
   };
   for (int64_t i = 0; i < static_cast<int64_t>(now.size()); ++i)
     end(now[static_cast<size_t>(i)], i);
-  if (others == false) return;
-  std::vector<std::string> names;
-  for (const Property& property : properties)
-    names.push_back(property.name);
+  if (others.empty()) return;
   const RuleId member = builder_.rule(schema.path + "/additionalProperties");
-  const NodeId key = other_key(builder_.start(member), schema, names);
-  builder_.call(json_.spaced(key, ":"), rule_of(others, schema.path + "/additionalProperties"),
-                builder_.end(member));
+  for (const OtherKeys& other : others) {
+    const NodeId key = builder_.node();
+    for (const FlatSchema& way : other.keys)
+      add_flat(builder_.start(member), way, key);
+    builder_.call(json_.spaced(key, ":"),
+                  rule_of(other.schema, schema.path + "/additionalProperties"),
+                  builder_.end(member));
+  }
   // Keys of others may be equal: they are one property for the least number, each one for the most.
   const RuleId further = builder_.rule(schema.path + "/additionalProperties");
   builder_.call(json_.spaced(builder_.start(further), ","), member, builder_.end(further));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "grammar/schema_compiler.h"
+#include "grammar/schema_references.h"
 #include "walsh/error.h"
 
 namespace walsh::grammar {
@@ -44,6 +45,8 @@ Properties checked(SchemaCompiler& compiler, const FlatSchema& way) {
   for (const auto& property : properties)
     if (property.name.empty() || property.name.find_first_of("<>\r\n") != std::string::npos)
       reader.refuse(property.path, "has a name that cannot be written in a mark");
+  if (way.keywords.contains("has"))
+    reader.refuse(way.path, "cannot be enforced where members stand between marks");
   const auto required = std::count_if(properties.begin(), properties.end(),
                                       [](const auto& property) { return property.required; });
   if (compiler.size_bound(way, "minProperties", 0) > required)
@@ -62,10 +65,11 @@ std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
                                                          const OrderedJson& schema,
                                                          const std::string& mark,
                                                          const std::string& gap) {
-  SchemaCompiler compiler(builder, schema);
+  const OrderedJson root = with_pointers(schema, builder.where(), builder.budget());
+  SchemaCompiler compiler(builder, root);
   SchemaReader& reader = compiler.reader();
   std::vector<Properties> ways;
-  for (const FlatSchema& way : reader.read(schema, ""))
+  for (const FlatSchema& way : reader.read(root, ""))
     if (is_object(way, reader.where() + way.path)) ways.push_back(checked(compiler, way));
   if (ways.empty()) reader.refuse("", "allows no object");
   const std::set<std::string> texts = texts_of(compiler, ways);
@@ -91,9 +95,10 @@ std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
 std::set<std::string> text_members(const GraphBuilder& builder, const OrderedJson& schema) {
   try {
     GraphBuilder unused(builder.where(), builder);
-    SchemaCompiler compiler(unused, schema);
+    const OrderedJson root = with_pointers(schema, unused.where(), unused.budget());
+    SchemaCompiler compiler(unused, root);
     std::vector<Properties> ways;
-    for (const FlatSchema& way : compiler.reader().read(schema, ""))
+    for (const FlatSchema& way : compiler.reader().read(root, ""))
       if (is_object(way, builder.where())) ways.push_back(compiler.properties_of(way));
     return texts_of(compiler, ways);
   } catch (const Error&) {  // nobody enforces it: its plain types are looked at

@@ -81,7 +81,8 @@ grammar::RuleId AnswerText::add_to(grammar::GraphBuilder& builder) const {
   }
   const grammar::RuleId rule = builder.rule(field);
   if (kind == Kind::regex) {
-    const auto pattern = grammar::parse_pattern(source, field, grammar::PatternUse::text);
+    const auto pattern =
+        grammar::parse_pattern(source, field, builder.budget(), grammar::PatternUse::text);
     add_pattern_text(builder, pattern, builder.start(rule), builder.end(rule));
     return rule;
   }

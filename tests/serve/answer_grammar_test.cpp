@@ -292,8 +292,8 @@ TEST_F(AnswerGrammarTest, TagsKeepTheWholeSchema) {
               HasSubstr(where + "/minProperties"));
   EXPECT_THAT(refusal(R"({"properties": {"a": {}, "b": {}}, "maxProperties": 1})"),
               HasSubstr(where + "/maxProperties"));
-  EXPECT_THAT(refusal(R"({"properties": {"a": {"not": {}}}})"),
-              HasSubstr(where + "/properties/a/not"));
+  EXPECT_THAT(refusal(R"({"properties": {"a": {"disallow": "null"}}})"),
+              HasSubstr(where + "/properties/a/disallow"));
   EXPECT_THAT(refusal(R"({"enum": [{"a": 1}]})"), HasSubstr(where + "/enum"));
   EXPECT_THAT(refusal(R"({"properties": {"a": {"pattern": "^<b>$"}}})"),
               HasSubstr(where + "/properties/a"));

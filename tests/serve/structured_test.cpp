@@ -280,12 +280,11 @@ TEST_F(StructuredTest, RandomSchemasHoldForAModelsAnswers) {
 
 TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
   EXPECT_THAT(
-      refusal(
-          chat({{"response_format",
-                 {{"type", "json_schema"},
-                  {"json_schema",
-                   {{"schema", {{"properties", {{"a", {{"not", OrderedJson::object()}}}}}}}}}}}})),
-      HasSubstr("response_format.json_schema.schema/properties/a/not"));
+      refusal(chat(
+          {{"response_format",
+            {{"type", "json_schema"},
+             {"json_schema", {{"schema", {{"properties", {{"a", {{"disallow", "null"}}}}}}}}}}}})),
+      HasSubstr("response_format.json_schema.schema/properties/a/disallow"));
   EXPECT_THAT(refusal(chat({{"grammar", "root ::= root \"a\" | \"b\""}})),
               HasSubstr("left-recursive"));
   EXPECT_THAT(refusal(chat({{"grammar", "root ::= \"a\"{999999}{999999}"}})), HasSubstr("grammar"));
@@ -299,12 +298,12 @@ TEST_F(StructuredTest, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
                     {"tool_choice", {{"type", "function"}, {"function", {{"name", "absent"}}}}}})),
       HasSubstr("one of the tools"));
   OrderedJson tools = weather_tools();
-  tools[1]["function"]["parameters"]["if"] = true;
+  tools[1]["function"]["parameters"]["extends"] = true;
   EXPECT_THAT(refusal(chat({{"tools", tools}, {"tool_choice", "required"}})),
-              HasSubstr("tools[1].function.parameters/if"));
+              HasSubstr("tools[1].function.parameters/extends"));
   EXPECT_EQ(choice(chat({{"tools", tools}, {"max_tokens", 1}}))["finish_reason"], "length");
   tools[1]["function"]["strict"] = true;
-  EXPECT_THAT(refusal(chat({{"tools", tools}})), HasSubstr("tools[1].function.parameters/if"));
+  EXPECT_THAT(refusal(chat({{"tools", tools}})), HasSubstr("tools[1].function.parameters/extends"));
 }
 
 TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {

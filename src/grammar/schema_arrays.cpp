@@ -1,0 +1,206 @@
+// Arrays: items at places, numbers of items, items that are contained, items that differ.
+#include <algorithm>
+#include <map>
+
+#include "grammar/schema_compiler.h"
+#include "walsh/error.h"
+
+namespace walsh::grammar {
+namespace {
+
+constexpr size_t kMaxCounted = 5'000;  // states of an array that counts what it contains
+constexpr size_t kMaxSubsets = 6;      // values of which every order can be written
+constexpr size_t kMaxDistinct = 256;   // values that may have to differ
+
+struct Contained {
+  OrderedJson schema;
+  int64_t least, most, from;
+};
+
+}  // namespace
+
+// Of a schema with few values all of them; nothing otherwise.
+std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
+                                                      const std::string& path) {
+  OrderedJson values = OrderedJson::array();
+  const auto add = [&](const OrderedJson& value) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  };
+  for (const FlatSchema& way : reader_.read(schema, path)) {
+    if (way.keywords.contains("enum")) {
+      for (const OrderedJson& value : values_of(way))
+        add(value);
+    } else {
+      const unsigned kinds = meant_kinds(way);
+      if (kinds == 0 || (kinds & ~unsigned{kNull | kBoolean}) != 0) return std::nullopt;
+      if ((kinds & kNull) != 0) add(nullptr);
+      if ((kinds & kBoolean) != 0) add(true), add(false);
+      if (way.keywords.contains("-enum")) return std::nullopt;
+    }
+    if (values.size() > kMaxDistinct) return std::nullopt;
+  }
+  return values;
+}
+
+// Few values in any order, more of them in their own order only.
+void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const OrderedJson& values,
+                                  int64_t least, int64_t most, NodeId to) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (most < 0 || most > count) most = count;
+  if (least > most) return;
+  const bool any_order = values.size() <= kMaxSubsets;
+  const NodeId close = builder_.node(), behind = builder_.node();
+  builder_.byte(close, ']', ']', to);
+  builder_.call(behind, json_.space(), close);
+  const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
+  if (least == 0) builder_.empty(open, close);
+  // What was written: a set of values, or how many and the next that may be.
+  using Written = std::pair<int64_t, uint64_t>;
+  std::map<Written, NodeId> nodes;
+  std::vector<Written> waiting;
+  const auto node_of = [&](const Written& written) {
+    const auto [place, added] = nodes.try_emplace(written, 0);
+    if (added) {
+      place->second = builder_.node();
+      waiting.push_back(written);
+    }
+    return place->second;
+  };
+  builder_.empty(open, node_of({0, 0}));
+  while (!waiting.empty()) {
+    const Written at = waiting.back();
+    waiting.pop_back();
+    const NodeId node = nodes.at(at);
+    if (at.first >= std::max<int64_t>(1, least)) builder_.empty(node, behind);
+    if (at.first == most) continue;
+    const NodeId next = at.first == 0 ? node : json_.spaced(node, ",");
+    for (size_t i = any_order ? 0 : at.second; i < values.size(); ++i) {
+      const uint64_t bit = uint64_t{1} << (i & 63);
+      if (any_order && (at.second & bit) != 0) continue;
+      const uint64_t then = any_order ? at.second | bit : i + 1;
+      builder_.call(next, rule_of({{"const", values[i]}}, schema.path + "/items"),
+                    node_of({at.first + 1, then}));
+    }
+  }
+}
+
+// A node per number of items, up to where that no longer matters, and per numbers of those that
+// were contained.
+void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64_t least,
+                                    int64_t most, NodeId to) {
+  std::vector<Contained> contained;
+  const auto prefix = schema.keywords.value("prefixItems", OrderedJson::array());
+  const OrderedJson items = schema.keywords.value("items", OrderedJson(true));
+  auto places = std::max<int64_t>({1, least, most, static_cast<int64_t>(prefix.size())});
+  for (const OrderedJson& entry : schema.keywords["contains"]) {
+    contained.push_back({entry["schema"], entry["least"], entry["most"], entry["from"]});
+    places = std::max(places, contained.back().from);
+  }
+  const NodeId close = builder_.node(), behind = builder_.node();
+  builder_.byte(close, ']', ']', to);
+  builder_.call(behind, json_.space(), close);
+  using Counts = std::vector<int64_t>;  // of items, then of each that is contained
+  std::map<Counts, NodeId> nodes;
+  std::vector<Counts> waiting;
+  const auto node_of = [&](const Counts& counts) {
+    const auto [place, added] = nodes.try_emplace(counts, 0);
+    if (added) {
+      if (nodes.size() > kMaxCounted)
+        reader_.refuse(schema.path + "/contains", "cannot be enforced: too many items are counted");
+      place->second = builder_.node();
+      waiting.push_back(counts);
+    }
+    return place->second;
+  };
+  const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
+  builder_.empty(open, node_of(Counts(contained.size() + 1, 0)));
+  while (!waiting.empty()) {
+    const Counts counts = waiting.back();
+    waiting.pop_back();
+    const NodeId node = nodes.at(counts);
+    bool enough = counts[0] >= least;
+    for (size_t i = 0; i < contained.size(); ++i)
+      enough &= counts[i + 1] >= contained[i].least;
+    if (enough) builder_.empty(node, counts[0] == 0 ? close : behind);
+    if (most >= 0 && counts[0] == most) continue;
+    const auto place = static_cast<size_t>(counts[0]);
+    // Each of the contained either counts or not; not, only where there may not be more.
+    struct Way {
+      OrderedJson item;
+      Counts then;
+    };
+    std::vector<Way> ways = {{place < prefix.size() ? prefix[place] : items, counts}};
+    ways[0].then[0] = std::min(counts[0] + 1, places);
+    for (size_t i = 0; i < contained.size(); ++i) {
+      const Contained& one = contained[i];
+      if (counts[0] < one.from) continue;
+      std::vector<Way> more;
+      for (const Way& way : ways) {
+        const bool bounded = one.most >= 0;
+        more.push_back(way);
+        if (bounded)
+          more.back().item = SchemaReader::both(way.item, SchemaReader::opposite(one.schema));
+        if (bounded ? counts[i + 1] == one.most : counts[i + 1] == one.least) continue;
+        more.push_back({SchemaReader::both(way.item, one.schema), way.then});
+        ++more.back().then[i + 1];
+      }
+      ways = std::move(more);
+    }
+    const NodeId next = counts[0] == 0 ? node : json_.spaced(node, ",");
+    for (const Way& way : ways)
+      if (way.item != false)
+        builder_.call(next, rule_of(way.item, schema.path + "/items"), node_of(way.then));
+  }
+}
+
+void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to) {
+  const OrderedJson none = OrderedJson::array();
+  const bool tuple = schema.keywords.contains("prefixItems");
+  const OrderedJson& first = tuple ? schema.keywords["prefixItems"] : none;
+  int64_t least = size_bound(schema, "minItems", 0), most = size_bound(schema, "maxItems", -1);
+  auto count = static_cast<int64_t>(first.size());
+  if (most >= 0) count = std::min(count, most);
+  const bool more = schema.keywords.contains("items") || !tuple || least > count ||
+                    schema.keywords.contains("contains");
+  const OrderedJson items =
+      schema.keywords.contains("items") ? schema.keywords["items"] : OrderedJson(true);
+  least = std::max(least, count);
+  if (!more || items == false) most = count;
+  if (most >= 0 && most < least) return;
+  const bool contains = schema.keywords.contains("contains");
+  if (schema.keywords.contains("uniqueItems") && (most < 0 || most > 1)) {
+    const auto values = tuple ? std::nullopt : all_values(items, schema.path + "/items");
+    if (!values || contains)
+      reader_.refuse(schema.path + "/uniqueItems",
+                     "cannot be enforced: only items of few values can");
+    return add_distinct(from, schema, *values, least, most, to);
+  }
+  if (contains) return add_containing(from, schema, least, most, to);
+  const NodeId close = builder_.node();
+  builder_.byte(close, ']', ']', to);
+  NodeId at = builder_.call(builder_.text(from, "["), json_.space());
+  if (least == 0) builder_.empty(at, close);
+  for (int64_t i = 0; i < count; ++i) {
+    if (i > 0) at = json_.spaced(at, ",");
+    at = builder_.call(at, rule_of(first[static_cast<size_t>(i)],
+                                   schema.path + "/prefixItems/" + std::to_string(i)));
+  }
+  const NodeId behind = builder_.node();  // the last item
+  builder_.call(behind, json_.space(), close);
+  if (most == count) {
+    if (count > 0) builder_.empty(at, behind);
+    return;
+  }
+  const RuleId item = rule_of(items, schema.path + "/items");
+  if (count == 0) {
+    at = builder_.call(at, item);
+    ++count;
+  }
+  const RuleId next = builder_.rule(schema.path + "/items");
+  builder_.call(json_.spaced(builder_.start(next), ","), item, builder_.end(next));
+  builder_.empty(
+      builder_.repeat(at, next, std::max<int64_t>(0, least - count), most < 0 ? -1 : most - count),
+      behind);
+}
+
+}  // namespace walsh::grammar
