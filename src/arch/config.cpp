@@ -202,40 +202,20 @@ bool is_recurrent(const ModelConfig& config) {
                      [](const LayerDesc& layer) { return layer.delta_net.present(); });
 }
 
-std::vector<const NormDesc*> layer_norms(const LayerDesc& layer) {
-  std::vector<const NormDesc*> norms;
-  const auto add = [&](const NormDesc& norm) {
-    if (norm.present()) norms.push_back(&norm);
-  };
-  for (const ActivationDesc& activation : layer.activations)
-    add(activation.norm);
-  add(layer.attention.q_norm);
-  add(layer.attention.k_norm);
-  add(layer.delta_net.norm);
-  add(layer.after_attention);
-  add(layer.after_mlp);
-  return norms;
-}
-
 std::vector<TensorShape> model_tensors(const ModelConfig& c) {
   std::vector<TensorShape> list;
   list.push_back({c.embedding, c.vocab, c.hidden});
   for (const LayerDesc& layer : c.layers) {
-    for (const NormDesc* norm : layer_norms(layer))
-      list.push_back({norm->weight, 1, norm->width});
+    const std::vector<VectorDesc> vectors = layer_vectors(layer);
+    for (const VectorDesc& v : vectors)
+      if (v.is_gain) list.push_back({v.name, v.rows, v.cols});
     for (const MatrixDesc& m : layer.matrices) {
       list.push_back({m.weight, m.rows, m.cols});
       if (!m.bias.empty()) list.push_back({m.bias, 1, m.rows});
     }
-    if (const DeltaNetDesc& d = layer.delta_net; d.present()) {
-      list.push_back({d.convolution, d.channels(), d.taps});
-      list.push_back({d.rate, 1, d.value_heads});
-      list.push_back({d.bias, 1, d.value_heads});
-    }
-    const AttentionDesc& attention = layer.attention;
-    if (!attention.sinks.empty()) list.push_back({attention.sinks, 1, attention.heads});
-    const ExpertsDesc& experts = layer.experts;
-    if (!experts.routing.bias.empty()) list.push_back({experts.routing.bias, 1, experts.count});
+    for (const VectorDesc& v : vectors)
+      if (!v.is_gain && v.form != VectorDesc::Form::constant)
+        list.push_back({v.name, v.rows, v.cols});
   }
   list.push_back({c.head_input.norm.weight, 1, c.hidden});
   if (!c.tied_head) list.push_back({c.head.weight, c.head.rows, c.head.cols});

@@ -78,8 +78,6 @@ struct TensorShape {
 
 // Whether a sequence has a state besides keys and values.
 bool is_recurrent(const ModelConfig& config);
-// All norms of a layer that are present, in the order of the computation.
-std::vector<const NormDesc*> layer_norms(const LayerDesc& layer);
 // All tensors that the config asks for, embedding first; a tied model has no head.
 std::vector<TensorShape> model_tensors(const ModelConfig& config);
 

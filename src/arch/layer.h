@@ -183,6 +183,31 @@ struct ExpertsDesc {
   int down(int64_t expert) const { return gate(expert) + 2; }
 };
 
+// A vector of a layer: whatever it has beside its matrices and their biases.
+struct VectorDesc {
+  // How what is stored becomes what is computed with.
+  enum class Form : uint8_t {
+    stored,
+    exponential,  // e to the power of each value
+    transposed,   // [cols][rows] of a tensor [rows, cols]
+    constant      // nothing is stored: every value is `offset`
+  };
+
+  std::string name;  // tensor [rows, cols]; of constants a name that no tensor has
+  int64_t rows = 1, cols = 0;
+  float offset = 0;  // is added to what is stored
+  Form form = Form::stored;
+  bool is_gain = false;  // of a norm
+
+  int64_t size() const { return rows * cols; }
+};
+
+// Names of constants: gains of heads that become unit vectors; of a delta net's queries and keys,
+// which are divided by their length and not by the root of their mean square.
+inline constexpr const char* kUnitGain = "unit gain";
+inline constexpr const char* kQueryLengthGain = "gain of query lengths";
+inline constexpr const char* kKeyLengthGain = "gain of key lengths";
+
 // x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
 // attention or a delta net.
 // Where there are experts, their sum is added to what `mlp` gives, which is the shared expert.
@@ -204,5 +229,11 @@ struct LayerDesc {
   // gets: all have the same shapes.
   bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
+
+// All vectors of a layer: the one list that names, loading, memory and steps of the forward pass
+// follow. Gains come first, in the order of the computation.
+std::vector<VectorDesc> layer_vectors(const LayerDesc& layer);
+// The place of a vector in such a list; -1 for a name that it does not have.
+int find_vector(const std::vector<VectorDesc>& vectors, const std::string& name);
 
 }  // namespace walsh

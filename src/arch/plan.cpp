@@ -31,17 +31,15 @@ void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& ex
   }
 }
 
-// Whatever is neither a matrix nor the norm in front of an activation.
+// Whatever is no matrix, in the order of files: gains, biases of matrices, all others.
 void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
-  for (const NormDesc* norm : layer_norms(layer))
-    vectors.push_back(norm->weight);
+  const std::vector<VectorDesc> own = layer_vectors(layer);
+  for (const VectorDesc& v : own)
+    if (v.is_gain) vectors.push_back(v.name);
   for (const MatrixDesc& m : layer.matrices)
     add_name(m.bias, vectors);
-  for (const std::string* name :
-       {&layer.delta_net.convolution, &layer.delta_net.rate, &layer.delta_net.bias})
-    add_name(*name, vectors);
-  add_name(layer.attention.sinks, vectors);
-  add_name(layer.experts.routing.bias, vectors);
+  for (const VectorDesc& v : own)
+    if (!v.is_gain && v.form != VectorDesc::Form::constant) vectors.push_back(v.name);
 }
 
 // Why no rotation can be folded into the residual stream; empty if it can.
