@@ -76,7 +76,7 @@ int detail::most_clusters(std::string_view name, const void* kernel, const Launc
   return count;
 }
 
-bool detail::has_body(const void* kernel) {
+bool detail::is_compiled(const void* kernel) {
   thread_local std::map<std::pair<const void*, int>, bool> known;
   const auto [place, is_new] = known.try_emplace({kernel, current_device().index}, false);
   if (is_new) {

@@ -29,7 +29,7 @@ namespace detail {
 int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);
-bool has_body(const void* kernel);
+bool is_compiled(const void* kernel);
 }  // namespace detail
 
 template <typename... Parameters>
@@ -41,7 +41,7 @@ int most_clusters(std::string_view name, void (*kernel)(Parameters...), const La
 // all architectures have are empty for the others.
 template <typename... Parameters>
 bool has_body(void (*kernel)(Parameters...)) {
-  return detail::has_body(reinterpret_cast<const void*>(kernel));
+  return detail::is_compiled(reinterpret_cast<const void*>(kernel));
 }
 
 // Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call
