@@ -90,7 +90,7 @@ TEST_F(CInterface, OptionsAreReadStrictly) {
   EXPECT_THAT(refused(R"({"max_tokens": "many"})"), HasSubstr("max_tokens: is the string"));
   EXPECT_THAT(refused(R"({"top_k": 3000000000})"), HasSubstr("top_k"));
   EXPECT_THAT(refused(R"({"seed": -1})"), HasSubstr("seed"));
-  EXPECT_THAT(refused(R"({"top_p": 2})"), HasSubstr("top-p"));
+  EXPECT_THAT(refused(R"({"top_p": 2})"), HasSubstr("top_p"));
   EXPECT_THAT(refused(R"({"logit_bias": {"x": 1}})"), HasSubstr("logit_bias"));
   EXPECT_THAT(refused("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(refused("{"), HasSubstr("options"));

@@ -86,12 +86,12 @@ TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
   };
   expect_error(bench("1", "4096"), 2,
                "context: 4097 tokens are asked for, the model has room for 1 to 4096");
-  expect_error(bench("3597", "500"), 2, "context: 4097 positions");
+  expect_error(bench("3597", "500"), 2, "context: 4097 tokens");
   for (const char* depth : {"-1", "1048577", "8,x"})
     expect_error(bench("1", depth), 2, "--n-depth");
   // The largest cache is that of the other test.
   expect_error(walsh({"bench", model(), "-p", "4097", "-n", "20", "--parallel", "256", "-r", "1"}),
-               2, "context: 4097 positions");
+               2, "context: 4097 tokens");
 }
 
 // It has nothing to clean up, but ends as every command does. The signal comes when it is awaited.

@@ -92,7 +92,7 @@ TEST_F(ModelFiles, ThePenaltyReachesOverAllTokensUnlessTold) {
   EXPECT_EQ(all, text_with("4096"));
   EXPECT_NE(all, text_with("64")) << "what it was limited to before";
   EXPECT_EQ(text_with("0"), run(model(), {"--temp", "0"}, "120").out);
-  expect_error(run(model(), {"--repeat-last-n", "-2"}), 2, "repeat-last-n");
+  expect_error(run(model(), {"--repeat-last-n", "-2"}), 2, "repeat_last_n");
 }
 
 TEST_F(ModelFiles, FlagsOfTheTokenizerDecideAboutBosAlsoInAFile) {

@@ -170,7 +170,7 @@ TEST_F(RunCommand, APromptIsAMessageUnlessItIsRaw) {
 
 TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
   expect_error(walsh({"run", model(), "-p", "a", "--temp", "-1"}), 2, "temp");
-  expect_error(walsh({"run", model(), "-p", "a", "--top-p", "2"}), 2, "top-p");
+  expect_error(walsh({"run", model(), "-p", "a", "--top-p", "2"}), 2, "top_p");
   expect_error(walsh({"run", model(), "-p", "a", "-n", "x"}), 2, "command line");
   expect_error(walsh({"run", model(), "-p", "a", "-c", "100000000"}), 2, "");
   expect_error(walsh({"run", model(), "-p", "a", "--isa", "sse9"}), 2, "sse9");

@@ -98,7 +98,7 @@ TEST_F(ServeCommand, HasDefaultsForSampling) {
     return out.substr(out.find("\"text\":"), 40);
   };
   EXPECT_EQ(text("--temp 0"), text("--top-k 1 --seed 5"));
-  expect_error(walsh({"serve", model(), "--port", "0", "--top-p", "2"}), 2, "top-p: 2");
+  expect_error(walsh({"serve", model(), "--port", "0", "--top-p", "2"}), 2, "top_p: 2");
   expect_error(walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_TEMP=-1"), 2, "temperature: -1");
 }
 

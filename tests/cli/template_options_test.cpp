@@ -110,8 +110,8 @@ TEST_F(TemplateOptionsOf, BiasesChangeWhatIsChosen) {
   EXPECT_EQ(run({"--logit-bias", "36-inf", "--logit-bias", "37+100"}).out, "FFF\n");
   for (const char* wrong : {"36", "36*1", "+1", "36+", "36+x", "36+nan", "-1+1", "99999999999+1"})
     EXPECT_EQ(run({"--logit-bias", wrong}).status, 2) << wrong;
-  expect_error(run({"--logit-bias", "8192+1"}), 2, "logit-bias");
-  expect_error(run({"--logit-bias", "36+inf"}), 2, "logit-bias");
+  expect_error(run({"--logit-bias", "8192+1"}), 2, "logit_bias");
+  expect_error(run({"--logit-bias", "36+inf"}), 2, "logit_bias");
 }
 
 }  // namespace

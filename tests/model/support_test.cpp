@@ -274,7 +274,7 @@ TEST(Support, AGpuNamesTheOptionsThatExpertsDoNotHave) {
   const Format& tq3 = get_format("tq3");
   const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
   EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::f16)),
-              HasSubstr("activations f16"));
+              HasSubstr("f16 activations"));
   EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::automatic, true)),
               HasSubstr("--rotate weights"));
   EXPECT_THAT(reason_against(source, options_of(kGpu, ActivationMode::i8x2)), IsEmpty());

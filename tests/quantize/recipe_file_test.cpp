@@ -117,7 +117,7 @@ TEST(RecipeFile, RefusesWrongValues) {
   expect_refused(with(R"(, "scale": "none")"), "none");
   expect_refused(with(R"(, "rotation": "left")"), "left");
   expect_refused(with(R"(, "rotate": "left")"), "left");
-  expect_refused(with(R"(, "rotation": "none", "rotate": "residual")"), "no meaning");
+  expect_refused(with(R"(, "rotation": "none", "rotate": "residual")"), "cannot be combined");
 }
 
 TEST(RecipeFile, RefusesWrongRules) {

@@ -386,8 +386,8 @@ TEST_F(StructuredTest, MessagesMatchTheirFormat) {
   }
   OrderedJson body = {{"max_tokens", 8}, {"messages", {{{"role", "user"}, {"content", "a"}}}}};
   body["output_config"] = {
-      {"format", {{"type", "json_schema"}, {"schema", {{"not", OrderedJson::object()}}}}}};
-  EXPECT_THAT(refusal(ask("/v1/messages", body)), HasSubstr("output_config.format.schema/not"));
+      {"format", {{"type", "json_schema"}, {"schema", {{"extends", OrderedJson::object()}}}}}};
+  EXPECT_THAT(refusal(ask("/v1/messages", body)), HasSubstr("output_config.format.schema/extends"));
 }
 
 TEST_F(StructuredTest, ToolsReachTemplatesThatCallThemOtherwise) {
