@@ -54,7 +54,7 @@ TEST_F(TemplateOptionsOf, AWrongOneIsRefusedBeforeTheWeightsAreRead) {
       {{"--chat-template-file", file("")}, 3, file("")},
       {{"--chat-template", "{% if %}"}, 3, "--chat-template, line 1"},
       {{"--chat-template", ""}, 3, "--chat-template: is empty"},
-      {{"--chat-template", "chatml"}, 3, "--chat-template: shows no message"},
+      {{"--chat-template", "chatml"}, 3, "--chat-template: does not contain a template"},
       {{"--chat-template-kwargs", "[]"}, 2, "--chat-template-kwargs"},
       {{"--chat-template-kwargs", "{"}, 2, "--chat-template-kwargs"},
       {{"--chat-template", "x", "--chat-template-file", "y"}, 2, "--chat-template"},
