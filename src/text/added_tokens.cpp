@@ -134,7 +134,7 @@ void AddedTokens::add(const Json& entry, const Normalizer& normalizer, Vocabular
                     ", but its place gives " + std::to_string(id));
   }
   if (!known) {
-    vocabulary.add(content, id, where);
+    vocabulary.extend(content, id, where);
     ++next_id_;
   }
   const bool normalized = get_bool(entry, "normalized", where);
@@ -209,7 +209,8 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::st
     if (end < span.begin) {
       segments.push_back({{end, span.begin}, -1});
     }
-    segments.push_back({span, match->value});
+    // White space that an earlier token took may leave nothing of a later one.
+    if (span.begin < span.end) segments.push_back({span, match->value});
     end = span.end;
   }
   if (end != text.size()) {
