@@ -165,8 +165,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
       continue;
     }
     const Span span = raw.span;
+    size_t start = span.begin == 0 ? decode_utf8(text).size : 0;
     const std::string normalized =
-        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), steps);
+        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), start, steps);
     for (const AddedSegment& segment : parts_->added.split_normalized(normalized, steps)) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
@@ -175,9 +176,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
       const std::string_view piece =
           std::string_view(normalized)
               .substr(segment.span.begin, segment.span.end - segment.span.begin);
-      parts_->pre_tokenizer.split(
-          piece, span.begin == 0 && segment.span.begin == 0, steps,
-          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, steps, ids); });
+      parts_->pre_tokenizer.split(piece, start - std::min(start, segment.span.begin), steps,
+                                  [&](std::string_view word, size_t) {
+                                    parts_->model.encode(word, workspace, steps, ids);
+                                  });
     }
   }
   return parts_->post_processor.apply(std::move(ids), add_special);
