@@ -99,9 +99,10 @@ std::optional<LiteralSet::Match> LiteralSet::match(std::string_view text, size_t
 }
 
 AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
-                         std::string_view where)
+                         std::string_view where, size_t declared, bool split_special)
     : word_start_(Regex::for_text("\\A" + word_character(), where)),
-      word_end_(Regex::for_text(word_character() + "\\z", where)) {
+      word_end_(Regex::for_text(word_character() + "\\z", where)),
+      split_special_(split_special) {
   if (value.is_null()) {
     return;
   }
@@ -115,26 +116,26 @@ AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabu
   StepBudget steps = StepBudget::for_text(kNormalizedBytes * value.size());
   size_t index = 0;
   for (const Json& entry : value) {
-    const std::string entry_where = std::string(where) + "[" + std::to_string(index++) + "]";
-    add(entry, normalizer, vocabulary, steps, entry_where);
+    const std::string entry_where = std::string(where) + "[" + std::to_string(index) + "]";
+    add(entry, index++ < declared, normalizer, vocabulary, steps, entry_where);
   }
 }
 
-void AddedTokens::add(const Json& entry, const Normalizer& normalizer, Vocabulary& vocabulary,
+void AddedTokens::add(const Json& entry, bool states_id, const Normalizer& normalizer, Vocabulary& vocabulary,
                       StepBudget& steps, std::string_view where) {
   const std::string content = get_string(entry, "content", where);
   check_keys(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"},
              where);
-  const int64_t stated = get_int(entry, "id", where, 0, INT32_MAX - 1);
   const auto known = vocabulary.find(content);
   const int32_t id = known ? *known : next_id_;
+  const int64_t stated = states_id ? get_int(entry, "id", where, 0, INT32_MAX - 1) : id;
   if (stated != id) {
     throw Error(ErrorCode::bad_input, std::string(where),
                 "token \"" + printable(content, 48) + "\" has the id " + std::to_string(stated) +
                     ", but its place gives " + std::to_string(id));
   }
   if (!known) {
-    vocabulary.add(content, id, where);
+    vocabulary.extend(content, id, where);
     ++next_id_;
   }
   const bool normalized = get_bool(entry, "normalized", where);
@@ -189,6 +190,7 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::st
     Span span{at, at + match->size};
     at = span.end;
     const Rule& rule = rules_.at(match->value);
+    if (split_special_ && is_special(match->value)) continue;
     if (rule.single_word && !stands_alone(text, span, steps)) {
       continue;
     }
@@ -209,7 +211,8 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::st
     if (end < span.begin) {
       segments.push_back({{end, span.begin}, -1});
     }
-    segments.push_back({span, match->value});
+    // White space that an earlier token took may leave nothing of a later one.
+    if (span.begin < span.end) segments.push_back({span, match->value});
     end = span.end;
   }
   if (end != text.size()) {

@@ -57,9 +57,10 @@ class AddedTokens {
  public:
   // `value` is the array of added tokens, or null. Tokens that the vocabulary lacks are added to
   // it. Throws bad_input for a malformed entry, a repeated token, or an id other than the one that
-  // the vocabulary or the order of the entries gives.
+  // the vocabulary or the order of the entries gives; the entries from `declared` on state none.
+  // With `split_special`, special tokens in a text are text.
   AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
-              std::string_view where);
+              std::string_view where, size_t declared = SIZE_MAX, bool split_special = false);
 
   // Cuts a text before normalization at the tokens that match the raw text. Throws limit if that
   // takes more than the steps there are.
@@ -82,7 +83,7 @@ class AddedTokens {
     std::string decoded;
   };
 
-  void add(const Json& entry, const Normalizer& normalizer, Vocabulary& vocabulary,
+  void add(const Json& entry, bool states_id, const Normalizer& normalizer, Vocabulary& vocabulary,
            StepBudget& steps, std::string_view where);
   std::vector<AddedSegment> split(const LiteralSet& literals, std::string_view text,
                                   StepBudget& steps) const;
@@ -93,6 +94,7 @@ class AddedTokens {
   std::unordered_set<int32_t> special_;
   Regex word_start_, word_end_;
   int32_t next_id_ = 0;  // of a token that is new
+  bool split_special_;
 };
 
 }  // namespace walsh

@@ -146,7 +146,7 @@ void BpeModel::encode(std::string_view word, Workspace& workspace, StepBudget& s
     throw Error(ErrorCode::limit, where_, "a word of more than 1 GiB");
   }
   if (ignore_merges_) {
-    if (const auto id = vocabulary_.find(word)) {
+    if (const auto id = vocabulary_.find_own(word)) {
       ids.push_back(*id);
       return;
     }

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "text/component.h"
@@ -9,9 +10,10 @@
 
 namespace walsh {
 
-// One transformation of a text, which may grow up to a number of bytes; const calls are
-// thread-safe.
-using Transform = std::function<std::string(std::string, size_t max_size, StepBudget& steps)>;
+// One transformation of a text, which may grow up to a number of bytes; `start` as in apply().
+// Const calls are thread-safe.
+using Transform =
+    std::function<std::string(std::string, size_t& start, size_t max_size, StepBudget& steps)>;
 
 struct Normalizer::Step {
   Transform run;
@@ -49,28 +51,38 @@ size_t trailing_whitespace(std::string_view text) {
 }
 
 Transform form(NormalForm kind) {
-  return
-      [kind](std::string text, size_t, StepBudget& steps) { return normalize(text, kind, steps); };
+  return [kind](std::string text, size_t& start, size_t, StepBudget& steps) {
+    std::string out = normalize(text, kind, steps);
+    if (start > 0) {
+      // A first character that others join is still the first one.
+      const std::string first = normalize(std::string_view(text).substr(0, start), kind, steps);
+      const auto [end, unused] = std::mismatch(first.begin(), first.end(), out.begin(), out.end());
+      start = std::max<size_t>(static_cast<size_t>(end - first.begin()), decode_utf8(out).size);
+    }
+    return out;
+  };
 }
 
 Transform read_strip(const Json& step, std::string_view where) {
   check_keys(step, {"strip_left", "strip_right"}, where);
   const bool left = get_bool(step, "strip_left", where);
   const bool right = get_bool(step, "strip_right", where);
-  return [left, right](std::string text, size_t, StepBudget&) {
+  return [left, right](std::string text, size_t& start, size_t, StepBudget&) {
     if (right) {
       text.resize(text.size() - trailing_whitespace(text));
     }
-    if (left) {
-      text.erase(0, leading_whitespace(text));
-    }
+    const size_t removed = left ? leading_whitespace(text) : 0;
+    text.erase(0, removed);
+    start = std::min(start - std::min(start, removed), text.size());
     return text;
   };
 }
 
 Transform read_prepend(const Json& step, std::string_view where) {
   check_keys(step, {"prepend"}, where);
-  return [prefix = get_string(step, "prepend", where)](std::string text, size_t, StepBudget&) {
+  return [prefix = get_string(step, "prepend", where)](std::string text, size_t& start, size_t,
+                                                       StepBudget&) {
+    start += start > 0 ? prefix.size() : 0;
     return text.empty() ? text : prefix + text;
   };
 }
@@ -78,9 +90,9 @@ Transform read_prepend(const Json& step, std::string_view where) {
 Transform read_replace(const Json& step, std::string_view where) {
   check_keys(step, {"pattern", "content"}, where);
   return [pattern = read_pattern(step, "pattern", where),
-          content = get_string(step, "content", where)](std::string text, size_t max_size,
-                                                        StepBudget& steps) {
-    return pattern.replace_all(text, content, max_size, steps);
+          content = get_string(step, "content", where)](std::string text, size_t& start,
+                                                        size_t max_size, StepBudget& steps) {
+    return pattern.replace_all(text, content, start, max_size, steps);
   };
 }
 
@@ -109,7 +121,10 @@ Transform read_step(const Json& step, std::string_view where) {
     return form(NormalForm::nfkd);
   }
   if (type == "Lowercase") {
-    return [](std::string text, size_t, StepBudget&) { return lowercase(text); };
+    return [](std::string text, size_t& start, size_t, StepBudget&) {
+      start = lowercase(std::string_view(text).substr(0, start)).size();
+      return lowercase(text);
+    };
   }
   refuse_component("normalizer", type, where);
 }
@@ -128,10 +143,15 @@ Normalizer::Normalizer(const Json& value, std::string_view where) {
 }
 
 std::string Normalizer::apply(std::string text, StepBudget& steps) const {
+  size_t start = 0;
+  return apply(std::move(text), start, steps);
+}
+
+std::string Normalizer::apply(std::string text, size_t& start, StepBudget& steps) const {
   const size_t max_size = max_replaced_size(text.size());
   for (const Step& step : steps_) {
     steps.spend(text.size(), "normalizer");
-    text = step.run(std::move(text), max_size, steps);
+    text = step.run(std::move(text), start, max_size, steps);
   }
   return text;
 }

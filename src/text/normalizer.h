@@ -24,6 +24,9 @@ class Normalizer {
   // `text` must be valid UTF-8. Throws limit if replacements make it grow beyond reason, or if it
   // takes more than the steps there are.
   std::string apply(std::string text, StepBudget& steps) const;
+  // Likewise; `start` is how many of the first bytes stem from the first character of the input,
+  // before and afterwards.
+  std::string apply(std::string text, size_t& start, StepBudget& steps) const;
 
  private:
   struct Step;

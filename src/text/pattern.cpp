@@ -102,6 +102,12 @@ void Pattern::find_all(std::string_view text, StepBudget& steps, std::vector<Spa
 
 std::string Pattern::replace_all(std::string_view text, std::string_view content, size_t max_size,
                                  StepBudget& steps) const {
+  size_t start = 0;
+  return replace_all(text, content, start, max_size, steps);
+}
+
+std::string Pattern::replace_all(std::string_view text, std::string_view content, size_t& start,
+                                 size_t max_size, StepBudget& steps) const {
   std::vector<Span> matches;
   find_all(text, steps, matches);
   size_t size = text.size() + matches.size() * content.size();
@@ -115,13 +121,16 @@ std::string Pattern::replace_all(std::string_view text, std::string_view content
   }
   std::string out;
   out.reserve(size);
-  size_t end = 0;
+  size_t end = 0, new_start = 0;
   for (const Span& match : matches) {
     out.append(text.substr(end, match.begin - end));
+    new_start += std::min(match.begin, std::max(start, end)) - end;
     out.append(content);
+    new_start += match.end <= start ? content.size() : 0;
     end = match.end;
   }
   out.append(text.substr(end));
+  start = new_start + std::max(start, end) - end;
   return out;
 }
 

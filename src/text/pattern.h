@@ -25,6 +25,10 @@ class Pattern {
   // result has more than `max_size` bytes, and as find_all.
   std::string replace_all(std::string_view text, std::string_view content, size_t max_size,
                           StepBudget& steps) const;
+  // Likewise, with `start` of Normalizer::apply(); content stems from the last character of a
+  // match.
+  std::string replace_all(std::string_view text, std::string_view content, size_t& start,
+                          size_t max_size, StepBudget& steps) const;
 
  private:
   explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}

@@ -1,5 +1,7 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
+
 #include "text/byte_level.h"
 #include "text/component.h"
 #include "text/metaspace.h"
@@ -15,11 +17,16 @@ namespace {
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Hands the non-empty pieces on; a piece is at the start if nothing of the text precedes it.
-void emit(std::string_view text, const std::vector<Span>& pieces, bool at_start, WordSink sink) {
+// Of the first `start` bytes of a text, how many lie in this piece of it.
+size_t start_of(const Span& piece, size_t start) {
+  return std::clamp(start, piece.begin, piece.end) - piece.begin;
+}
+
+// Hands the non-empty pieces on.
+void emit(std::string_view text, const std::vector<Span>& pieces, size_t start, WordSink sink) {
   for (const Span& piece : pieces) {
     if (piece.begin != piece.end) {
-      sink(text.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0);
+      sink(text.substr(piece.begin, piece.end - piece.begin), start_of(piece, start));
     }
   }
 }
@@ -30,11 +37,10 @@ class PatternSplitter final : public WordSplitter {
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool inverted)
       : pattern_(std::move(pattern)), behavior_(behavior), inverted_(inverted) {}
 
-  void split(std::string_view text, bool at_start, StepBudget& steps,
-             WordSink sink) const override {
+  void split(std::string_view text, size_t start, StepBudget& steps, WordSink sink) const override {
     std::vector<Span> matches;
     pattern_.find_all(text, steps, matches);
-    emit(text, split_pieces(text.size(), matches, behavior_, inverted_), at_start, sink);
+    emit(text, split_pieces(text.size(), matches, behavior_, inverted_), start, sink);
   }
 
  private:
@@ -49,7 +55,7 @@ class ClassSplitter final : public WordSplitter {
   ClassSplitter(bool (*contains)(char32_t), SplitBehavior behavior)
       : contains_(contains), behavior_(behavior) {}
 
-  void split(std::string_view text, bool at_start, StepBudget& /*steps*/,
+  void split(std::string_view text, size_t start, StepBudget& /*steps*/,
              WordSink sink) const override {
     std::vector<Span> matches;
     for (size_t at = 0; at < text.size();) {
@@ -59,7 +65,7 @@ class ClassSplitter final : public WordSplitter {
       }
       at += unit.size;
     }
-    emit(text, split_pieces(text.size(), matches, behavior_, false), at_start, sink);
+    emit(text, split_pieces(text.size(), matches, behavior_, false), start, sink);
   }
 
  private:
@@ -78,12 +84,12 @@ class ByteLevelSplitter final : public WordSplitter {
     }
   }
 
-  void split(std::string_view text, bool at_start, StepBudget& steps,
-             WordSink sink) const override {
+  void split(std::string_view text, size_t start, StepBudget& steps, WordSink sink) const override {
     std::string prefixed;
     if (add_prefix_space_ && !text.starts_with(' ')) {
       prefixed.assign(" ").append(text);
       text = prefixed;
+      start += start > 0 ? 1 : 0;
     }
     std::vector<Span> pieces;
     if (words_) {
@@ -96,9 +102,12 @@ class ByteLevelSplitter final : public WordSplitter {
     std::string word;
     for (const Span& piece : pieces) {
       word.clear();
-      append_byte_level(text.substr(piece.begin, piece.end - piece.begin), word);
+      const size_t first = start_of(piece, start);
+      append_byte_level(text.substr(piece.begin, first), word);
+      const size_t word_start = word.size();
+      append_byte_level(text.substr(piece.begin + first, piece.end - piece.begin - first), word);
       if (!word.empty()) {
-        sink(word, at_start && piece.begin == 0);
+        sink(word, word_start);
       }
     }
   }
@@ -113,25 +122,27 @@ class MetaspaceSplitter final : public WordSplitter {
  public:
   explicit MetaspaceSplitter(Metaspace settings) : settings_(std::move(settings)) {}
 
-  void split(std::string_view text, bool at_start, StepBudget& /*steps*/,
+  void split(std::string_view text, size_t start, StepBudget& /*steps*/,
              WordSink sink) const override {
     const std::string& mark = settings_.replacement;
     std::string marked;
     marked.reserve(text.size() + text.size() / 2 + mark.size());
     const bool prepend = settings_.scheme == PrependScheme::always ||
-                         (settings_.scheme == PrependScheme::first && at_start);
+                         (settings_.scheme == PrependScheme::first && start > 0);
     if (prepend && !text.starts_with(' ') && !text.starts_with(mark)) {
       marked += mark;
     }
-    for (const char c : text) {
-      if (c == ' ') {
+    size_t marked_start = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == ' ') {
         marked += mark;
       } else {
-        marked.push_back(c);
+        marked.push_back(text[i]);
       }
+      marked_start = i < start ? marked.size() : marked_start;
     }
     if (!settings_.split) {
-      sink(marked, at_start);
+      sink(marked, marked_start);
       return;
     }
     std::vector<Span> matches;
@@ -140,7 +151,7 @@ class MetaspaceSplitter final : public WordSplitter {
       at += mark.size();
     }
     emit(marked, split_pieces(marked.size(), matches, SplitBehavior::merged_with_next, false),
-         at_start, sink);
+         marked_start, sink);
   }
 
  private:
@@ -209,22 +220,22 @@ PreTokenizer::PreTokenizer(const Json& value, std::string_view where) {
   }
 }
 
-void PreTokenizer::split(std::string_view text, bool at_start, StepBudget& steps,
+void PreTokenizer::split(std::string_view text, size_t start, StepBudget& steps,
                          WordSink sink) const {
   if (!text.empty()) {
-    run(0, text, at_start, steps, sink);
+    run(0, text, start, steps, sink);
   }
 }
 
-void PreTokenizer::run(size_t step, std::string_view text, bool at_start, StepBudget& steps,
+void PreTokenizer::run(size_t step, std::string_view text, size_t start, StepBudget& steps,
                        WordSink sink) const {
   steps.spend(text.size(), "pre-tokenizer");
   if (step == splitters_.size()) {
-    sink(text, at_start);
+    sink(text, start);
     return;
   }
-  splitters_[step]->split(text, at_start, steps, [&](std::string_view word, bool word_at_start) {
-    run(step + 1, word, word_at_start, steps, sink);
+  splitters_[step]->split(text, start, steps, [&](std::string_view word, size_t word_start) {
+    run(step + 1, word, word_start, steps, sink);
   });
 }
 

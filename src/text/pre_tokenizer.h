@@ -11,15 +11,16 @@
 
 namespace walsh {
 
-// Receives a non-empty word; `at_start` says whether it begins where the whole input text begins.
-using WordSink = FunctionRef<void(std::string_view word, bool at_start)>;
+// Receives a non-empty word; `start` is how many of its first bytes stem from the first character
+// of the whole input text.
+using WordSink = FunctionRef<void(std::string_view word, size_t start)>;
 
 // One step: hands the words that it makes of `text` (not empty) to `sink` and counts its work in
 // `steps`. Const use is thread-safe.
 class WordSplitter {
  public:
   virtual ~WordSplitter() = default;
-  virtual void split(std::string_view text, bool at_start, StepBudget& steps,
+  virtual void split(std::string_view text, size_t start, StepBudget& steps,
                      WordSink sink) const = 0;
 };
 
@@ -30,10 +31,10 @@ class PreTokenizer {
   PreTokenizer(const Json& value, std::string_view where);
 
   // `text` must be valid UTF-8. Throws limit if it takes more than the steps there are.
-  void split(std::string_view text, bool at_start, StepBudget& steps, WordSink sink) const;
+  void split(std::string_view text, size_t start, StepBudget& steps, WordSink sink) const;
 
  private:
-  void run(size_t step, std::string_view text, bool at_start, StepBudget& steps,
+  void run(size_t step, std::string_view text, size_t start, StepBudget& steps,
            WordSink sink) const;
 
   std::vector<std::unique_ptr<const WordSplitter>> splitters_;

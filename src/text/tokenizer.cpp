@@ -8,6 +8,7 @@
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/component.h"
+#include "text/declared_tokens.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
@@ -26,7 +27,7 @@ struct Tokenizer::Parts {
   Decoder decoder;
   std::optional<int32_t> bos, eos;
 
-  Parts(const Json& root, const std::string& where);
+  Parts(const Json& root, const OrderedJson& config, const std::string& where);
   void configure(const Json& config, bool has_processor, const std::string& where);
   const std::string* decoded_form(int32_t id) const;
 };
@@ -34,6 +35,7 @@ struct Tokenizer::Parts {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
+constexpr const char* kConfig = ": tokenizer_config";  // behind the file in errors
 
 // The value of a key of the root; null if it is absent.
 const Json& member(const Json& root, const char* key) {
@@ -95,11 +97,13 @@ bool adds_by_flags(const Json& config, const std::string& where) {
 
 }  // namespace
 
-Tokenizer::Parts::Parts(const Json& root, const std::string& where)
+Tokenizer::Parts::Parts(const Json& root, const OrderedJson& config, const std::string& where)
     : normalizer(member(checked_root(root, where), "normalizer"), where + ": normalizer"),
       pre_tokenizer(member(root, "pre_tokenizer"), where + ": pre_tokenizer"),
       model(member(root, "model"), where + ": model"),
-      added(member(root, "added_tokens"), normalizer, model.vocabulary(), where + ": added_tokens"),
+      added(with_declared_tokens(member(root, "added_tokens"), config, where + kConfig), normalizer,
+            model.vocabulary(), where + ": added_tokens", member(root, "added_tokens").size(),
+            find_bool(Json(config), "split_special_tokens", where + kConfig).value_or(false)),
       post_processor(member(root, "post_processor"), model.vocabulary(),
                      where + ": post_processor"),
       decoder(member(root, "decoder"), where + ": decoder") {}
@@ -134,17 +138,19 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
                                std::string_view tokenizer_config_json, std::string_view where) {
   const std::string file(where);
   const Json root = parse(tokenizer_json, file);
-  auto parts = std::make_unique<Parts>(root, file);
-  if (tokenizer_config_json.empty()) {
-    parts->bos = parts->post_processor.leading();
+  const std::string config_file = file + kConfig;
+  const bool has_config = !tokenizer_config_json.empty();
+  const OrderedJson config = has_config ? parse_ordered_json(tokenizer_config_json, config_file)
+                                        : OrderedJson(OrderedJson::object());
+  if (!config.is_object()) {
+    throw Error(ErrorCode::bad_input, config_file,
+                describe_json(Json(config)) + " where an object is expected");
+  }
+  auto parts = std::make_unique<Parts>(root, config, file);
+  if (has_config) {
+    parts->configure(Json(config), !member(root, "post_processor").is_null(), config_file);
   } else {
-    const std::string config_file = file + ": tokenizer_config";
-    const Json config = parse(tokenizer_config_json, config_file);
-    if (!config.is_object()) {
-      throw Error(ErrorCode::bad_input, config_file,
-                  describe_json(config) + " where an object is expected");
-    }
-    parts->configure(config, !member(root, "post_processor").is_null(), config_file);
+    parts->bos = parts->post_processor.leading();
   }
   return Tokenizer(std::move(parts));
 }
@@ -165,8 +171,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
       continue;
     }
     const Span span = raw.span;
+    size_t start = span.begin == 0 ? decode_utf8(text).size : 0;
     const std::string normalized =
-        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), steps);
+        parts_->normalizer.apply(text.substr(span.begin, span.end - span.begin), start, steps);
     for (const AddedSegment& segment : parts_->added.split_normalized(normalized, steps)) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
@@ -175,9 +182,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
       const std::string_view piece =
           std::string_view(normalized)
               .substr(segment.span.begin, segment.span.end - segment.span.begin);
-      parts_->pre_tokenizer.split(
-          piece, span.begin == 0 && segment.span.begin == 0, steps,
-          [&](std::string_view word, bool) { parts_->model.encode(word, workspace, steps, ids); });
+      parts_->pre_tokenizer.split(piece, start - std::min(start, segment.span.begin), steps,
+                                  [&](std::string_view word, size_t) {
+                                    parts_->model.encode(word, workspace, steps, ids);
+                                  });
     }
   }
   return parts_->post_processor.apply(std::move(ids), add_special);

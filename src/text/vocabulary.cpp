@@ -66,6 +66,16 @@ std::optional<int32_t> Vocabulary::find(std::string_view token) const {
   return place == ids_.end() ? std::nullopt : std::optional<int32_t>(place->second);
 }
 
+void Vocabulary::extend(std::string_view token, int32_t id, std::string_view where) {
+  add(token, id, where);
+  extension_.insert(id);
+}
+
+std::optional<int32_t> Vocabulary::find_own(std::string_view token) const {
+  const auto id = find(token);
+  return id && extension_.contains(*id) ? std::nullopt : id;
+}
+
 const std::string* Vocabulary::token(int32_t id) const {
   const bool known = id >= 0 && static_cast<size_t>(id) < tokens_.size();
   return known ? tokens_[static_cast<size_t>(id)] : nullptr;

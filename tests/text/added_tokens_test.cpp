@@ -54,6 +54,13 @@ TEST(AddedTokens, StripTakesTheWhiteSpaceBeside) {
             "[<m> ][<m> ]");
 }
 
+TEST(AddedTokens, StrippedWhiteSpaceIsNoTokenOnceMore) {
+  const std::vector<Json> tokens = {token(2, "<a>", {{"rstrip", true}}),
+                                    token(3, " ", {{"rstrip", true}, {"lstrip", true}})};
+  EXPECT_EQ(cut(tokens, "<a>  b"), "[<a>  ](b)");
+  EXPECT_EQ(cut(tokens, "<a>x b"), "[<a>](x)[ ](b)");
+}
+
 TEST(AddedTokens, SingleWordsStandBetweenNonWordCharacters) {
   const std::vector<Json> entries = {token(2, "cat", {{"single_word", true}})};
   EXPECT_EQ(cut(entries, "cat"), "[cat]");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "io/json.h"
 #include "text/utf8.h"
 #include "text_test_util.h"
 #include "walsh/error.h"
@@ -45,6 +46,55 @@ TEST(Tokenizer, IgnoreMergesGivesWordsThatNoMergeReaches) {
   EXPECT_GT(tokenizer.encode("waterstones", false).size(), 1u);
 }
 
+TEST(Tokenizer, IgnoreMergesKnowsOnlyTheModelsOwnWords) {
+  Json document = parse_json(read_text(data_path("llama3.json")), "test");
+  const Ids plain = Tokenizer::from_json(document.dump(), "", "t.json").encode("a zebra", false);
+  const int32_t next = Tokenizer::from_json(document.dump(), "", "t.json").vocab_size();
+  document["added_tokens"].push_back({{"id", next},
+                                      {"content", "\u0120zebra"},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", false}});
+  const Tokenizer tokenizer = Tokenizer::from_json(document.dump(), "", "t.json");
+  EXPECT_EQ(tokenizer.encode("a zebra", false), plain);
+  EXPECT_EQ(tokenizer.encode("\u0120zebra", false), Ids{next});
+}
+
+// Prepended is what begins with the first character of the input, whatever becomes of it.
+TEST(Tokenizer, MetaspaceFirstLooksAtTheInputBeforeItIsNormalized) {
+  const Json vocab = {{"\u2581", 0},
+                      {"a", 1},
+                      {"b", 2},
+                      {"\u2581"
+                       "a",
+                       3},
+                      {" ", 4},
+                      {"A", 5}};
+  const auto encode = [&](const Json& normalizer, std::string_view text) {
+    const Json document = {
+        {"model",
+         {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}, {"ignore_merges", true}}},
+        {"normalizer", normalizer},
+        {"pre_tokenizer",
+         {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}}}};
+    return Tokenizer::from_json(document.dump(), "", "t.json").encode(text, false);
+  };
+  const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  EXPECT_EQ(encode(strip, "a"), Ids{3});
+  EXPECT_EQ(encode(strip, " a"), Ids{1});
+  EXPECT_EQ(encode(strip, "a "), Ids{3});
+  const auto replace = [](const char* regex, const char* content) {
+    return Json{{"type", "Replace"}, {"pattern", {{"Regex", regex}}}, {"content", content}};
+  };
+  EXPECT_EQ(encode(replace("^b+", ""), "ba"), Ids{1});
+  EXPECT_EQ(encode(replace("^b+", "a"), "b"), Ids{3});
+  EXPECT_EQ(encode(replace("^b+", "a"), "bb"), Ids{1}) << "the last b is not the first character";
+  EXPECT_EQ(encode({{"type", "Lowercase"}}, "A"), Ids{3});
+  EXPECT_EQ(encode({{"type", "NFKC"}}, "\uFF41"), Ids{3});
+}
+
 TEST(Tokenizer, SkipsIdsThatItDoesNotKnow) {
   const Tokenizer tokenizer = load_tokenizer(data_path("gpt2.json"));
   const Ids ids = {INT32_MIN, -1, *tokenizer.token_id("a"), tokenizer.vocab_size(), INT32_MAX};
@@ -73,7 +123,7 @@ TEST(Tokenizer, TakesBosAndEosFromTheConfiguration) {
 
 TEST(Tokenizer, RefusesABadConfiguration) {
   const std::string json = read_text(data_path("gpt2.json"));
-  for (const char* config : {"[]", "{", "1", R"({"bos_token": 3})", R"({"eos_token": "<nope>"})",
+  for (const char* config : {"[]", "{", "1", R"({"bos_token": 3})", R"({"eos_token": 7})",
                              R"({"eos_token": {"id": 3}})", R"({"bos_token": {"content": 1}})"}) {
     EXPECT_THAT(error_of([&] { Tokenizer::from_json(json, config, "tokenizer.json"); }),
                 testing::StartsWith("tokenizer.json: tokenizer_config"))
