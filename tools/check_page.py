@@ -23,6 +23,7 @@ import urllib.request
 
 try:
     from selenium import webdriver
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import WebDriverWait
@@ -30,6 +31,8 @@ except ImportError:
     webdriver = None
 
 PATIENCE = 30  # seconds, for what takes a moment
+FORMULAS = set("math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover "
+               "munderover mtable mtr mtd".split())
 ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL P PRE SPAN STRONG "
               "TABLE TBODY TD TH THEAD TR UL".split())
 HOSTILE = [
@@ -50,11 +53,15 @@ HOSTILE = [
     "- <video><source onerror=pwned=1></video>", "[<img src=x onerror=pwned=1>](https://a.example)",
     "[a](https://a.example/\"onmouseover=\"pwned=1)", "${pwned=1} {{pwned=1}} <%= pwned=1 %>",
     "__proto__ constructor toString valueOf hasOwnProperty",
+    "\\(\\text{<img src=x onerror=pwned=1>}\\)", "\\[\\href{javascript:pwned=1}{a}\\]",
+    "$$\\begin{constructor}a\\end{constructor}$$",
 ]
 LONG = ["[" * 50000, "*a " * 50000, "`" * 50000 + "a", "> " * 20000 + "a", "**" * 50000,
         "[a](" * 20000, "_a" * 50000, "- " * 20000, "|" * 50000 + "\n" + "|-" * 25000,
         "``` " + "x" * 50000 + "`", "# " + " " * 50000 + "x",
-        "\n".join(" " * i + "- a" for i in range(400)), "http://" * 20000]
+        "\n".join(" " * i + "- a" for i in range(400)), "http://" * 20000,
+        "\\(" * 50000, "\\[\n" * 30000, "\\(" + "{" * 50000 + "\\)", "$$" * 50000,
+        "\\(" + "\\frac" * 900 + "\\)", "\\(" + "x^" * 2000 + "\\)", "|" + "\\|" * 50000 + "\n|-|"]
 MARKDOWN = """# Title
 Some *words* and **more**, `code <b>`, ~~none~~ and [a link](https://a.example/b).
 A line of its own, 2*3*4 and snake_case_word.
@@ -90,6 +97,42 @@ RENDERED = (
     "<pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
     "<p>LINK(https://b.example/c)https://b.example/c</a>.</p>")
 
+# Pieces of markdown that readers know from elsewhere, and what they become.
+PIECES = {
+    "a list behind one of another kind": (
+        "- a\n- b\n1. c\n2. d\n\n* e\n+ f\n3) g",
+        "<ul><li>a</li><li>b</li></ul><ol start=\"1\"><li>c</li><li>d</li></ol>"
+        "<ul><li>e</li></ul><ul><li>f</li></ul><ol start=\"3\"><li>g</li></ol>"),
+    "a list of another kind within an item": (
+        "1. a\n   - b\n   - c\n   1. d\n2. e",
+        "<ol start=\"1\"><li>a<ul><li>b</li><li>c</li></ul><ol start=\"1\"><li>d</li></ol></li>"
+        "<li>e</li></ol>"),
+    "a bar in a cell": (
+        "| a \\| b | `c \\| d` |\n|---|---|\n| 1 \\|\\| 2 | 3 \\|",
+        "<table><thead><tr><th>a | b</th><th><code>c | d</code></th></tr></thead>"
+        "<tbody><tr><td>1 || 2</td><td>3 |</td></tr></tbody></table>"),
+    "a formula in a line": (
+        "If \\(x_1^2 \\le \\frac{a*b}{\\pi}\\) then `\\(y\\)` and \\*.",
+        "<p>If <math><mrow><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup>"
+        "<mo stretchy=\"false\">≤</mo><mfrac><mrow><mi>a</mi><mo>*</mo><mi>b</mi></mrow>"
+        "<mi>π</mi></mfrac></mrow></math> then <code>\\(y\\)</code> and *.</p>"),
+    "a formula of its own": (
+        "So\n\\[\n\\sum_{i=1}^n i\n- 1\n\\]\n$$\\sqrt[3]{x}$$",
+        "<p>So</p><p><math display=\"block\"><mrow><munderover><mo>∑</mo><mrow><mi>i</mi>"
+        "<mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover><mi>i</mi><mo>−</mo><mn>1</mn></mrow></math>"
+        "</p><p><math display=\"block\"><mroot><mi>x</mi><mn>3</mn></mroot></math></p>"),
+    "a matrix": (
+        "\\[\\left( \\begin{matrix} a & b \\\\ c & \\text{d e} \\end{matrix} \\right]\\]",
+        "<p><math display=\"block\"><mrow><mo>(</mo><mrow><mo></mo><mtable><mtr><mtd>"
+        "<mi>a</mi></mtd><mtd><mi>b</mi></mtd></mtr><mtr><mtd><mi>c</mi></mtd><mtd>"
+        "<mtext>d e</mtext></mtd></mtr></mtable><mo></mo></mrow><mo>]</mo></mrow></math></p>"),
+    "letters of other styles": (
+        "\\(\\mathbb{R} \\mathbf{xB} \\mathcal{L}\\)",
+        "<p><math><mrow><mi>ℝ</mi><mi>𝐱𝐁</mi><mi>ℒ</mi></mrow></math></p>"),
+    "a formula that is not known": (
+        "\\(\\unknown{x}\\) and \\(a", "<p><code>\\(\\unknown{x}\\)</code> and (a</p>"),
+}
+
 
 class Front(http.server.ThreadingHTTPServer):
     """Hands out walsh's page, and answers chats with the pieces of `script`."""
@@ -98,18 +141,30 @@ class Front(http.server.ThreadingHTTPServer):
     def __init__(self, behind):
         super().__init__(("127.0.0.1", 0), FrontHandler)
         self.behind = behind
-        self.script = []  # pieces of the next answer
-        self.pause = 0.0  # seconds between pieces
         self.requests = []  # bodies of chats
         self.stolen = []  # paths of requests that no page should make
         self.cut = 0  # answers whose client went away
+        self.reset()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def reset(self):
+        """As it is at first."""
+        self.script = []  # pieces of the next answer
+        self.pause = 0.0  # seconds between pieces
+        self.down = False  # connections end without an answer
+        self.broken = False  # answers end behind the script
 
 
 class FrontHandler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
+
+    def handle_one_request(self):
+        if self.server.down:
+            self.close_connection = True
+        else:
+            super().handle_one_request()
 
     def do_GET(self):
         if self.path not in ("/", "/props"):
@@ -135,6 +190,8 @@ class FrontHandler(http.server.BaseHTTPRequestHandler):
             for piece in self.server.script:
                 self.event({"choices": [{"index": 0, "delta": {"content": piece}}]})
                 time.sleep(self.server.pause)
+            if self.server.broken:
+                return
             self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
             self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5,
                                                  "total_tokens": 12}})
@@ -196,6 +253,21 @@ class Page:
         """A button below a message."""
         tools = self.browser.find_elements(By.CSS_SELECTOR, ".message .tools")[message]
         next(b for b in tools.find_elements(By.TAG_NAME, "button") if b.text == label).click()
+
+    def press_notice(self):
+        """The button of the notice."""
+        self.find("#notice button").click()
+
+    def titles(self):
+        return self.run("return [...document.querySelectorAll('#list .title')]"
+                        ".map((b) => b.innerText)")
+
+    def open_title(self, title):
+        self.run("[...document.querySelectorAll('#list .title')]"
+                 ".find((b) => b.innerText === arguments[0]).click()", title)
+
+    def typed(self):
+        return self.run("return document.getElementById('input').value")
 
     def send(self, text):
         self.type(text, Keys.ENTER)
@@ -304,9 +376,7 @@ def stream_cases(page, front):
     page.type(Keys.CONTROL, Keys.ALT, "n", Keys.NULL)
     page.wait(lambda: page.texts() == [])
     page.ask("second")
-    titles = page.run("return [...document.querySelectorAll('#list .title')]"
-                      ".map((b) => b.innerText)")
-    yield "conversations are listed", titles == ["second", "go"]
+    yield "conversations are listed", page.titles() == ["second", "go"]
     page.browser.find_elements(By.CSS_SELECTOR, "#list .title")[1].click()
     page.wait(lambda: page.texts() == ["one\ntwo", "short"])
     yield "and can be returned to", True
@@ -331,10 +401,11 @@ def hostile_cases(page, front):
                               ".flatMap((n) => n.getAttributeNames())"))
     page.run("document.querySelectorAll('.body a').forEach((a) => a.removeAttribute('target'))")
     time.sleep(0.3)
-    yield "only elements of markdown are made", inside <= ALLOWED
+    yield "only elements of markdown are made", inside <= ALLOWED | FORMULAS
     yield "links lead to the web only", set(links) <= {"https:", "http:", "mailto:"}
     yield "without attributes of the model's", attributes <= {
-        "href", "target", "rel", "title", "class", "type", "start"}
+        "href", "target", "rel", "title", "class", "type", "start", "display", "stretchy", "width",
+        "linethickness"}
     yield "no script of the model's runs", page.run("return window.pwned") == 0
     yield "nothing is fetched", front.stolen == []
     page.browser.refresh()
@@ -368,6 +439,172 @@ def markdown_cases(page, front):
         if not good:
             print(plain(html))
         yield f"markdown {name}", good
+    for name, (text, expected) in PIECES.items():
+        for script in ([text], list(text)):
+            front.script = script
+            page.ask("go")
+            html = page.run("return [...document.querySelectorAll('.body')].at(-1).innerHTML")
+            if html != expected:
+                print(html)
+            yield f"{name}, in {len(script)} pieces", html == expected
+
+
+def draft_cases(page, front):
+    """What is typed belongs to its conversation."""
+    page.open(front.url)
+    front.script, front.pause = ["yes"], 0
+    page.ask("one")
+    page.type("draft of one")
+    page.find("#new").click()
+    yield "a draft does not show in a new conversation", page.typed() == ""
+    page.type("draft of none")
+    page.open_title("one")
+    yield "it is there when its conversation is", page.typed() == "draft of one"
+    page.find("#new").click()
+    yield "nor does a draft of no conversation go away", page.typed() == "draft of none"
+    page.browser.refresh()
+    page.wait(lambda: page.titles() == ["one"])
+    yield "drafts outlive a reload", page.typed() == "draft of none"
+    page.open_title("one")
+    page.press("Edit", 0)
+    edited = page.typed()
+    page.type(" two", Keys.ESCAPE)
+    yield "Escape ends an edit and returns the draft", (edited, page.typed()) == (
+        "one", "draft of one")
+    page.press("Edit", 0)
+    page.ask(" more")
+    yield "an edit leaves the draft", page.typed() == "draft of one" and (
+        page.texts() == ["one more", "yes"])
+    page.ask("")
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 4)
+    yield "what was sent is no draft", page.typed() == ""
+
+
+def failure_cases(page, front):
+    """A server that goes away."""
+    page.open(front.url)
+    front.script, front.pause = ["yes"], 0
+    front.down = True
+    page.ask("still there?")
+    page.wait(page.notice)
+    yield "a server that is away is told in plain words", "cannot be reached" in page.notice() and (
+        "fetch" not in page.notice())
+    yield "the question stays", page.texts()[0] == "still there?"
+    front.down = False
+    page.press_notice()
+    page.wait(lambda: page.texts() == ["still there?", "yes"])
+    yield "and is asked again", not page.notice() and (
+        [m["content"] for m in front.requests[-1]["messages"]] == ["still there?"])
+    front.broken, front.script = True, ["The begin"]
+    page.ask("and now?")
+    yield "an answer that breaks off is told", "was lost" in page.notice() and (
+        page.texts()[-1] == "The begin")
+    front.broken, front.script = False, ["ning"]
+    page.press_notice()
+    page.wait(lambda: page.texts()[-1] == "The beginning")
+    yield "and can be continued", True
+    page.open(front.url)
+    page.browser.execute_cdp_cmd("Network.enable", {})
+    page.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/props"]})
+    page.browser.refresh()
+    page.wait(page.notice)
+    yield "a page without its model says so", "cannot be reached" in page.notice()
+    page.send("hello")
+    time.sleep(0.3)
+    yield "and keeps what was typed", page.typed() == "hello"
+    page.browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+    front.script = ["hi"]
+    page.press_notice()
+    page.wait(lambda: page.texts() == ["hello", "hi"])
+    yield "until it is sent", True
+
+
+def tab_cases(page, front):
+    """Two tabs with the same conversation."""
+    page.open(front.url)
+    front.script, front.pause = ["yes"], 0
+    page.ask("one")
+    address, first = page.browser.current_url, page.browser.current_window_handle
+    page.browser.switch_to.new_window("tab")
+    second = page.browser.current_window_handle
+    page.open(address, clear=False)
+
+    def switch(tab):
+        page.browser.switch_to.window(tab)
+
+    page.wait(lambda: page.texts() == ["one", "yes"])
+    page.ask("two")
+    switch(first)
+    page.wait(lambda: page.texts() == ["one", "yes", "two", "yes"])
+    yield "a message of one tab shows in the other", True
+    page.ask("three")
+    switch(second)
+    whole = ["one", "yes", "two", "yes", "three", "yes"]
+    page.wait(lambda: page.texts() == whole)
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 6)
+    yield "and none is lost", page.texts() == whole
+    yield "the model is asked with all", [m["content"] for m in front.requests[-1]["messages"]] == (
+        whole[:5])
+    front.script, front.pause = [f"w{i} " for i in range(40)], 0.05
+    page.send("slow")
+    switch(first)
+    page.wait(lambda: page.texts()[-1].startswith("w0"))
+    front.script, front.pause = ["quick"], 0
+    page.ask("meanwhile")
+    switch(second)
+    page.done()
+    page.wait(lambda: len(page.texts()) == 10)
+    both = page.texts()
+    switch(first)
+    page.wait(lambda: page.texts() == both)
+    yield "answers that come in both at once are kept", both[6:] == [
+        "slow", both[7], "meanwhile", "quick"] and both[7].strip().endswith("w39")
+    page.press("Retry")
+    page.done()
+    page.press("Edit", 0)
+    page.type(Keys.CONTROL, "a", Keys.NULL)
+    page.ask("ONE")
+    switch(second)
+    page.wait(lambda: page.texts() == ["ONE", "quick"])
+    page.ask("end")
+    page.browser.refresh()
+    page.wait(lambda: len(page.texts()) == 4)
+    stored = "return localStorage.getItem('walsh.conversation.' + location.hash.slice(1))"
+    older = page.run(stored)
+    page.ask("last")
+    switch(first)
+    page.wait(lambda: len(page.texts()) == 6)
+    page.run("localStorage.setItem('walsh.conversation.' + location.hash.slice(1), arguments[0])",
+             older)
+    switch(second)
+    page.wait(lambda: "last" in page.run(stored))
+    yield "what another tab wrote over is written again", len(page.texts()) == 6
+    page.press("Edit", -2)
+    page.type(Keys.CONTROL, "a", Keys.NULL)
+    page.ask("so")
+    switch(first)
+    page.wait(lambda: page.texts() == ["ONE", "quick", "end", "quick", "so", "quick"])
+    switch(second)
+    yield "what one tab removes stays away", page.texts()[:5] == ["ONE", "quick", "end", "quick", "so"]
+    page.type("a draft")
+    switch(first)
+    page.wait(lambda: len(page.texts()) == 6)
+    yield "a draft stays in its tab", page.typed() == ""
+    front.script, front.pause = [f"w{i} " for i in range(2000)], 0.01
+    page.send("on and on")
+    page.wait(lambda: page.texts()[-1].startswith("w0"))
+    switch(second)
+    page.wait(lambda: len(page.texts()) == 8)
+    page.find("#list li.current .remove").click()
+    switch(first)
+    page.wait(lambda: page.texts() == [])
+    time.sleep(0.7)
+    yield "a deleted conversation does not come back", page.titles() == [] and (
+        page.run("return Object.keys(localStorage).length") == 0)
+    page.browser.close()
+    switch(second)
 
 
 def phone_cases(page, front):
@@ -421,12 +658,19 @@ def take_picture(page, options):
 def cases(page, walsh, options):
     """Names and whether what they say is so."""
     front = Front(walsh.url)
-    yield from chat_cases(page, walsh)
-    yield from stream_cases(page, front)
-    yield from markdown_cases(page, front)
-    yield from hostile_cases(page, front)
-    yield from phone_cases(page, front)
-    yield from key_cases(page, options)
+    groups = [chat_cases(page, walsh)]
+    groups += [made(page, front) for made in (
+        stream_cases, markdown_cases, draft_cases, failure_cases, tab_cases, hostile_cases,
+        phone_cases)]
+    for group in [*groups, key_cases(page, options)]:
+        name = group.__name__
+        last = name
+        try:
+            for last, holds in group:
+                yield last, holds
+        except WebDriverException as error:
+            front.reset()
+            yield f"{name}: {str(error).splitlines()[0]} behind '{last}'", False
 
 
 def start_browser(profile):

@@ -105,6 +105,26 @@ TEST(JinjaLimits, EndGrowingValues) {
   EXPECT_NE(limit("{{ -(2**126) * 4 }}"), "");
 }
 
+TEST(JinjaLimits, NumbersOfMoreThan128BitsAreNeverWrong) {
+  const std::string message = "t, line 2: an integer needs more than 128 bits";
+  for (const char* source : {
+           "'170141183460469231731687303715884105728'|int",
+           "'-170141183460469231731687303715884105729'|int",
+           "1e39|int",
+           "'-1e39'|int",
+           "(2**126 - 1 + 2**126)|round(-38)",
+           "(-(2**126) - 2**126)|abs",
+           "(2**126 - 1 + 2**126) + 1",
+           "'%d' % 1e300",
+       }) {
+    EXPECT_EQ(limit("\n{{ " + std::string(source) + " }}"), message) << source;
+  }
+  EXPECT_EQ(refusal("\n{{ 170141183460469231731687303715884105728 }}"),
+            "t, line 2: an integer of more than 128 bits");
+  EXPECT_EQ(render("{{ '-170141183460469231731687303715884105728'|int }}"),
+            "-170141183460469231731687303715884105728");
+}
+
 TEST(JinjaLimits, EndRecursion) {
   EXPECT_EQ(limit("{% macro f() %}\n{{ f() }}{% endmacro %}{{ f() }}"),
             "t, line 2: calls of macros are nested deeper than 64 levels");

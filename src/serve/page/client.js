@@ -1,52 +1,68 @@
-// Requests to the server that the page came from.
+// Requests to the server that the page came from. Errors say in plain words what happened.
 const client = (() => {
+  const kLost = 'The connection to the server was lost before the answer was complete.';
+  const kStrange = 'The server sent something that this page cannot read.';
+
   const headers = () => {
     const key = store.key();
     return {'Content-Type': 'application/json', ...(key && {Authorization: 'Bearer ' + key})};
   };
 
-  const fail = async (response) => {
-    const text = await response.text();
+  // What the browser says of a network error ("Failed to fetch") says nothing to a reader.
+  const explained = async (work, words) => {
+    try {
+      return await work();
+    } catch (error) {
+      throw error.name === 'AbortError' ? error : new Error(words);
+    }
+  };
+
+  const request = async (path, options) => {
+    const response = await explained(() => fetch(path, {...options, headers: headers()}),
+        'The server cannot be reached. It may have been stopped, or the network is down.');
+    if (response.ok) return response;
+    const text = await explained(() => response.text(), kLost);
     let message = text.slice(0, 500);
     try {
       message = JSON.parse(text).error.message;
     } catch {
       // not one of ours: shown as it is
     }
-    const hint = response.status === 401 ? ' (Settings has a field for it)' : '';
-    throw new Error((message || 'the server answered ' + response.status) + hint);
+    const hint = response.status === 401 ? ' (enter it under Settings)' : '';
+    throw new Error((message || `The server answered with the status ${response.status}.`) + hint);
   };
 
   const props = async () => {
-    const response = await fetch('props', {headers: headers()});
-    return response.ok ? response.json() : fail(response);
+    const response = await request('props');
+    return explained(() => response.json(), kStrange);
   };
 
   // The objects of a stream of events.
   async function* events(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let text = '';
+    let text = '', complete = false;
     for (;;) {
-      const {done, value} = await reader.read();
+      const {done, value} = await explained(() => reader.read(), kLost);
+      if (done && !complete) throw new Error(kLost);
       if (done) return;
       text += value;
       const lines = text.split('\n');
       text = lines.pop();
       for (const line of lines) {
-        if (!line.startsWith('data: ') || line === 'data: [DONE]') continue;
-        const object = JSON.parse(line.slice(6));
-        if (object.error) throw new Error(object.error.message);
-        yield object;
+        if (line.startsWith('data: [DONE]')) complete = true;
+        else if (line.startsWith('data: ')) {
+          const object = await explained(() => JSON.parse(line.slice(6)), kStrange);
+          if (object.error) throw new Error(object.error.message);
+          yield object;
+        }
       }
     }
   }
 
   // Streams an answer: {content, reasoning, usage, timings, reason} as they come.
   async function* answer(path, body, signal) {
-    const options = {method: 'POST', headers: headers(), signal, body: JSON.stringify(
-        {...body, stream: true, stream_options: {include_usage: true}})};
-    const response = await fetch(path, options);
-    if (!response.ok) await fail(response);
+    const response = await request(path, {method: 'POST', signal, body: JSON.stringify(
+        {...body, stream: true, stream_options: {include_usage: true}})});
     for await (const {choices, usage, timings} of events(response)) {
       const {delta = {}, text, finish_reason: reason} = choices?.[0] ?? {};
       yield {content: delta.content ?? text ?? '', reasoning: delta.reasoning_content ?? '',

@@ -2,7 +2,7 @@
 // here parses markup, and links lead to http, https and mailto only. The time is linear in the text
 // but for a bounded depth.
 const markdown = (() => {
-  const kMostDepth = 8;
+  const kMostDepth = 8, kMostFormula = 50;  // levels, lines
 
   const element = (name, ...children) => {
     const node = document.createElement(name);
@@ -31,6 +31,7 @@ const markdown = (() => {
 
   // The spans within a paragraph.
   const kMarks = {'**': 'strong', '__': 'strong', '~~': 'del', '*': 'em', '_': 'em'};
+  const kFormulas = {'\\(': '\\)', '\\[': '\\]', '$$': '$$'};  // where they begin and end
   const isWord = (c) => c !== undefined && /[\p{L}\p{N}_]/u.test(c);
 
   // Where the span that begins at `from` with `mark` ends; -1 if it does not.
@@ -115,15 +116,30 @@ const markdown = (() => {
       const target = found && safeLink(found);
       return Boolean(target) && put(link(target, found), at + found.length);
     };
-    const readers = {'`': code, '*': span, '_': span, '~': span, '[': bracket, 'h': address};
+    // \(x\), \[x\] and $$x$$.
+    const formula = () => {
+      const mark = text.slice(at, at + 2), end = kFormulas[mark];
+      if (!end || hopeless.has(mark)) return false;
+      const from = at + 2, until = text.indexOf(end, from);
+      if (until < 0) {
+        hopeless.add(mark);
+        return false;
+      }
+      const source = text.slice(from, until), written = text.slice(at, until + 2);
+      return Boolean(source.trim()) &&
+          put(math.render(source, mark !== '\\(', written), until + 2);
+    };
+    const readers = {'\\': formula, '$': formula, '`': code, '*': span, '_': span, '~': span,
+                     '[': bracket, 'h': address};
     while (at < text.length) {
       const c = text[at];
+      if (readers[c]?.()) continue;
       if (c === '\\' && /[!-/:-@[-`{-~]/.test(text[at + 1] ?? '')) {
         plain += text[at + 1];
         at += 2;
       } else if (c === '\n') {
         put(element('br'), at + 1);
-      } else if (!readers[c]?.()) {
+      } else {
         plain += c;
         ++at;
       }
@@ -142,13 +158,29 @@ const markdown = (() => {
   const isRule = (line) => /^[-*_ ]{3,}$/.test(line) &&
       /^(-{3,}|\*{3,}|_{3,})$/.test(line.replaceAll(' ', ''));
   const itemOf = (line) => /^( *)([-*+]|\d{1,9}[.)])( +|$)/.exec(line);
+  // Items of one list have the same: -, *, +, . or ).
+  const kindOf = (item) => item[2].at(-1);
+  // A | behind a backslash stands in a cell.
   const cellsOf = (line) =>
-      line.trim().replace(/^\|/, '').replace(/\|$/, '').split('|').map((cell) => cell.trim());
+      line.trim().replace(/^\|/, '').replace(/(?<!\\)\|$/, '').split(/(?<!\\)\|/)
+          .map((cell) => cell.trim().replaceAll('\\|', '|'));
+  // Behind the lines of a formula that begins at `at` and has them to itself; 0 if there is none.
+  const formulaEnd = (lines, at) => {
+    const [, mark] = /^ {0,3}(\\\[|\$\$)/.exec(lines[at]) ?? [], last = at + kMostFormula;
+    if (!mark) return 0;
+    for (let end = at; end < Math.min(lines.length, last) && !isBlank(lines[end]); ++end) {
+      const line = end === at ? lines[at].trim().slice(2) : lines[end].trim();
+      const found = line.indexOf(kFormulas[mark]);
+      if (found >= 0) return found === line.length - 2 ? end + 1 : 0;
+    }
+    return 0;
+  };
   const isTable = (lines, at) => lines[at].includes('|') && at + 1 < lines.length &&
       lines[at + 1].includes('-') && cellsOf(lines[at + 1]).every((c) => /^:?-+:?$/.test(c)) &&
       cellsOf(lines[at]).length === cellsOf(lines[at + 1]).length;
   const beginsBlock = (lines, at) => fenceOf(lines[at]) || headingOf(lines[at]) ||
-      isRule(lines[at]) || /^ {0,3}>/.test(lines[at]) || itemOf(lines[at]) || isTable(lines, at);
+      isRule(lines[at]) || /^ {0,3}>/.test(lines[at]) || itemOf(lines[at]) ||
+      formulaEnd(lines, at) || isTable(lines, at);
 
   const endOf = (lines, at) => {
     const line = lines[at], fence = fenceOf(line);
@@ -166,7 +198,11 @@ const markdown = (() => {
     }
     const item = itemOf(line);
     if (item) {
-      const inside = (l) => /^ +/.exec(l)?.[0].length > item[1].length || itemOf(l);
+      const inside = (l) => {
+        const next = itemOf(l);
+        return /^ +/.exec(l)?.[0].length > item[1].length ||
+            (next && kindOf(next) === kindOf(item));
+      };
       for (; end < lines.length; ++end) {
         if (isBlank(lines[end])) {
           if (end + 1 >= lines.length || !inside(lines[end + 1])) break;
@@ -176,6 +212,8 @@ const markdown = (() => {
       }
       return end;
     }
+    const formula = formulaEnd(lines, at);
+    if (formula) return formula;
     if (isTable(lines, at)) {
       while (end < lines.length && lines[end].includes('|')) ++end;
       return end;
@@ -260,7 +298,8 @@ const markdown = (() => {
       }
       if (itemOf(lines[0])) return listBlock(lines, depth);
     }
-    return isTable(lines, 0) ? tableBlock(lines) : element('p', inline(text.trim()));
+    const table = !formulaEnd(lines, 0) && isTable(lines, 0);
+    return table ? tableBlock(lines) : element('p', inline(text.trim()));
   };
 
   const blocks = (text, depth) => split(text).map((piece) => block(piece, depth));

@@ -19,6 +19,7 @@ class MessageView {
   constructor(message, actions) {
     const {element} = markdown;
     this.message = message;
+    this.version = message.changed;
     this.who = element('div', message.role === 'user' ? 'You' : 'Model');
     this.who.className = 'who';
     this.body = element('div');
@@ -64,7 +65,7 @@ class MessageView {
     this.showReasoning(reasoning);
     this.body.classList.toggle('waiting', running && !content);
     this.tools.hidden = running;
-    const ends = {length: 'reached its limit', stopped: 'stopped', error: 'broke off'};
+    const ends = {length: 'reached its limit', stopped: 'stopped', error: 'incomplete'};
     this.figures.textContent = [figures, ends[reason]].filter(Boolean).join(' \u00b7 ');
   }
 }

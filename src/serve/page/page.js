@@ -5,15 +5,22 @@
   let conversation = store.create();
   let views = [];
   let model = null;    // /props
-  let running = null;  // AbortController of the answer that comes
-  let editing = -1;    // the message that the composer will replace
+  let running = null;  // {controller, view} of the answer that comes
+  let editing = null;  // the message that the composer will replace; the draft waits
+  let unused = null;   // the conversation that has not begun
   const facts = {context: 0, speed: 0, first: 0};
 
   const number = (value, digits = 0) => value.toLocaleString(undefined,
       {minimumFractionDigits: digits, maximumFractionDigits: digits});
-  const notice = (text) => {
-    $('notice').textContent = text;
+  // `again`: what a button of this notice does, under its label.
+  const notice = (text, again, label = 'Try again') => {
+    $('notice').replaceChildren(text);
     $('notice').hidden = !text;
+    if (!again) return;
+    const button = markdown.element('button', label);
+    button.type = 'button';
+    button.addEventListener('click', again);
+    $('notice').append(' ', button);
   };
 
   const showFacts = () => {
@@ -33,12 +40,14 @@
     }));
   };
 
-  const save = () => {
-    if (!conversation.messages.length && !conversation.system) return;
+  // With what other tabs have written to it.
+  const save = (which = conversation) => {
+    if (!which.messages.length && !which.systemChanged) return;
+    if (store.pull(which) && which === conversation) refresh();
     try {
-      store.save(conversation);
+      store.save(which);
     } catch {
-      notice('This browser has no room for more conversations: delete some.');
+      notice('This browser has no room left for conversations. Delete some to make room.');
     }
   };
 
@@ -53,7 +62,7 @@
       remove.addEventListener('click', () => {
         store.remove(id);
         if (id === conversation.id) begin();
-        showList();
+        else showList();
       });
       const row = markdown.element('li', open, remove);
       row.classList.toggle('current', id === conversation.id);
@@ -83,26 +92,62 @@
     $('system').value = conversation.system;
     facts.context = conversation.context ?? 0;
     facts.first = facts.speed = 0;
-    editing = -1;
+    endEditing();
     notice('');
     showFacts();
     showList();
     scrollToEnd();
   };
+  // Shows what other tabs have changed; what did not change keeps its nodes.
+  const refresh = () => {
+    const follow = atEnd(), shown = new Map(views.map((view) => [view.message, view]));
+    views = conversation.messages.map((message) => {
+      const view = shown.get(message);
+      const same = view && (view === running?.view || view.version === message.changed);
+      return same ? view : new MessageView(message, actionsOf(message));
+    });
+    $('log').replaceChildren(...views.map(({node}) => node));
+    if (running && !views.includes(running.view)) running.controller.abort();
+    if (editing && !conversation.messages.includes(editing)) {
+      editing = null;
+      keepDraft();
+    }
+    if (document.activeElement !== $('system')) $('system').value = conversation.system;
+    if (follow) scrollToEnd();
+  };
   const truncate = (length) => {
-    conversation.messages.length = length;
+    const gone = conversation.messages.splice(length);
+    conversation.removed.push(...gone.map(({id}) => id));
     views.splice(length).forEach((view) => view.node.remove());
   };
 
+  // What is typed belongs to its conversation.
+  const fitInput = () => {
+    $('input').style.height = 'auto';
+    $('input').style.height = $('input').scrollHeight + 2 + 'px';
+  };
+  const setInput = (text) => {
+    $('input').value = text;
+    fitInput();
+  };
+  const keepDraft = () => editing || store.saveDraft(conversation.id, $('input').value);
+  const endEditing = () => {
+    editing = null;
+    setInput(store.draft(conversation.id));
+  };
+
   const openConversation = (next) => {
-    running?.abort();
+    running?.controller.abort();
     conversation = next;
     history.replaceState(null, '', '#' + conversation.id);
     $('side').classList.remove('open');
     showConversation();
     $('input').focus();
   };
-  const begin = () => openConversation(store.create());
+  const begin = () => {
+    if (!unused || unused.messages.length || unused.systemChanged) unused = store.create();
+    openConversation(unused);
+  };
   const select = (id) => openConversation(store.find(id) ?? store.create());
 
   // What the server is asked.
@@ -120,10 +165,10 @@
                                     ...sampling}];
   };
 
-  const setRunning = (controller) => {
-    running = controller;
-    $('send').hidden = Boolean(controller);
-    $('stop').hidden = !controller;
+  const setRunning = (next) => {
+    running = next;
+    $('send').hidden = Boolean(next);
+    $('stop').hidden = !next;
   };
 
   // The figures of an answer as it comes: by pieces until the server has told its own.
@@ -143,9 +188,10 @@
   // Lets the model answer to the messages before `view`, which gets the text.
   const run = async (view, goesOn) => {
     const owner = conversation, {message} = view, controller = new AbortController();
+    const mine = {controller, view};
     const [path, body] = requestOf(
         owner.messages.slice(0, owner.messages.indexOf(message) + (goesOn ? 1 : 0)), goesOn);
-    setRunning(controller);
+    setRunning(mine);
     notice('');
     message.reason = 'stopped';  // if the page goes away
     view.show(true);
@@ -166,6 +212,7 @@
           ++pieces;
         }
         if (part.reason) message.reason = part.reason;
+        store.touch(message);
         if (conversation !== owner) break;
         if (first) measure(start, first, pieces, part);
         drawn ||= requestAnimationFrame(draw);
@@ -177,23 +224,20 @@
     } catch (error) {
       if (error.name !== 'AbortError') {
         message.reason = 'error';
-        if (conversation === owner) notice(error.message);
+        if (conversation === owner) tellFailure(error, message);
       }
     }
     if (drawn) cancelAnimationFrame(drawn);
     if (first && facts.speed) {
       message.figures =
-          `${number(facts.speed, 1)} tokens/s, first after ${number(facts.first, 2)} s`;
+          `${number(facts.speed, 1)} tokens/s, first token after ${number(facts.first, 2)} s`;
     }
-    if (running === controller) setRunning(null);
-    if (conversation !== owner && !store.find(owner.id)) return;  // it was deleted
-    try {
-      store.save(owner);
-    } catch {
-      notice('This browser has no room for more conversations: delete some.');
-    }
-    if (conversation !== owner) return;
+    store.touch(message);
+    save(owner);
+    if (running === mine) setRunning(null);
+    if (conversation !== owner) return catchUp();
     const follow = atEnd(), old = views.indexOf(view);
+    if (old < 0) return;  // another tab has removed it
     views[old] = new MessageView(message, actionsOf(message));
     view.node.replaceWith(views[old].node);
     if (follow) scrollToEnd();
@@ -201,10 +245,15 @@
     showList();
   };
 
+  // The question stays; the notice offers what can be done.
+  const tellFailure = (error, message) => {
+    const at = () => conversation.messages.indexOf(message);
+    if (message.content) notice(error.message, () => resume(at()), 'Continue the answer');
+    else notice(error.message, () => retry(at()));
+  };
+
   const answer = () => {
-    const message = {role: 'assistant', content: ''};
-    conversation.messages.push(message);
-    const view = append(message);
+    const view = append(store.add(conversation, 'assistant', ''));
     save();
     showList();
     scrollToEnd();
@@ -212,53 +261,48 @@
   };
 
   const retry = (at) => {
-    if (running) return;
+    if (running || at < 0) return;
     truncate(at);
     answer();
   };
   const resume = (at) => {
-    if (running) return;
+    if (running || at < 0) return;
     truncate(at + 1);
     run(views[at], true);
   };
   const edit = (at) => {
     if (running) return;
-    editing = at;
-    $('input').value = conversation.messages[at].content;
-    fitInput();
+    editing = conversation.messages[at];
+    setInput(editing.content);
     $('input').focus();
   };
 
   const send = async () => {
+    const owner = conversation;
+    if (running || !$('input').value.trim()) return;
+    if (!model && !await loadModel(send)) return;
     const content = $('input').value;
-    if (running || !content.trim()) return;
-    if (!model && !await loadModel()) return;
-    if (editing >= 0) truncate(editing);
-    editing = -1;
-    const message = {role: 'user', content};
-    conversation.messages.push(message);
+    if (running || conversation !== owner || !content.trim()) return;
+    if (editing) truncate(conversation.messages.indexOf(editing));
+    else store.saveDraft(conversation.id, '');
+    const message = store.add(conversation, 'user', content);
     conversation.title ||= content.trim().replace(/\s+/g, ' ').slice(0, kMostTitle);
     append(message);
-    $('input').value = '';
-    fitInput();
+    endEditing();
     answer();
   };
 
-  const fitInput = () => {
-    $('input').style.height = 'auto';
-    $('input').style.height = $('input').scrollHeight + 2 + 'px';
-  };
-
-  const loadModel = async () => {
+  // `again`: what to do when a later attempt succeeds.
+  const loadModel = async (again = () => loadModel()) => {
     try {
       model = await client.props();
     } catch (error) {
-      notice(error.message);
+      notice(error.message, again);
       return false;
     }
     $('model').textContent = document.title = model.model_alias;
     if (!model.has_chat_template)
-      $('input').placeholder = 'Text that the model continues (it has no chat template)';
+      $('input').placeholder = 'Write the beginning of a text: this model continues it';
     settings.setDefaults(model.default_generation_settings.params);
     notice('');
     showFacts();
@@ -270,26 +314,31 @@
     event.preventDefault();
     send();
   });
-  $('stop').addEventListener('click', () => running?.abort());
+  $('stop').addEventListener('click', () => running?.controller.abort());
   $('new').addEventListener('click', begin);
   $('settings-open').addEventListener('click', settings.open);
   $('side-open').addEventListener('click', () => $('side').classList.add('open'));
   $('side-close').addEventListener('click', () => $('side').classList.remove('open'));
   $('delete-all').addEventListener('click', () => {
-    if (!confirm('Delete all conversations of this browser?')) return;
+    if (!confirm('Delete all conversations that this browser has stored?')) return;
     store.all().forEach(({id}) => store.remove(id));
     begin();
   });
   $('system').addEventListener('change', () => {
     conversation.system = $('system').value;
+    conversation.systemChanged = Date.now();
     save();
+    showList();
   });
   $('key').value = store.key();
   $('key').addEventListener('change', () => {
     store.saveKey($('key').value.trim());
     loadModel();
   });
-  $('input').addEventListener('input', fitInput);
+  $('input').addEventListener('input', () => {
+    fitInput();
+    keepDraft();
+  });
   $('input').addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -298,9 +347,9 @@
   document.addEventListener('keydown', (event) => {
     const control = event.ctrlKey || event.metaKey;
     if (event.key === 'Escape' && !$('settings').open) {
-      running?.abort();
+      running?.controller.abort();
       $('side').classList.remove('open');
-      editing = -1;
+      if (editing) endEditing();
     } else if (control && event.key === ',') {
       event.preventDefault();
       settings.open();
@@ -309,11 +358,23 @@
       begin();
     }
   });
-  window.addEventListener('storage', (event) => {
-    if (store.isOurs(event.key)) showList();
+  // What another tab has written to the shown conversation. An answer that comes is saved again and
+  // again: what the other tab lacks waits for that.
+  const catchUp = () => {
+    if (store.isDeleted(conversation)) return begin();
+    const news = store.pull(conversation);
+    if (news) refresh();
+    if (news?.exceeds && !running) save();
+  };
+  window.addEventListener('storage', ({key}) => {
+    if (store.isSettings(key)) settings.load();
+    if (!store.isConversation(key)) return;
+    catchUp();
+    showList();
   });
 
-  const known = store.find(location.hash.slice(1));
+  const id = location.hash.slice(1), known = store.find(id);
+  if (id && !known && store.draft(id)) unused = store.create(id);
   if (known) openConversation(known);
   else begin();
   loadModel();

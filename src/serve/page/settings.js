@@ -16,7 +16,7 @@ const settings = (() => {
     ['dry_multiplier', 'DRY multiplier', 0, 1000, 0.1],
     ['dry_base', 'DRY base', 1, 1000, 0.05],
     ['dry_allowed_length', 'DRY allowed length', 1, 1000000, 1],
-    ['max_tokens', 'Most tokens', 1, 1000000000, 1],
+    ['max_tokens', 'Maximum tokens', 1, 1000000000, 1],
     ['seed', 'Seed', 0, Number.MAX_SAFE_INTEGER, 1],
   ];
   const inputs = new Map();
@@ -49,12 +49,13 @@ const settings = (() => {
   return {
     open: () => box.open || box.showModal(),
     values: () => store.settings(),
+    load,  // another tab may have saved them
     // Shows what the model does by itself.
     setDefaults(params) {
       for (const [name, input] of inputs)
         input.placeholder = params[name] === undefined ? '' : +params[name].toFixed(3);
       inputs.get('max_tokens').placeholder = 'no limit';
-      inputs.get('seed').placeholder = 'drawn';
+      inputs.get('seed').placeholder = 'random';
     },
   };
 })();

@@ -1,41 +1,122 @@
-// What stays in the browser: conversations and settings in its local storage, the key until the tab
-// is closed. A conversation is {id, title, updated, system, messages: [{role, content, ...}]}.
+// What stays in the browser: conversations and settings in its local storage, which all tabs share;
+// the key and drafts until the tab is closed. A conversation is {id, title, updated, system,
+// systemChanged, messages: [{id, time, changed, role, content, ...}], removed: [ids of messages]}.
+// Several tabs may change the same conversation: pull() merges what another one has written.
 const store = (() => {
   const kPrefix = 'walsh.conversation.', kSettings = 'walsh.settings', kKey = 'walsh.key';
+  const kDraft = 'walsh.draft.';
+  const seen = new WeakMap();  // of each conversation: the stored text that it contains
 
-  const read = (key, otherwise) => {
+  const parse = (text, otherwise) => {
     try {
-      return JSON.parse(localStorage.getItem(key)) ?? otherwise;
+      return JSON.parse(text) ?? otherwise;
     } catch {
       return otherwise;  // written by something else
     }
   };
   const usable = (c) => c && typeof c.id === 'string' && Array.isArray(c.messages) &&
       c.messages.every((m) => typeof m.role === 'string' && typeof m.content === 'string');
+  // null if it is no conversation. Older versions of the page wrote fewer members.
+  const conversationOf = (text) => {
+    const found = parse(text, null);
+    if (!usable(found)) return null;
+    found.removed = Array.isArray(found.removed) ? found.removed : [];
+    found.system ??= '';
+    found.systemChanged ??= 0;
+    found.messages.forEach((message, i) => {
+      message.id ??= String(i);
+      message.time ??= i;
+      message.changed ??= 0;
+    });
+    return found;
+  };
+  const stored = (id) => localStorage.getItem(kPrefix + id);
+  const newId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
+
+  // Every message of both but for removed ones, in the order of time; of two versions of a message
+  // the later one. In whichever order tabs merge, they end with the same.
+  const merge = (mine, theirs) => {
+    mine.removed = [...new Set([...mine.removed, ...theirs.removed])];
+    const gone = new Set(mine.removed), found = new Map(mine.messages.map((m) => [m.id, m]));
+    for (const message of theirs.messages) {
+      const known = found.get(message.id);
+      if (!known) found.set(message.id, message);
+      else if (message.changed > known.changed) Object.assign(known, message);
+    }
+    mine.messages = [...found.values()].filter(({id}) => !gone.has(id))
+        .sort((a, b) => a.time - b.time || (a.id < b.id ? -1 : 1));
+    if (theirs.systemChanged > mine.systemChanged)
+      Object.assign(mine, {system: theirs.system, systemChanged: theirs.systemChanged});
+    if (theirs.updated > mine.updated) mine.context = theirs.context;
+    mine.title = theirs.title || mine.title;
+  };
+  // Whether `mine` has what `theirs` lacks.
+  const exceeds = (mine, theirs) => {
+    const gone = new Set(theirs.removed), found = new Map(theirs.messages.map((m) => [m.id, m]));
+    return mine.systemChanged > theirs.systemChanged || mine.removed.some((id) => !gone.has(id)) ||
+        mine.messages.some(({id, changed}) => !(found.get(id)?.changed >= changed));
+  };
 
   return {
     all() {
       const keys = Object.keys(localStorage).filter((key) => key.startsWith(kPrefix));
-      const found = keys.map((key) => read(key, null)).filter(usable);
+      const found = keys.map((key) => conversationOf(localStorage.getItem(key))).filter(Boolean);
       return found.sort((a, b) => b.updated - a.updated);
     },
-    find: (id) => {
-      const found = read(kPrefix + id, null);
-      return usable(found) ? found : null;
+    find(id) {
+      const text = stored(id), found = conversationOf(text);
+      if (found) seen.set(found, text);
+      return found;
     },
-    // Throws when the storage is full.
+    // Takes over what another tab has written. Returns null if there is nothing new, otherwise
+    // {exceeds}: whether the other tab lacks something, because both wrote at the same time.
+    pull(conversation) {
+      const text = stored(conversation.id), theirs = conversationOf(text);
+      if (!theirs || text === seen.get(conversation)) return null;
+      seen.set(conversation, text);
+      merge(conversation, theirs);
+      return {exceeds: exceeds(conversation, theirs)};
+    },
+    // It was stored, and a tab has deleted it.
+    isDeleted: (conversation) => seen.has(conversation) && stored(conversation.id) === null,
+    // Behind pull(). Throws when the storage is full. What was deleted stays so.
     save(conversation) {
+      if (this.isDeleted(conversation)) return;
       conversation.updated = Date.now();
-      localStorage.setItem(kPrefix + conversation.id, JSON.stringify(conversation));
+      const text = JSON.stringify(conversation);
+      localStorage.setItem(kPrefix + conversation.id, text);
+      seen.set(conversation, text);
     },
-    remove: (id) => localStorage.removeItem(kPrefix + id),
-    create: () => ({
-      id: Date.now().toString(36) + Math.random().toString(36).slice(2, 8),
-      title: '', updated: Date.now(), system: '', messages: [],
+    remove(id) {
+      localStorage.removeItem(kPrefix + id);
+      this.saveDraft(id, '');
+    },
+    create: (id = newId()) => ({
+      id, title: '', updated: Date.now(), system: '', systemChanged: 0, messages: [], removed: [],
     }),
-    isOurs: (key) => key === null || key.startsWith(kPrefix),
-    settings: () => read(kSettings, {}),
+    // Adds a message, which is later than all others.
+    add(conversation, role, content) {
+      const time = Math.max(Date.now(), (conversation.messages.at(-1)?.time ?? 0) + 1);
+      const message = {id: newId(), time, changed: time, role, content};
+      conversation.messages.push(message);
+      return message;
+    },
+    touch(message) {
+      message.changed = Math.max(Date.now(), message.changed + 1);
+    },
+    isConversation: (key) => key === null || key.startsWith(kPrefix),
+    isSettings: (key) => key === null || key === kSettings,
+    settings: () => parse(localStorage.getItem(kSettings), {}),
     saveSettings: (settings) => localStorage.setItem(kSettings, JSON.stringify(settings)),
+    draft: (id) => sessionStorage.getItem(kDraft + id) ?? '',
+    saveDraft(id, text) {
+      try {
+        if (text) sessionStorage.setItem(kDraft + id, text);
+        else sessionStorage.removeItem(kDraft + id);
+      } catch {
+        // too long to be kept: it is on the page only
+      }
+    },
     key: () => sessionStorage.getItem(kKey) ?? '',
     saveKey: (key) => sessionStorage.setItem(kKey, key),
   };

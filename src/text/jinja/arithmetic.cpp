@@ -23,8 +23,41 @@ constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 }
 
 Integer checked(const Runtime& runtime, bool overflow, Integer result) {
-  if (overflow) runtime.fail_limit("an integer needs more than 128 bits");
+  if (overflow) fail_too_large(runtime);
   return result;
+}
+
+// The double that is nearest to a / b, as Python divides integers: rounded once.
+double quotient(Integer a, Integer b) {
+  constexpr Unsigned kEnough = Unsigned{1} << 55;  // two bits more than a double has
+  const Unsigned divisor = magnitude(b);
+  Unsigned whole = magnitude(a) / divisor, rest = magnitude(a) % divisor;
+  int scale = 0;
+  for (; whole < kEnough && rest != 0; --scale) {
+    // Of twice the rest and the divisor, without a bit beyond 128.
+    const bool one = rest >= divisor - rest;
+    rest = one ? rest - (divisor - rest) : rest + rest;
+    whole = whole * 2 + (one ? 1 : 0);
+  }
+  const double size = std::ldexp(static_cast<double>(whole | (rest != 0 ? 1 : 0)), scale);
+  return (a < 0) != (b < 0) ? -size : size;
+}
+
+Value raise_real(const Runtime& runtime, double base, double exponent) {
+  if (base == 0 && exponent < 0) runtime.fail("zero cannot be raised to a negative power");
+  const double result = std::pow(base, exponent);
+  const bool finite = std::isfinite(base) && std::isfinite(exponent);
+  if (finite && std::isnan(result)) runtime.fail("a power is a complex number");
+  if (finite && std::isinf(result)) runtime.fail("a power is too large for a float");
+  return result;
+}
+
+double floor_quotient(double a, double b) {
+  double rest = std::fmod(a, b), parts = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) parts -= 1;
+  if (parts == 0) return std::copysign(0.0, a / b);
+  const double whole = std::floor(parts);
+  return parts - whole > 0.5 ? whole + 1 : whole;
 }
 
 Integer raise(const Runtime& runtime, Integer base, Integer exponent) {
@@ -53,11 +86,11 @@ Value integers(const Runtime& runtime, Operator op, Integer a, Integer b) {
       overflow = __builtin_mul_overflow(a, b, &result);
       break;
     case Operator::power:
-      if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
+      if (b < 0) return raise_real(runtime, static_cast<double>(a), static_cast<double>(b));
       return raise(runtime, a, b);
     default:
       if (b == 0) runtime.fail("division by zero");
-      if (op == Operator::divide) return static_cast<double>(a) / static_cast<double>(b);
+      if (op == Operator::divide) return quotient(a, b);
       if (b == -1) {
         overflow = op == Operator::floor_divide && __builtin_sub_overflow(Integer{0}, a, &result);
         break;
@@ -78,14 +111,14 @@ Value reals(const Runtime& runtime, Operator op, double a, double b) {
     case Operator::multiply:
       return a * b;
     case Operator::power:
-      return std::pow(a, b);
+      return raise_real(runtime, a, b);
     default:
       if (b == 0) runtime.fail("division by zero");
       if (op == Operator::divide) return a / b;
+      if (op == Operator::floor_divide) return floor_quotient(a, b);
       double rest = std::fmod(a, b);
       if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-      if (op == Operator::modulo) return rest == 0 ? std::copysign(0.0, b) : rest;
-      return std::floor((a - rest) / b + 0.5);
+      return rest == 0 ? std::copysign(0.0, b) : rest;
   }
 }
 

@@ -44,9 +44,8 @@ int64_t take_number(const Runtime& runtime, std::string_view text, size_t& place
 std::string digits_of(Integer value, const Style& style) {
   const char type = style.type | 0x20;
   const int base = type == 'x' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
-  if (base == 10) return format_integer(value < 0 ? -value : value);
-  __extension__ using Unsigned = unsigned __int128;
-  auto rest = value < 0 ? -static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
+  auto rest = magnitude(value);
+  if (base == 10) return format_digits(rest);
   std::string out;
   do {
     const char digit = "0123456789abcdef"[static_cast<size_t>(rest % static_cast<Unsigned>(base))];
@@ -253,9 +252,9 @@ class Percent {
     }
     const double* real = value.as<double>();
     if (real != nullptr && (style.type == 'd' || (style.type | 0x20) == 'x' || style.type == 'o')) {
-      if (style.type != 'd' || !(std::fabs(*real) < 1e18)) runtime_.fail("an integer is required");
+      if (style.type != 'd') runtime_.fail("an integer is required");
       style.precision = -1;
-      return append_number(runtime_, Value(static_cast<Integer>(*real)), style, out_);
+      return append_number(runtime_, Value(whole_part(runtime_, *real)), style, out_);
     }
     append_number(runtime_, value, style, out_);
   }

@@ -16,12 +16,30 @@ bool is_number(const Value& value) {
   return value.is<bool>() || value.is<Integer>() || value.is<double>();
 }
 
+// What is as large has no place among the integers.
+constexpr double kIntegerEnd = 0x1p127;
+
 // -1, 0, 1, or 2 where one of them is not a number.
+template <typename T>
+int order_of(T a, T b) {
+  return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2;
+}
+
+// Exact: the integer is not rounded to a double.
+int compare_mixed(Integer a, double b) {
+  if (!(std::fabs(b) < kIntegerEnd)) return order_of(0.0, b);  // infinity and NaN too
+  const double whole = std::trunc(b);
+  const int order = order_of(a, static_cast<Integer>(whole));
+  return order != 0 ? order : order_of(whole, b);
+}
+
 int compare_numbers(const Value& a, const Value& b) {
   const auto x = as_integer(a), y = as_integer(b);
-  if (x && y) return *x < *y ? -1 : *x > *y ? 1 : 0;
-  const double p = *as_real(a), q = *as_real(b);
-  return p < q ? -1 : p > q ? 1 : p == q ? 0 : 2;
+  if (x && y) return order_of(*x, *y);
+  if (x) return compare_mixed(*x, *b.as<double>());
+  if (!y) return order_of(*a.as<double>(), *b.as<double>());
+  const int order = compare_mixed(*y, *a.as<double>());
+  return order == 2 ? 2 : -order;
 }
 
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
@@ -123,8 +141,8 @@ uint64_t hash(Runtime& runtime, const Value& key) {
   }
   if (const double* real = key.as<double>()) {
     // A float that is an integer is the same key as that.
-    const bool whole = *real == std::floor(*real) && std::fabs(*real) < 1e18;
-    return whole ? std::hash<uint64_t>()(static_cast<uint64_t>(static_cast<int64_t>(*real)))
+    const bool whole = *real == std::floor(*real) && std::fabs(*real) < kIntegerEnd;
+    return whole ? std::hash<uint64_t>()(static_cast<uint64_t>(static_cast<Integer>(*real)))
                  : std::hash<double>()(*real);
   }
   if (key.none() || key.undefined()) return 1;
@@ -188,6 +206,19 @@ std::optional<double> as_real(const Value& value) {
   if (const double* real = value.as<double>()) return *real;
   if (const auto integer = as_integer(value)) return static_cast<double>(*integer);
   return std::nullopt;
+}
+
+Integer whole_part(const Runtime& runtime, double value) {
+  if (!std::isfinite(value)) {
+    runtime.fail(std::string("cannot convert float ") + (std::isnan(value) ? "NaN" : "infinity") +
+                 " to integer");
+  }
+  if (!(std::fabs(value) < kIntegerEnd)) fail_too_large(runtime);
+  return static_cast<Integer>(value);
+}
+
+void fail_too_large(const Runtime& runtime) {
+  runtime.fail_limit("an integer needs more than 128 bits");
 }
 
 int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t missing) {

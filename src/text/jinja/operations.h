@@ -33,6 +33,9 @@ Value negate(Runtime& runtime, const Value& value);
 // The integer that a value is (a boolean is one), or nothing.
 std::optional<Integer> as_integer(const Value& value);
 std::optional<double> as_real(const Value& value);  // of integers and booleans as well
+// int(value): without what is behind the point. Fails for infinity, NaN and what is too large.
+Integer whole_part(const Runtime& runtime, double value);
+[[noreturn]] void fail_too_large(const Runtime& runtime);  // an integer of more than 128 bits
 // A parameter that has to be an integer of the range of int64_t, `missing` if it is not given.
 int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t missing);
 // A parameter that has to be a text.

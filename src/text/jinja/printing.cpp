@@ -86,16 +86,17 @@ void append_dict(Runtime& runtime, const Dict& dict, Builder& out) {
 
 }  // namespace
 
-std::string format_integer(Integer value) {
-  const bool negative = value < 0;
-  __extension__ using Unsigned = unsigned __int128;
-  auto rest = negative ? -static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
+std::string format_digits(Unsigned value) {
   std::string digits;
   do {
-    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(rest % 10)));
-    rest /= 10;
-  } while (rest != 0);
-  return negative ? std::string("-") + digits : digits;
+    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
+    value /= 10;
+  } while (value != 0);
+  return digits;
+}
+
+std::string format_integer(Integer value) {
+  return (value < 0 ? "-" : "") + format_digits(magnitude(value));
 }
 
 std::string format_real(double value) {

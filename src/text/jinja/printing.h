@@ -9,6 +9,7 @@
 namespace walsh::jinja {
 
 std::string format_integer(Integer value);
+std::string format_digits(Unsigned value);  // decimal
 // The shortest decimal that reads back as the same number, in Python's spelling.
 std::string format_real(double value);
 

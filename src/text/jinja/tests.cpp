@@ -70,13 +70,6 @@ bool is_sequence(const Value& value) {
          (sequence != nullptr && sequence->indexed());
 }
 
-Integer whole(Runtime& runtime, const Value& value) {
-  const auto integer = as_integer(value);
-  if (!integer)
-    runtime.fail(std::string("a test of integers is applied to '") + type_name(value) + "'");
-  return *integer;
-}
-
 const Value& only(Runtime& runtime, const Arguments& arguments) {
   const auto bound = bind(runtime, "the test", arguments, {"other"});
   if (bound[0] == nullptr) runtime.fail("the test expects an argument");
@@ -86,13 +79,13 @@ const Value& only(Runtime& runtime, const Arguments& arguments) {
 template <int parity>
 Value has_parity(Runtime& runtime, const Value& value, const Arguments& arguments) {
   bind(runtime, "the test", arguments, {});
-  return (whole(runtime, value) & 1) == parity;
+  const Value rest = apply(runtime, Operator::modulo, value, Integer{2});
+  return equal(runtime, rest, Integer{parity});
 }
 
 Value is_divisible(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  const Integer by = whole(runtime, only(runtime, arguments));
-  if (by == 0) runtime.fail("division by zero");
-  return by == -1 || whole(runtime, value) % by == 0;
+  const Value rest = apply(runtime, Operator::modulo, value, only(runtime, arguments));
+  return equal(runtime, rest, Integer{0});
 }
 
 template <bool up>

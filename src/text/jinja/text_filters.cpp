@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "text/jinja/format.h"
@@ -172,7 +173,8 @@ Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return to_text(runtime, value);
 }
 
-std::optional<Integer> parse_integer(std::string_view text, int base) {
+// Nothing if it is no integer; fails for one that is too large.
+std::optional<Integer> parse_integer(const Runtime& runtime, std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -181,7 +183,7 @@ std::optional<Integer> parse_integer(std::string_view text, int base) {
     text.remove_prefix(2);
   }
   Integer value = 0;
-  bool digit_before = false;
+  bool digit_before = false, overflow = false;
   for (const char c : text) {
     if (c == '_' && digit_before) {
       digit_before = false;
@@ -190,14 +192,16 @@ std::optional<Integer> parse_integer(std::string_view text, int base) {
     const int digit = c >= '0' && c <= '9'                     ? c - '0'
                       : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10
                                                                : base;
-    if (digit >= base || __builtin_mul_overflow(value, base, &value) ||
-        __builtin_add_overflow(value, digit, &value)) {
-      return std::nullopt;
-    }
+    if (digit >= base) return std::nullopt;
+    overflow |= __builtin_mul_overflow(value, base, &value);
+    overflow |= __builtin_sub_overflow(value, digit, &value);  // there is one more below zero
     digit_before = true;
   }
   if (!digit_before) return std::nullopt;
-  return negative ? -value : value;
+  if (overflow || (!negative && value == std::numeric_limits<Integer>::min())) {
+    fail_too_large(runtime);
+  }
+  return negative ? value : -value;
 }
 
 std::optional<double> parse_real(std::string_view text) {
@@ -227,10 +231,11 @@ Value to_integer(Runtime& runtime, const Value& value, const Arguments& argument
   if (const Text* text = value.text()) {
     const auto base = static_cast<int>(integer_argument(runtime, bound[1], 10));
     if (base < 2 || base > 36) runtime.fail("int: the base is not from 2 to 36");
-    if (const auto parsed = parse_integer(text->bytes, base)) return *parsed;
+    if (const auto parsed = parse_integer(runtime, text->bytes, base)) return *parsed;
     real = parse_real(text->bytes);
+    if (real && std::isinf(*real)) real.reset();
   }
-  if (real && std::fabs(*real) < 1e38) return static_cast<Integer>(*real);
+  if (real && !std::isnan(*real)) return whole_part(runtime, *real);
   return fallback(runtime, value, bound[0], Value(Integer{0}));
 }
 
@@ -249,12 +254,30 @@ Value absolute(Runtime& runtime, const Value& value, const Arguments& arguments)
   return *integer < 0 ? negate(runtime, value) : Value(*integer);
 }
 
+// Of an integer, or of a float's part before the point where `rest` is what is behind it: to a
+// multiple of 10 to the power of -digits, half to even.
+Integer round_whole(const Runtime& runtime, Integer value, double rest, int digits) {
+  if (digits < -38) return 0;  // every integer is below half of such a unit
+  Unsigned unit = 1;
+  for (; digits < 0; ++digits)
+    unit *= 10;
+  const Unsigned below = magnitude(value) % unit, above = unit - below;
+  Unsigned parts = magnitude(value) / unit;
+  if (below > above || (below == above && (rest != 0 || parts % 2 == 1))) ++parts;
+  if (parts * unit > magnitude(std::numeric_limits<Integer>::max())) fail_too_large(runtime);
+  const auto size = static_cast<Integer>(parts * unit);
+  return value < 0 ? -size : size;
+}
+
 // Decimal rounding of the exact value, half to even, as Python does it.
-double round_decimal(double value, int digits) {
+double round_decimal(const Runtime& runtime, double value, int digits) {
   if (!std::isfinite(value)) return value;
   if (digits < 0) {
-    const double unit = std::pow(10.0, -digits);
-    return std::nearbyint(value / unit) * unit;
+    const double unit = std::pow(10.0, -digits), whole = std::trunc(value);
+    if (std::fabs(value) >= 0x1p127) return std::nearbyint(value / unit) * unit;
+    const Integer rounded =
+        round_whole(runtime, static_cast<Integer>(whole), value - whole, digits);
+    return std::copysign(static_cast<double>(rounded), value);
   }
   char buffer[700];
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed,
@@ -273,15 +296,17 @@ Value round(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const std::string_view method =
       bound[1] == nullptr ? "common" : text_argument(runtime, *bound[1]);
   if (method == "common") {
-    if (as_integer(value) && digits >= 0) return *as_integer(value);
-    const double rounded = round_decimal(*real, digits);
-    return as_integer(value) ? Value(static_cast<Integer>(rounded)) : Value(rounded);
+    const auto integer = as_integer(value);
+    if (!integer) return round_decimal(runtime, *real, digits);
+    return digits >= 0 ? *integer : round_whole(runtime, *integer, 0, digits);
   }
   if (method != "ceil" && method != "floor") {
     runtime.fail("round: the method is not common, ceil or floor");
   }
+  if (as_integer(value) && digits >= 0) return *real;
   const double unit = std::pow(10.0, digits), scaled = *real * unit;
-  return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit;
+  // Python's are integers, which have no negative zero.
+  return ((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / unit;
 }
 
 Value to_json(Runtime& runtime, const Value& value, const Arguments& arguments) {

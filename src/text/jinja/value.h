@@ -15,6 +15,12 @@ namespace walsh::jinja {
 
 // Wide enough for every integer of JSON; what exceeds it is an error, not a wrong result.
 __extension__ typedef __int128 Integer;
+__extension__ typedef unsigned __int128 Unsigned;
+
+// The absolute value, which the least integer has too.
+inline Unsigned magnitude(Integer value) {
+  return value < 0 ? -static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
+}
 
 struct Undefined {
   std::string_view why;  // the message if it is used where a value is needed
