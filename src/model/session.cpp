@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/stop.h"
 #include "base/checked.h"
+#include "base/stop.h"
 
 namespace walsh {
 namespace {
