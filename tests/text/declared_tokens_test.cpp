@@ -37,9 +37,8 @@ TEST(DeclaredTokens, EveryConfigurationGivesTheIdsOfTransformers) {
 
 TEST(DeclaredTokens, RefusesWhatIsNoDeclaration) {
   const auto error = [](const char* config) {
-    return test::error_of([&] {
-      with_declared_tokens(Json::array(), parse_ordered_json(config, "c"), "config");
-    });
+    return test::error_of(
+        [&] { with_declared_tokens(Json::array(), parse_ordered_json(config, "c"), "config"); });
   };
   using testing::HasSubstr;
   EXPECT_THAT(error(R"({"pad_token": 3})"), HasSubstr("config.pad_token"));
