@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes src/text/unicode_table.cpp: where the tokenizers library differs from Unicode 14.
 
-    python3.11 tools/make_unicode_table.py   (packages tokenizers and unicodedata2, PCRE2 10.42)
+    python3.11 tools/make_unicode_table.py   (with tokenizers, unicodedata2, PCRE2 10.42)
 
 PCRE2 10.42 knows Unicode 14. A class of the tokenizers library is found by matching it against
 every character; what PCRE2 lacks of it stands in the table. Newer versions of PCRE2 may know those
@@ -24,7 +24,7 @@ SCRIPTS = """Adlam Arabic Armenian Balinese Bengali Bopomofo Cyrillic Devanagari
 Egyptian_Hieroglyphs Ethiopic Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew Hiragana Javanese
 Kannada Katakana Khmer Khojki Lao Latin Malayalam Mongolian Myanmar Nandinagari Oriya Sinhala Tamil
 Telugu Thai Tibetan Common Inherited Syriac Thaana Cherokee Balinese Chakma Lisu Vai Yi""".split()
-UTF_UCP_NO_CHECK = 0x00080000 | 0x00020000
+UTF_UCP, UTF_NO_CHECK = 0x00080000 | 0x00020000, 0x40000000
 CHARACTERS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c <= 0xDFFF]
 TEXT = "".join(map(chr, CHARACTERS))
 PIECE = 20000  # characters that the library is given at a time
@@ -40,14 +40,20 @@ def of_pcre2(pattern, text):
     code, offset = ctypes.c_int(), ctypes.c_size_t()
     raw, subject = pattern.encode(), text.encode()
     program = pcre2.pcre2_compile_8(
-        raw, ctypes.c_size_t(len(raw)), UTF_UCP_NO_CHECK, ctypes.byref(code), ctypes.byref(offset), None
+        raw,
+        ctypes.c_size_t(len(raw)),
+        UTF_UCP,
+        ctypes.byref(code),
+        ctypes.byref(offset),
+        None,
     )
     assert program, f"PCRE2 refuses {pattern}"
     program = ctypes.c_void_p(program)
     data = ctypes.c_void_p(pcre2.pcre2_match_data_create_8(2, None))
     span = pcre2.pcre2_get_ovector_pointer_8(data)
     found, at, size = set(), 0, ctypes.c_size_t(len(subject))
-    while pcre2.pcre2_match_8(program, subject, size, ctypes.c_size_t(at), 0x40000000, data, None) > 0:
+    rest = (UTF_NO_CHECK, data, None)
+    while pcre2.pcre2_match_8(program, subject, size, ctypes.c_size_t(at), *rest) > 0:
         found.update(map(ord, subject[span[0] : span[1]].decode()))
         at = span[1]
     return found
