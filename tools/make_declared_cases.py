@@ -20,6 +20,7 @@ import transformers  # noqa: E402
 
 OUT = Path(__file__).resolve().parent.parent / "tests/data/tokenizers/declared_tokens.json"
 TEXT = "a<s> <t> b<w> <x> <y>a <z>"
+ADDED, MAP = "added_tokens.json", "special_tokens_map.json"  # files beside the configuration
 PLAIN = {"single_word": False, "lstrip": False, "rstrip": False}
 OWN = {
     "version": "1.0",
@@ -62,14 +63,25 @@ CONFIGS = [
     {"added_tokens_decoder": {"20": token("<w>"), "7": token("<x>")}, "pad_token": "<y>"},
     {"added_tokens_decoder": {}, "pad_token": "<t>"},
     {"split_special_tokens": True},
-    {"split_special_tokens": True, "pad_token": "<w>", "added_tokens_decoder": {"12": token("<x>")}},
+    {"eos_token": "<z>", ADDED: {"<z>": 12, "<w>": 13}},
+    {ADDED: {"<w>": 12, "<x>": 13}, MAP: {"eos_token": PLAIN | {"content": "<x>", "lstrip": True}}},
+    {"pad_token": "<w>", MAP: {"pad_token": "<x>", "bos_token": PLAIN | {"content": "<t>"}}},
+    {MAP: {"additional_special_tokens": ["<z>", PLAIN | {"content": "<y>", "rstrip": True}]}},
+    {"extra_special_tokens": ["<x>"], MAP: {"extra_special_tokens": ["<z>"]}},
+    {"additional_special_tokens": ["<x>"], MAP: {"additional_special_tokens": ["<z>"]}},
+    {"added_tokens_decoder": {}, ADDED: {"<w>": 12}, MAP: {"pad_token": "<x>"}},
+    {"split_special_tokens": True, "pad_token": "<w>", "added_tokens_decoder": {"9": token("<x>")}},
 ]
 
 
 def outcome(config):
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "tokenizer.json").write_text(json.dumps(OWN))
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", **config}
+        for name in (ADDED, MAP):
+            if name in config:
+                Path(folder, name).write_text(json.dumps(config[name]))
+        rest = {key: value for key, value in config.items() if key not in (ADDED, MAP)}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **rest}
         Path(folder, "tokenizer_config.json").write_text(json.dumps(config))
         Path(folder, "config.json").write_text(json.dumps({"model_type": "llama"}))
         try:

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "io/json.h"
+#include "io/legacy_tokens.h"
 #include "io/printable.h"
 #include "io/safetensors.h"
 #include "io/system_error.h"
@@ -107,6 +108,13 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   result.generation_config_ = result.read_optional("generation_config.json", kMaxConfigBytes);
   result.tokenizer_ = result.read_optional("tokenizer.json", kMaxTokenizerBytes);
   result.tokenizer_config_ = result.read_optional("tokenizer_config.json", kMaxTokenizerBytes);
+  if (!result.tokenizer_.empty()) {
+    const LegacyTokenFiles tokens = {
+        result.read_optional("special_tokens_map.json", kMaxTokenizerBytes),
+        result.read_optional("added_tokens.json", kMaxTokenizerBytes)};
+    result.tokenizer_config_ =
+        with_legacy_tokens(result.tokenizer_config_, result.tokenizer_, tokens, folder);
+  }
   if (const std::string chat = result.read_optional("chat_template.jinja", kMaxConfigBytes);
       !chat.empty())
     result.tokenizer_config_ = with_chat_template(result.tokenizer_config_, chat, folder);

@@ -17,7 +17,7 @@ constexpr uint64_t kNormalizedBytes = 64;  // of an added token, for the budget 
 
 // Rust's \w.
 std::string word_character() {
-  return "[" + std::string(kWordClass) + "\\x{200C}\\x{200D}]";
+  return "[" + word_class() + "\\x{200C}\\x{200D}]";
 }
 
 // Where the character that ends at `end` (> 0) begins.
@@ -121,8 +121,8 @@ AddedTokens::AddedTokens(const Json& value, const Normalizer& normalizer, Vocabu
   }
 }
 
-void AddedTokens::add(const Json& entry, bool states_id, const Normalizer& normalizer, Vocabulary& vocabulary,
-                      StepBudget& steps, std::string_view where) {
+void AddedTokens::add(const Json& entry, bool states_id, const Normalizer& normalizer,
+                      Vocabulary& vocabulary, StepBudget& steps, std::string_view where) {
   const std::string content = get_string(entry, "content", where);
   check_keys(entry, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"},
              where);

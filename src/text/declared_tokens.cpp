@@ -43,7 +43,8 @@ class Declarations {
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (!entries_[i].is_object()) continue;
       const auto content = entries_[i].find("content");
-      if (content != entries_[i].end() && content->is_string()) places_.emplace(content->get<std::string>(), i);
+      if (content != entries_[i].end() && content->is_string())
+        places_.emplace(content->get<std::string>(), i);
     }
     read_roles();
   }
@@ -145,7 +146,8 @@ class Declarations {
   }
 
   void put(Json token) {
-    const auto [place, inserted] = places_.emplace(token["content"].get<std::string>(), entries_.size());
+    const auto [place, inserted] =
+        places_.emplace(token["content"].get<std::string>(), entries_.size());
     if (inserted) {
       if (entries_.is_null()) entries_ = Json::array();
       entries_.push_back(std::move(token));

@@ -160,7 +160,7 @@ class MetaspaceSplitter final : public WordSplitter {
 
 // Rust's \w, which unlike Oniguruma's has the join controls.
 PatternSplitter whitespace_words(std::string_view where) {
-  const std::string word = std::string(kWordClass) + "\\x{200C}\\x{200D}";
+  const std::string word = word_class() + "\\x{200C}\\x{200D}";
   const Regex regex = Regex::for_text("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);
   return PatternSplitter(Pattern::regex(regex), SplitBehavior::removed, true);
 }

@@ -4,6 +4,9 @@
 #include <array>
 #include <cctype>
 
+#include <fmt/format.h>
+
+#include "text/unicode_table.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -19,7 +22,28 @@ constexpr std::array<std::string_view, 6> kBinaryProperties = {
     "Alphabetic", "White_Space", "Uppercase", "Lowercase", "Emoji", "Ideographic"};
 
 // Outside a class, Oniguruma also takes the Latin-1 superscripts and fractions for word characters.
-const std::string kOnigurumaWord = std::string(kWordClass) + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+const std::string& oniguruma_word() {
+  static const std::string members = word_class() + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+  return members;
+}
+
+// What PCRE2's tables may lack of a class, as members; a category of one letter has those of all
+// that begin with it.
+std::string newer_members(std::string_view name) {
+  std::string members;
+  const auto append = [&members](std::string_view of) {
+    for (const auto& [first, last] : newer_characters(of))
+      members += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", uint32_t{first}, uint32_t{last});
+  };
+  if (name.size() != 1) {
+    append(name);
+    return members;
+  }
+  for (const std::string_view category : kCategories) {
+    if (category.size() == 2 && category[0] == name[0]) append(category);
+  }
+  return members;
+}
 
 // What fails before the least number of repetitions is reached, a StepBudget does not see.
 constexpr unsigned long kMostLeast = 255, kMost = 1000;
@@ -203,7 +227,7 @@ class Translator {
       return;
     }
     if (c == 'p' || c == 'P') {
-      property();
+      property(in_class);
     } else if (c == 'x' || c == 'u') {
       code_point();
     } else {
@@ -223,11 +247,10 @@ class Translator {
         return;
       case 'd':
       case 'D':
-        out_ += upper ? "\\P{Nd}" : "\\p{Nd}";
-        return;
+        return property("Nd", "", upper, in_class);
       case 'w':
       case 'W':
-        return members(in_class ? kWordClass : kOnigurumaWord, upper, in_class);
+        return members(in_class ? word_class() : oniguruma_word(), upper, in_class);
       case 'h':
       case 'H':
         return members(kHex, upper, in_class);
@@ -253,13 +276,13 @@ class Translator {
       out_ += "\\x{08}";
       return;
     }
-    const std::string word = "[" + kOnigurumaWord + "]";
+    const std::string word = "[" + oniguruma_word() + "]";
     out_ += "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))";
   }
 
   // \p{Name}, \P{Name}, \p{^Name}: general categories, a few binary properties, scripts. PCRE2
   // would read a bare script name as Script_Extensions.
-  void property() {
+  void property(bool in_class) {
     const size_t end = in_.find('}', pos_);
     if (!in_.substr(pos_ + 2).starts_with("{") || end == std::string_view::npos) {
       refuse("'\\p' without braces");
@@ -279,8 +302,19 @@ class Translator {
       return std::find(list.begin(), list.end(), name) != list.end();
     };
     const bool script = !listed(kCategories) && !listed(kBinaryProperties);
-    out_.append(negated ? "\\P{" : "\\p{").append(script ? "sc:" : "").append(name).append("}");
+    property(name, script ? "sc:" : "", negated, in_class);
     pos_ = end + 1;
+  }
+
+  // A class has no member for what is in neither of two sets: a negated set inside it stays
+  // PCRE2's.
+  void property(std::string_view name, std::string_view kind, bool negated, bool in_class) {
+    const std::string newer = newer_members(name);
+    if (newer.empty() || (negated && in_class)) {
+      out_ += fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', kind, name);
+    } else {
+      members(fmt::format("\\p{{{}{}}}{}", kind, name, newer), negated, in_class);
+    }
   }
 
   // \xH, \xHH (ASCII only: Oniguruma means raw bytes), \x{H...}, \uHHHH.
@@ -314,6 +348,13 @@ class Translator {
 };
 
 }  // namespace
+
+const std::string& word_class() {
+  static const std::string members = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" +
+                                     newer_members("Alphabetic") + newer_members("M") +
+                                     newer_members("Nd") + newer_members("Pc");
+  return members;
+}
 
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where) {
   return Translator(pattern, where).run();

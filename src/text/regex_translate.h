@@ -21,6 +21,6 @@ Regex oniguruma_regex(std::string_view pattern, std::string_view where);
 
 // Members of the usual \w for use inside a PCRE2 class: Unicode's alphabetic characters, marks,
 // decimal digits and connectors.
-inline constexpr std::string_view kWordClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+const std::string& word_class();
 
 }  // namespace walsh

@@ -1,9 +1,9 @@
 // Text to token ids and back, as the Hugging Face `tokenizers` library does it for tokenizer.json.
 //
-// Ids and texts equal those of the library, with two known exceptions. Characters that are newer
-// than the Unicode tables of the PCRE2 and utf8proc at hand (14 and later) have no category here,
-// while the library's own tables are partly newer and, for Punctuation, NFKC and NFKD, partly
-// older. A byte token <0xNN> has exactly two hexadecimal digits here.
+// Ids and texts equal those of the library, with two known exceptions. Where its Unicode tables
+// differ from those of PCRE2 and utf8proc, unicode_table.h tells of it, except for unassigned
+// characters (\p{C}, \p{Cn}) and negated sets inside a class ([\P{L}]). A byte token <0xNN> has
+// exactly two hexadecimal digits here.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,12 @@ inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 class Tokenizer {
  public:
   // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which
-  // bos_token and eos_token count, and add_bos_token and add_eos_token where they are given: for
-  // the tokenizer classes of the Llama line, and where there is no post-processor, they replace it,
-  // as transformers 4 does, which wrote them. (Transformers 5 leaves them out and ignores them.)
+  // the tokens that it declares count (declared_tokens.h), bos_token and eos_token among them,
+  // split_special_tokens, and add_bos_token and add_eos_token where they are given: for
+  // the tokenizer classes of the Llama line they replace the post-processor, as transformers 4 does,
+  // which wrote them. (Transformers 5 leaves them out and ignores them.) Where none is given, the
+  // post-processor counts, as in transformers 5. For other classes they stand in for a missing
+  // post-processor, which neither version does: files made from a GGUF rely on it.
   // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
   // defaults for batches and are ignored too. `where` names the file in errors.
   // Throws bad_input for anything malformed, and for every component, option or key whose effect is

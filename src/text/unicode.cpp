@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "text/unicode_table.h"
 #include "text/utf8.h"
 #include "walsh/error.h"
 
@@ -13,6 +14,13 @@ namespace {
 
 utf8proc_int32_t as_utf8proc(char32_t c) {
   return static_cast<utf8proc_int32_t>(c);
+}
+
+bool is_in(std::span<const CharacterRange> ranges, char32_t c) {
+  const auto place = std::lower_bound(
+      ranges.begin(), ranges.end(), c,
+      [](const CharacterRange& range, char32_t code) { return range.last < code; });
+  return place != ranges.end() && place->first <= c;
 }
 
 [[noreturn]] void fail_normalization(utf8proc_ssize_t code) {
@@ -24,11 +32,16 @@ std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibilit
   const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
   constexpr utf8proc_ssize_t kLongest = 32;  // the longest decomposition has 18 characters
   utf8proc_int32_t parts[kLongest];
+  const auto kept = newer_characters(compatibility ? "NoNFKD" : "NoNFD");
   std::vector<utf8proc_int32_t> out;
   out.reserve(text.size());
   while (!text.empty()) {
     const Utf8Unit unit = decode_utf8(text);
     text.remove_prefix(unit.size);
+    if (is_in(kept, unit.code)) {
+      out.push_back(as_utf8proc(unit.code));
+      continue;
+    }
     int boundary = 0;
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(as_utf8proc(unit.code), parts, kLongest,
@@ -57,6 +70,13 @@ void order_marks(std::vector<utf8proc_int32_t>& chars) {
     });
     begin = end;
   }
+}
+
+char32_t lower_case(char32_t c) {
+  for (const auto& [first, last, offset] : newer_lowercase()) {
+    if (c >= first && c <= last) return static_cast<char32_t>(static_cast<int32_t>(c) + offset);
+  }
+  return static_cast<char32_t>(utf8proc_tolower(as_utf8proc(c)));
 }
 
 bool is_ascii(char c) {
@@ -95,9 +115,10 @@ bool is_whitespace(char32_t c) {
 }
 
 bool is_numeric(char32_t c) {
+  static const auto newer = newer_characters("Digits");
   const utf8proc_category_t category = utf8proc_category(as_utf8proc(c));
   return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-         category == UTF8PROC_CATEGORY_NO;
+         category == UTF8PROC_CATEGORY_NO || is_in(newer, c);
 }
 
 bool is_punctuation(char32_t c) {
@@ -105,8 +126,10 @@ bool is_punctuation(char32_t c) {
     return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) ||
            (c >= 0x7B && c <= 0x7E);
   }
+  static const auto newer = newer_characters("Punctuation"), no = newer_characters("NoPunctuation");
   const utf8proc_category_t category = utf8proc_category(as_utf8proc(c));
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  const bool listed = category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  return listed ? !is_in(no, c) : is_in(newer, c);
 }
 
 // In pieces that end before an ASCII character: none of those combines with what precedes it.
@@ -136,7 +159,7 @@ std::string lowercase(std::string_view text) {
       // The only character whose unconditional lower case is two characters (SpecialCasing.txt).
       out.append("i\xCC\x87");
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(as_utf8proc(unit.code))), out);
+      append_utf8(lower_case(unit.code), out);
     }
   }
   return out;

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "io/legacy_tokens.h"
 #include "text_test_util.h"
 
 namespace walsh {
@@ -20,8 +21,17 @@ TEST(DeclaredTokens, EveryConfigurationGivesTheIdsOfTransformers) {
   const std::string text = file.at("text");
   std::set<Ids> different;
   for (const OrderedJson& c : file.at("cases")) {
+    OrderedJson config = c.at("config");
+    const auto file_of = [&](const char* name) {
+      const std::string json = config.contains(name) ? config[name].dump() : "";
+      config.erase(name);
+      return json;
+    };
+    const std::string own = file.at("tokenizer").dump();
+    const LegacyTokenFiles files = {file_of("special_tokens_map.json"),
+                                    file_of("added_tokens.json")};
     const Tokenizer tokenizer =
-        Tokenizer::from_json(file.at("tokenizer").dump(), c.at("config").dump(), "t.json");
+        Tokenizer::from_json(own, with_legacy_tokens(config.dump(), own, files, "f"), "t.json");
     const OrderedJson& expected = c.at(c.at("5").is_null() ? "4" : "5");
     const Ids ids = tokenizer.encode(text, false);
     EXPECT_EQ(ids, expected.at("ids").get<Ids>()) << c.dump();
@@ -37,9 +47,8 @@ TEST(DeclaredTokens, EveryConfigurationGivesTheIdsOfTransformers) {
 
 TEST(DeclaredTokens, RefusesWhatIsNoDeclaration) {
   const auto error = [](const char* config) {
-    return test::error_of([&] {
-      with_declared_tokens(Json::array(), parse_ordered_json(config, "c"), "config");
-    });
+    return test::error_of(
+        [&] { with_declared_tokens(Json::array(), parse_ordered_json(config, "c"), "config"); });
   };
   using testing::HasSubstr;
   EXPECT_THAT(error(R"({"pad_token": 3})"), HasSubstr("config.pad_token"));
