@@ -88,7 +88,8 @@ PIECES = {
         "So\n\\[\n\\sum_{i=1}^n i\n- 1\n\\]\n$$\\sqrt[3]{x}$$",
         "<p>So</p><p><math display=\"block\"><mrow><munderover><mo>\u2211</mo><mrow><mi>i</mi>"
         "<mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover><mi>i</mi><mo>\u2212</mo><mn>1</mn>"
-        "</mrow></math></p><p><math display=\"block\"><mroot><mi>x</mi><mn>3</mn></mroot></math></p>"),
+        "</mrow></math></p>"
+        "<p><math display=\"block\"><mroot><mi>x</mi><mn>3</mn></mroot></math></p>"),
     "a matrix": (
         "\\[\\left( \\begin{matrix} a & b \\\\ c & \\text{d e} \\end{matrix} \\right]\\]",
         "<p><math display=\"block\"><mrow><mo>(</mo><mrow><mo></mo><mtable><mtr><mtd>"
