@@ -9,292 +9,14 @@ with texts that a case chose, so that even a hostile model can be played. Ends w
 cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
 """
 import argparse
-import http.server
-import json
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
 
-try:
-    from selenium import webdriver
-    from selenium.common.exceptions import WebDriverException
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
-except ImportError:
-    webdriver = None
-
-PATIENCE = 30  # seconds, for what takes a moment
-FORMULAS = set("math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover "
-               "munderover mtable mtr mtd".split())
-ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL P PRE SPAN STRONG "
-              "TABLE TBODY TD TH THEAD TR UL".split())
-HOSTILE = [
-    "<script>pwned=1</script>", "<img src=x onerror='pwned=1'>",
-    "</script><script>pwned=1</script>", "<svg onload=pwned=1>",
-    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
-    "<a href='javascript:pwned=1'>a</a>", "[a](javascript:pwned=1)", "[a](JaVaScRiPt:pwned=1)",
-    "[a](data:text/html,<script>pwned=1</script>)", "[a](vbscript:pwned)",
-    "[a]( javascript:pwned=1)",
-    "[a](java\nscript:pwned=1)", "![a](HERE/stolen?image)", "<img src='HERE/stolen?tag'>",
-    "<link rel=stylesheet href='HERE/stolen?style'>", "<style>@import 'HERE/stolen?import'</style>",
-    "<meta http-equiv=refresh content='0;url=HERE/stolen?refresh'>", "<base href='HERE/stolen/'>",
-    "<form action='HERE/stolen?form'><input autofocus onfocus='pwned=1'></form>",
-    "`<script>pwned=1</script>`", "```html\n<script>pwned=1</script>\n```",
-    "```<img/src=x/onerror=pwned=1>\ntext\n```", "&lt;script&gt;pwned=1&lt;/script&gt;",
-    "| <img src=x onerror=pwned=1> | b |\n|---|---|\n| <script>pwned=1</script> | c |",
-    "# <b onmouseover=pwned=1>title</b>", "> <details ontoggle=pwned=1 open>quote</details>",
-    "- <video><source onerror=pwned=1></video>", "[<img src=x onerror=pwned=1>](https://a.example)",
-    "[a](https://a.example/\"onmouseover=\"pwned=1)", "${pwned=1} {{pwned=1}} <%= pwned=1 %>",
-    "__proto__ constructor toString valueOf hasOwnProperty",
-    "\\(\\text{<img src=x onerror=pwned=1>}\\)", "\\[\\href{javascript:pwned=1}{a}\\]",
-    "$$\\begin{constructor}a\\end{constructor}$$",
-]
-LONG = ["[" * 50000, "*a " * 50000, "`" * 50000 + "a", "> " * 20000 + "a", "**" * 50000,
-        "[a](" * 20000, "_a" * 50000, "- " * 20000, "|" * 50000 + "\n" + "|-" * 25000,
-        "``` " + "x" * 50000 + "`", "# " + " " * 50000 + "x",
-        "\n".join(" " * i + "- a" for i in range(400)), "http://" * 20000,
-        "\\(" * 50000, "\\[\n" * 30000, "\\(" + "{" * 50000 + "\\)", "$$" * 50000,
-        "\\(" + "\\frac" * 900 + "\\)", "\\(" + "x^" * 2000 + "\\)", "|" + "\\|" * 50000 + "\n|-|"]
-MARKDOWN = """# Title
-Some *words* and **more**, `code <b>`, ~~none~~ and [a link](https://a.example/b).
-A line of its own, 2*3*4 and snake_case_word.
-
-- one
-- two
-  1. inner
-  2. list
-
-> quoted
-
-| a | b |
-|---|---|
-| 1 | 2 |
-
-```python
-if 1 < 2:
-    print("*no*")
-```
----
-https://b.example/c."""
-RENDERED = (
-    "<h1>Title</h1>"
-    "<p>Some <em>words</em> and <strong>more</strong>, <code>code &lt;b&gt;</code>, "
-    "<del>none</del> and LINK(https://a.example/b)a link</a>.<br>"
-    "A line of its own, 2<em>3</em>4 and snake_case_word.</p>"
-    "<ul><li>one</li><li>two<ol start=\"1\"><li>inner</li><li>list</li></ol></li></ul>"
-    "<blockquote><p>quoted</p></blockquote>"
-    "<table><thead><tr><th>a</th><th>b</th></tr></thead>"
-    "<tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
-    "<div class=\"code\"><div class=\"bar\"><span>python</span>"
-    "<button type=\"button\">Copy</button></div>"
-    "<pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
-    "<p>LINK(https://b.example/c)https://b.example/c</a>.</p>")
-
-# Pieces of markdown that readers know from elsewhere, and what they become.
-PIECES = {
-    "a list behind one of another kind": (
-        "- a\n- b\n1. c\n2. d\n\n* e\n+ f\n3) g",
-        "<ul><li>a</li><li>b</li></ul><ol start=\"1\"><li>c</li><li>d</li></ol>"
-        "<ul><li>e</li></ul><ul><li>f</li></ul><ol start=\"3\"><li>g</li></ol>"),
-    "a list of another kind within an item": (
-        "1. a\n   - b\n   - c\n   1. d\n2. e",
-        "<ol start=\"1\"><li>a<ul><li>b</li><li>c</li></ul><ol start=\"1\"><li>d</li></ol></li>"
-        "<li>e</li></ol>"),
-    "a bar in a cell": (
-        "| a \\| b | `c \\| d` |\n|---|---|\n| 1 \\|\\| 2 | 3 \\|",
-        "<table><thead><tr><th>a | b</th><th><code>c | d</code></th></tr></thead>"
-        "<tbody><tr><td>1 || 2</td><td>3 |</td></tr></tbody></table>"),
-    "a formula in a line": (
-        "If \\(x_1^2 \\le \\frac{a*b}{\\pi}\\) then `\\(y\\)` and \\*.",
-        "<p>If <math><mrow><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup>"
-        "<mo stretchy=\"false\">≤</mo><mfrac><mrow><mi>a</mi><mo>*</mo><mi>b</mi></mrow>"
-        "<mi>π</mi></mfrac></mrow></math> then <code>\\(y\\)</code> and *.</p>"),
-    "a formula of its own": (
-        "So\n\\[\n\\sum_{i=1}^n i\n- 1\n\\]\n$$\\sqrt[3]{x}$$",
-        "<p>So</p><p><math display=\"block\"><mrow><munderover><mo>∑</mo><mrow><mi>i</mi>"
-        "<mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover><mi>i</mi><mo>−</mo><mn>1</mn></mrow></math>"
-        "</p><p><math display=\"block\"><mroot><mi>x</mi><mn>3</mn></mroot></math></p>"),
-    "a matrix": (
-        "\\[\\left( \\begin{matrix} a & b \\\\ c & \\text{d e} \\end{matrix} \\right]\\]",
-        "<p><math display=\"block\"><mrow><mo>(</mo><mrow><mo></mo><mtable><mtr><mtd>"
-        "<mi>a</mi></mtd><mtd><mi>b</mi></mtd></mtr><mtr><mtd><mi>c</mi></mtd><mtd>"
-        "<mtext>d e</mtext></mtd></mtr></mtable><mo></mo></mrow><mo>]</mo></mrow></math></p>"),
-    "letters of other styles": (
-        "\\(\\mathbb{R} \\mathbf{xB} \\mathcal{L}\\)",
-        "<p><math><mrow><mi>ℝ</mi><mi>𝐱𝐁</mi><mi>ℒ</mi></mrow></math></p>"),
-    "a formula that is not known": (
-        "\\(\\unknown{x}\\) and \\(a", "<p><code>\\(\\unknown{x}\\)</code> and (a</p>"),
-}
-
-
-class Front(http.server.ThreadingHTTPServer):
-    """Hands out walsh's page, and answers chats with the pieces of `script`."""
-    daemon_threads = True
-
-    def __init__(self, behind):
-        super().__init__(("127.0.0.1", 0), FrontHandler)
-        self.behind = behind
-        self.requests = []  # bodies of chats
-        self.stolen = []  # paths of requests that no page should make
-        self.cut = 0  # answers whose client went away
-        self.reset()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def reset(self):
-        """As it is at first."""
-        self.script = []  # pieces of the next answer
-        self.pause = 0.0  # seconds between pieces
-        self.down = False  # connections end without an answer
-        self.broken = False  # answers end behind the script
-
-
-class FrontHandler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def handle_one_request(self):
-        if self.server.down:
-            self.close_connection = True
-        else:
-            super().handle_one_request()
-
-    def do_GET(self):
-        if self.path not in ("/", "/props"):
-            self.server.stolen.append(self.path)
-            self.send_error(404)
-            return
-        with urllib.request.urlopen(self.server.behind + self.path) as answer:
-            body = answer.read()
-            self.send_response(200)
-            for name, value in answer.headers.items():
-                if name not in ("Connection", "Server"):
-                    self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append(body)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        try:
-            for piece in self.server.script:
-                self.event({"choices": [{"index": 0, "delta": {"content": piece}}]})
-                time.sleep(self.server.pause)
-            if self.server.broken:
-                return
-            self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-            self.event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5,
-                                                 "total_tokens": 12}})
-            self.wfile.write(b"data: [DONE]\n\n")
-        except OSError:
-            self.server.cut += 1
-
-    def event(self, chunk):
-        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-        self.wfile.flush()
-
-
-class Walsh:
-    """A server of walsh at a free port."""
-
-    def __init__(self, command, model, *flags):
-        self.process = subprocess.Popen(
-            [command, "serve", model, "--device", "cpu", "--port", "0", "--alias", "tiny", *flags],
-            stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"http://127\.0\.0\.1:\d+", line)
-            if found:
-                self.url = found.group()
-                return
-        raise SystemExit("the server did not start")
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
-
-
-class Page:
-    """The page in a browser."""
-
-    def __init__(self, browser):
-        self.browser = browser
-
-    def open(self, url, clear=True):
-        self.browser.get(url)
-        if clear:
-            self.run("localStorage.clear(); sessionStorage.clear();"
-                     "history.replaceState(null, '', '/')")
-            self.browser.get(url)
-        self.wait(lambda: self.run("return document.title") == "tiny" or self.notice())
-
-    def run(self, script, *values):
-        return self.browser.execute_script(script, *values)
-
-    def find(self, selector):
-        return self.browser.find_element(By.CSS_SELECTOR, selector)
-
-    def wait(self, condition, patience=PATIENCE):
-        WebDriverWait(self.browser, patience, 0.02).until(lambda _: condition())
-
-    def type(self, *keys):
-        self.find("#input").send_keys(*keys)
-
-    def press(self, label, message=-1):
-        """A button below a message."""
-        tools = self.browser.find_elements(By.CSS_SELECTOR, ".message .tools")[message]
-        next(b for b in tools.find_elements(By.TAG_NAME, "button") if b.text == label).click()
-
-    def press_notice(self):
-        """The button of the notice."""
-        self.find("#notice button").click()
-
-    def titles(self):
-        return self.run("return [...document.querySelectorAll('#list .title')]"
-                        ".map((b) => b.innerText)")
-
-    def open_title(self, title):
-        self.run("[...document.querySelectorAll('#list .title')]"
-                 ".find((b) => b.innerText === arguments[0]).click()", title)
-
-    def typed(self):
-        return self.run("return document.getElementById('input').value")
-
-    def send(self, text):
-        self.type(text, Keys.ENTER)
-
-    def done(self):
-        self.wait(lambda: self.find("#send").is_displayed())
-
-    def ask(self, text):
-        self.send(text)
-        self.done()
-
-    def texts(self):
-        return self.run("return [...document.querySelectorAll('.message > .body')]"
-                        ".map((b) => b.innerText)")
-
-    def figures(self):
-        return self.run("return [...document.querySelectorAll('.figures')].at(-1).textContent")
-
-    def facts(self):
-        return self.run("return Object.fromEntries([...document.querySelectorAll('#facts div')]"
-                        ".map((r) => [r.dataset.fact, r.querySelector('dd').textContent]))")
-
-    def notice(self):
-        return self.run("return document.getElementById('notice').textContent")
-
-    def set_sampling(self, **values):
-        self.run("localStorage.setItem('walsh.settings', JSON.stringify(arguments[0]))", values)
+import page_texts
+from page_browser import By, Front, Keys, Page, Walsh, WebDriverException, can_start, start_browser
 
 
 def plain(html):
@@ -391,7 +113,7 @@ def hostile_cases(page, front):
     page.open(front.url)
     front.pause = 0
     page.run("window.pwned = 0")
-    for text in HOSTILE:
+    for text in page_texts.HOSTILE:
         front.script = list(text.replace("HERE", front.url))
         page.ask(text)
     inside = set(page.run("return [...document.querySelectorAll('.body *')]"
@@ -401,7 +123,7 @@ def hostile_cases(page, front):
                               ".flatMap((n) => n.getAttributeNames())"))
     page.run("document.querySelectorAll('.body a').forEach((a) => a.removeAttribute('target'))")
     time.sleep(0.3)
-    yield "only elements of markdown are made", inside <= ALLOWED | FORMULAS
+    yield "only elements of markdown are made", inside <= page_texts.ALLOWED | page_texts.FORMULAS
     yield "links lead to the web only", set(links) <= {"https:", "http:", "mailto:"}
     yield "without attributes of the model's", attributes <= {
         "href", "target", "rel", "title", "class", "type", "start", "display", "stretchy", "width",
@@ -409,7 +131,7 @@ def hostile_cases(page, front):
     yield "no script of the model's runs", page.run("return window.pwned") == 0
     yield "nothing is fetched", front.stolen == []
     page.browser.refresh()
-    page.wait(lambda: len(page.texts()) == 2 * len(HOSTILE))
+    page.wait(lambda: len(page.texts()) == 2 * len(page_texts.HOSTILE))
     yield "nor after a reload", page.run("return window.pwned") is None and front.stolen == []
     refused = page.run("try { document.body.innerHTML = '<b>x</b>'; return false; }"
                        "catch (error) { return error.name; }")
@@ -420,26 +142,28 @@ def hostile_cases(page, front):
     yield "nor reach other servers", blocked
     page.open(front.url)
     start = time.monotonic()
-    for text in LONG:
+    for text in page_texts.LONG:
         front.script = [text]
         page.ask("go")
-    yield "long nonsense is shown", len(page.texts()) == 2 * len(LONG)
-    print(f"  {len(LONG)} of up to 150,000 characters in {time.monotonic() - start:.1f} s")
+    yield "long nonsense is shown", len(page.texts()) == 2 * len(page_texts.LONG)
+    taken = time.monotonic() - start
+    print(f"  {len(page_texts.LONG)} of up to 150,000 characters in {taken:.1f} s")
 
 
 def markdown_cases(page, front):
     """Markdown, all at once and letter by letter."""
     page.open(front.url)
     front.pause = 0
-    for name, script in (("at once", [MARKDOWN]), ("in pieces", list(MARKDOWN))):
+    whole = page_texts.MARKDOWN
+    for name, script in (("at once", [whole]), ("in pieces", list(whole))):
         front.script = script
         page.ask("go")
         html = page.run("return [...document.querySelectorAll('.body')].at(-1).innerHTML")
-        good = plain(html) == RENDERED
+        good = plain(html) == page_texts.RENDERED
         if not good:
             print(plain(html))
         yield f"markdown {name}", good
-    for name, (text, expected) in PIECES.items():
+    for name, (text, expected) in page_texts.PIECES.items():
         for script in ([text], list(text)):
             front.script = script
             page.ask("go")
@@ -587,7 +311,8 @@ def tab_cases(page, front):
     switch(first)
     page.wait(lambda: page.texts() == ["ONE", "quick", "end", "quick", "so", "quick"])
     switch(second)
-    yield "what one tab removes stays away", page.texts()[:5] == ["ONE", "quick", "end", "quick", "so"]
+    yield "what one tab removes stays away", (
+        page.texts()[:5] == ["ONE", "quick", "end", "quick", "so"])
     page.type("a draft")
     switch(first)
     page.wait(lambda: len(page.texts()) == 6)
@@ -673,18 +398,6 @@ def cases(page, walsh, options):
             yield f"{name}: {str(error).splitlines()[0]} behind '{last}'", False
 
 
-def start_browser(profile):
-    """Chromium without a window."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                 "--window-size=1100,760", f"--user-data-dir={profile}", "--no-first-run",
-                 "--disable-background-networking", "--disable-component-update", "--lang=en-US"):
-        options.add_argument(flag)
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    return webdriver.Chrome(options=options, service=service)
-
-
 def main():
     """Runs all cases and tells of each that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -692,7 +405,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--picture", help="also write a picture of the page")
     options = parser.parse_args()
-    if webdriver is None or not shutil.which("chromium") or not shutil.which("chromedriver"):
+    if not can_start():
         print("skipped: needs chromium, chromium-driver and the Python package selenium")
         return 77
     walsh = Walsh(options.walsh, options.model)
