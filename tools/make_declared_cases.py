@@ -59,7 +59,10 @@ CONFIGS = [
     {"added_tokens_decoder": {"13": token("<x>"), "12": token("<w>", special=True)}},
     {"added_tokens_decoder": {"11": token("<t>", rstrip=True, normalized=False)}},
     {"added_tokens_decoder": {"12": token("<w>", special=False)}, "pad_token": "<w>"},
-    {"added_tokens_decoder": {"12": token("<w>", lstrip=True, normalized=True)}, "bos_token": "<t>"},
+    {
+        "added_tokens_decoder": {"12": token("<w>", lstrip=True, normalized=True)},
+        "bos_token": "<t>",
+    },
     {"added_tokens_decoder": {"20": token("<w>"), "7": token("<x>")}, "pad_token": "<y>"},
     {"added_tokens_decoder": {}, "pad_token": "<t>"},
     {"split_special_tokens": True},

@@ -4,9 +4,9 @@
     python3.11 tools/make_unicode_table.py   (with tokenizers, unicodedata2, PCRE2 10.42)
 
 PCRE2 10.42 knows Unicode 14. A class of the tokenizers library is found by matching it against
-every character; what PCRE2 lacks of it stands in the table. Newer versions of PCRE2 may know those
-characters already, which changes nothing. Python 3.11 knows Unicode 14, too, and unicodedata2 all versions
-that a library could have.
+every character; what PCRE2 lacks of it stands in the table. Newer versions of PCRE2 may know
+those characters already, which changes nothing. Python 3.11 knows Unicode 14, too, and
+unicodedata2 all versions that a library could have.
 """
 
 import ctypes
