@@ -29,9 +29,8 @@ class Tokenizer {
   // the tokens that it declares count (declared_tokens.h), bos_token and eos_token among them,
   // split_special_tokens, and add_bos_token and add_eos_token where they are given: for
   // the tokenizer classes of the Llama line they replace the post-processor, as transformers 4
-  // does, which wrote them. (Transformers 5 leaves them out and ignores them.) Where none is
-  // given, the
-  // post-processor counts, as in transformers 5. For other classes they stand in for a missing
+  // does, which wrote them. (Transformers 5 leaves them out and ignores them.) Where none is given,
+  // the post-processor counts, as in transformers 5. For other classes they stand in for a missing
   // post-processor, which neither version does: files made from a GGUF rely on it.
   // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
   // defaults for batches and are ignored too. `where` names the file in errors.
