@@ -126,7 +126,6 @@ std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
 void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
                   std::span<const int64_t> marks, bool samples) {
   if (runs.empty()) return;
-  check_stop();  // a GPU's executor does not wait for workers, who would look
   const std::vector<StateMark> placed = place_marks(runs, marks);
   try {
     executor_->run({tokens, runs, samples, placed});
