@@ -109,6 +109,9 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   request.load.cpu_experts = layers_of(options.cpu_experts, "cpu_experts");
   request.load.may_use_cpu = options.device == "auto";
   request.load.device_bytes = options.device_bytes;
+  if (options.context < 0)
+    throw Error(ErrorCode::usage, "context",
+                std::to_string(options.context) + " positions are asked for, expected 0 or more");
   request.load.use.max_positions = options.context;
   request.load.cache = {&get_cache_type(options.cache_keys), &get_cache_type(options.cache_values),
                         options.cache_window};
