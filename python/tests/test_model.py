@@ -60,7 +60,8 @@ def test_logprobs_are_those_of_the_logits(model):
 def test_text_is_that_of_the_command(model, command, tiny_model):
     text = model.generate("The river", max_tokens=12, temperature=0).text
     run = subprocess.run([command, "run", str(tiny_model), "--raw", "-p", "The river", "-n", "12",
-                          "--temp", "0", "--device", "cpu"], capture_output=True, text=True, check=True)
+                          "--temp", "0", "--device", "cpu"],
+                         capture_output=True, text=True, check=True)
     assert text and text in run.stdout
 
 
