@@ -25,12 +25,12 @@ class Conversation {
   size_t size() const { return messages_.size(); }
 
   // Leaves the oldest turn that the prompt still has out of it from now on: a message behind the
-  // system prompt and what follows it up to the next one of the user. False, and nothing is done,
-  // if only the last turn is left.
+  // system prompt and what follows it up to the user's next one. Returns false and does nothing if
+  // only the last turn is left.
   bool forget_oldest();
 
   // The tokens behind which the model answers, or goes on with an answer that begins with `begun`;
-  // `variables` is an object that the template is told. Throws as ChatTemplate::apply.
+  // the template sees the members of `variables`. Throws as ChatTemplate::apply.
   std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
                               const Tokenizer& tokenizer, const std::string& begun = "") const;
 

@@ -7,8 +7,8 @@
 
 namespace walsh::cli {
 
-// Takes them out of the arguments of `command` behind `first`, in the order in which they were
-// typed, where the command has no flag of that name; returns a note for each.
+// Removes those flags of the table that `command` does not have from its arguments behind `first`.
+// Returns a note for each, in the order in which they were typed.
 std::vector<std::string> take_other_flags(const CLI::App& command, size_t first,
                                           std::vector<std::string>& arguments);
 

@@ -1,5 +1,5 @@
-// Automata over characters as sets of texts. Every function throws limit, naming `where`, for what
-// is too large and where the budget is spent.
+// Automata over characters as sets of texts. Every function throws limit, naming `where`, if an
+// automaton becomes too large or the budget is spent.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@ class PrefixCache {
 
   // The owner's entry that begins most like `prompt`, or null if none has `least` tokens in common.
   const Entry* find(std::span<const int32_t> prompt, const std::string& owner, int64_t least) const;
-  // The newest entry from now on; its owner's entries that it begins with are worth nothing any
-  // more and are returned, to be closed.
+  // Makes `entry` the newest one. Entries of the same owner that are beginnings of it are of no use
+  // any more: it returns their sequences, which the caller closes.
   std::vector<int64_t> keep(Entry entry);
   void touch(int64_t sequence);
   // Removes an entry; its sequence is the caller's to close or use.

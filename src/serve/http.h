@@ -87,7 +87,7 @@ using HttpHandler =
 using HttpErrorBody =
     std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>;
 
-// Whether a request may go on.
+// Says whether the server goes on with a request after it has read the header.
 struct HttpAdmission {
   std::optional<HttpResponse> refusal;  // the answer if it may not
   // Its client may use the server. Connections of others give way to newer ones.

@@ -10,7 +10,8 @@
 namespace walsh {
 namespace {
 
-// A tool that has a type in place of a schema. Types end with the date of their version.
+// A tool that clients name by its type, without a schema. Each type ends with the date of its
+// version.
 struct KnownTool {
   const char *type, *description, *schema;
 };

@@ -20,7 +20,7 @@ enum class LogFormat : uint8_t { text, json, off };
 // What is told of a request: nothing of its texts, its query or its key.
 struct RequestRecord {
   explicit RequestRecord(const HttpRequest& request);
-  // A text of the answer has ended. By one thread at a time.
+  // Counts a text of the answer that has ended. One thread at a time may call it.
   void add(const RequestEnd& end);
   // Without a line feed. `seconds` is the time since the record was made.
   std::string line(LogFormat format, double seconds) const;

@@ -62,7 +62,8 @@ class Service {
   bool allows_origin(std::string_view origin) const;
   // The number of the request's key, from 1; 0: it has none that is valid.
   size_t key_of(const HttpRequest& request) const;
-  // The route of a request that may be asked, null for a preflight; throws ApiError.
+  // Returns the route of the request, null for a preflight. Throws ApiError if the request is not
+  // allowed.
   const Route* checked(const HttpRequest& request) const;
   std::string owner_of(const HttpRequest& request, const OrderedJson& body) const;
   HttpResponse preflight(const HttpRequest& request) const;

@@ -206,7 +206,7 @@ TEST_F(CommandLine, FlagsOfRunningModelsThatChangeNothingAreTold) {
   expect_error(walsh({"bench", "--kernels", "--parallel", "2"}), 2, "--parallel");
 }
 
-// Never into files, nor where somebody wants none.
+// Colours are never written into files, nor where NO_COLOR asks for none.
 TEST_F(CommandLine, ColoursAreForTerminals) {
   const std::vector<std::string> wrong = {"run", file("none"), "-p", "a"};
   PseudoTerminal coloured(wrong, "", "xterm");

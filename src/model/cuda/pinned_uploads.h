@@ -14,7 +14,7 @@ namespace walsh {
 // are still on their way, which takes more than a megabyte that the stream has not come to.
 class PinnedUploads {
  public:
-  // `host` may be changed on return; the copy is ordered on `stream`.
+  // Copies `bytes` bytes when `stream` comes to it. The caller may change `host` after the return.
   void copy(void* device, const void* host, uint64_t bytes, cuda::Stream stream) {
     for (uint64_t begin = 0; begin < bytes; begin += kPieceBytes) {
       const uint64_t count = std::min(kPieceBytes, bytes - begin);
