@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Each level is complete by itself. avx2: AVX2 + FMA + F16C. avx512: F, BW, VL, DQ, VNNI.
+// Each level contains what it needs. avx2: AVX2 + FMA + F16C. avx512: F, BW, VL, DQ, VNNI.
 // avx512vbmi: avx512 plus VBMI (Ice Lake, Sapphire Rapids, Zen 4 and later).
 enum class Isa { ref, avx2, avx512, avx512vbmi };
 
@@ -15,7 +15,7 @@ std::string_view isa_name(Isa isa);
 // True if this processor and operating system can run code of that level.
 bool isa_supported(Isa isa);
 
-// Every level that this machine can run, lowest first; always holds ref.
+// Every level that this machine can run, lowest first; ref is always among them.
 std::vector<Isa> supported_isas();
 
 // The level to use: the forced one (force_isa), else the environment variable WALSH_ISA, else the

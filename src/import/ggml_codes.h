@@ -1,4 +1,4 @@
-// What the decoders of ggml's blocks have in common.
+// Helpers that the decoders of ggml's blocks share.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline float half_at(const uint8_t* p) {
   return f16_to_f32(u16_at(p));
 }
 
-// Nibble k of a run, the low one of a byte first.
+// Code k of an array of nibbles; the low nibble of a byte comes first.
 inline int nibble_at(const uint8_t* p, int k) {
   return p[k / 2] >> (k % 2 * 4) & 15;
 }

@@ -1,4 +1,4 @@
-// Tensors of somebody else's GGUF file as walsh computes with them.
+// Reads tensors of a GGUF file of another program in the formats that walsh computes with.
 #pragma once
 
 #include <memory>
@@ -9,26 +9,27 @@
 
 namespace walsh {
 
-// What becomes of the types that walsh has as formats of its own, Q8_0 and Q4_0.
+// How tensors are read whose type walsh has as a format (Q8_0 and Q4_0).
 enum class GgufCodes : uint8_t {
-  keep,  // they stay as they are
-  drop   // they are dequantized as all others are
+  keep,  // keep the codes
+  drop   // dequantize them as all other types
 };
 
-// How a tensor is given: F32, F16 and BF16 as they are, other types as f16, except that MXFP4,
-// whose range is wider, is bf16. Throws bad_input naming the tensor for types without weights.
+// The format in which a tensor is read: F32, F16 and BF16 unchanged, other types as f16, except
+// MXFP4, whose wider range needs bf16. Throws bad_input naming the tensor for types without
+// weights.
 const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 
-// Rows [first, first + rows) of the matrix (a vector is one row) in the order of the checkpoint
-// that the file was made from. In place where nothing changes, otherwise in memory of its own.
-// Throws bad_input naming the tensor for a value that f16 does not hold.
+// Rows [first, first + rows) of the matrix (a vector is one row) in the checkpoint's order. Points
+// into the file where nothing changes, otherwise owns its memory. Throws bad_input naming the
+// tensor for a value that f16 cannot hold.
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 
-// One sentence about what becomes of the matrices of a GGUF file; empty if that is nothing, and for
-// a checkpoint that is no GGUF file.
+// A sentence about how the matrices of a GGUF file are read; empty if they are read unchanged or
+// the checkpoint is no GGUF file.
 std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes);
-// One sentence if matrices that shall be quantized have less than 8 bits per weight already.
+// A sentence of warning if matrices to be quantized have fewer than 8 bits per weight already.
 std::string warn_of_quantized(const Checkpoint& checkpoint);
 
 }  // namespace walsh

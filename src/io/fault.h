@@ -1,8 +1,8 @@
 // What a signal handler may ask when a mapped file cannot be read any more (SIGBUS): which file it
-// was, and which temporary files have to go. Both functions are safe to call in a handler: files
-// are entered with a few stores under a spin lock, and no entry reads a mapping or allocates while
-// it holds the lock, so the thread of such a fault never holds it. After another signal it may;
-// then, and if the lock stays taken, the functions give up.
+// was, and which temporary files to delete. Both functions are async-signal-safe. Entries are made
+// with a few stores under a spin lock, and nobody reads a mapping or allocates while holding it, so
+// the thread that faulted does not hold the lock. After another signal it may; the functions then
+// give up if the lock stays taken.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace walsh {
 
-// The path of the mapped file that `address` lies in, null if there is none: a text of this
-// process, good while the file is mapped.
+// The path of the mapped file that contains `address`, or null. The text is valid while the file is
+// mapped.
 const char* mapped_path(const void* address) noexcept;
 
 // Unlinks the temporary file of every AtomicFile.
@@ -19,7 +19,7 @@ void remove_temporary_files() noexcept;
 
 namespace detail {
 
-// An entry of one of two lists: mappings with their bytes, temporary files without.
+// An entry of one of two lists: mappings (with an address range) and temporary files.
 class FaultEntry {
  public:
   FaultEntry() = default;
@@ -27,7 +27,7 @@ class FaultEntry {
   FaultEntry(const FaultEntry&) = delete;
   FaultEntry& operator=(const FaultEntry&) = delete;
 
-  // `path` outlives the entry.
+  // `path` must outlive the entry.
   void enter_mapping(const char* path, const void* begin, size_t bytes) noexcept;
   void enter_temporary(const char* path) noexcept;
   void leave() noexcept;
@@ -40,7 +40,7 @@ class FaultEntry {
   const char* path_ = nullptr;
   uintptr_t begin_ = 0;
   size_t bytes_ = 0;
-  FaultEntry** list_ = nullptr;  // that it is in
+  FaultEntry** list_ = nullptr;  // the list that contains it
   FaultEntry *next_ = nullptr, *previous_ = nullptr;
 };
 

@@ -13,7 +13,7 @@ constexpr size_t kMaxMerges = size_t{1} << 23;
   throw Error(ErrorCode::bad_input, std::string(where), reason);
 }
 
-// Everything but vocabulary and merges: the type, unknown keys, options that are not implemented.
+// Checks everything except vocabulary and merges: the type, unknown keys, unsupported options.
 void check_model(const Json& model, std::string_view where) {
   // Files written before the key "type" existed are BPE if they have merges.
   const auto type = find_string(model, "type", where);

@@ -27,8 +27,8 @@ const std::string& oniguruma_word() {
   return members;
 }
 
-// What PCRE2's tables may lack of a class, as members; a category of one letter has those of all
-// that begin with it.
+// Class members that PCRE2's older Unicode tables lack; a one-letter category has those of all
+// categories that begin with the letter.
 std::string newer_members(std::string_view name) {
   std::string members;
   const auto append = [&members](std::string_view of) {
@@ -45,7 +45,7 @@ std::string newer_members(std::string_view name) {
   return members;
 }
 
-// What fails before the least number of repetitions is reached, a StepBudget does not see.
+// A StepBudget does not see attempts that fail before the minimum of repetitions is reached.
 constexpr unsigned long kMostLeast = 255, kMost = 1000;
 
 bool is_alnum(char c) {
@@ -54,7 +54,7 @@ bool is_alnum(char c) {
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-// Digits, possibly none, as a number; 10000 stands for all from there on.
+// Reads digits, possibly none; 10000 stands for everything from there on.
 unsigned long number_of(std::string_view digits) {
   digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
   return digits.size() > 4 ? 10000 : digits.empty() ? 0 : std::stoul(std::string(digits));
@@ -199,7 +199,7 @@ class Translator {
     copy(1);
   }
 
-  // A set that can be written as class members, in or outside a class.
+  // A set that can be written as class members, inside or outside a class.
   void members(std::string_view set, bool negated, bool in_class) {
     if (in_class) {
       if (negated) {
@@ -236,7 +236,7 @@ class Translator {
     }
   }
 
-  // A backslash and a letter, behind which pos_ already is.
+  // An escape of a letter; pos_ is behind it already.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';
@@ -306,7 +306,7 @@ class Translator {
     pos_ = end + 1;
   }
 
-  // A class has no member for what is in neither of two sets: a negated set inside it stays
+  // A class has no member for "in neither of two sets", so a negated set inside a class stays
   // PCRE2's.
   void property(std::string_view name, std::string_view kind, bool negated, bool in_class) {
     const std::string newer = newer_members(name);
