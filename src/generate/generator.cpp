@@ -20,25 +20,25 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Instead of a token: the text can only end.
+// Returned instead of a token if the text can only end.
 constexpr int32_t kNoToken = -1;
 
-// Where the next tokens come from.
+// Produces the next tokens.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  // `known` tokens of the prompt are evaluated.
+  // The first `known` tokens of the prompt are in the session already.
   virtual int32_t first(std::span<const int32_t> prompt, size_t known) = 0;
-  // Whether the text has to end behind the token that came last.
+  // Whether the text has to end after the latest token.
   virtual bool ended() const { return false; }
-  // Whether the context has room for the token that came last.
+  // Whether the context has room for the latest token.
   virtual bool can_continue() const = 0;
-  // The token after `token`, which came last.
+  // Returns the token after `token`, the latest one.
   virtual int32_t next(int32_t token) = 0;
   virtual void report(GenerateResult&) const {}
 };
 
-// Logits come to the host, which samples.
+// Sampling on the host: logits are copied from the device.
 class HostTokens : public TokenSource {
  public:
   HostTokens(Session& session, const GenerateOptions& options)
@@ -80,13 +80,13 @@ class HostTokens : public TokenSource {
   std::optional<Constraint> constraint_;
 };
 
-// The same with drafts: what is chosen behind each token of a draft is what would be chosen without
-// it, as long as the tokens before it were right.
+// Sampling on the host with drafts. The token chosen after each drafted token is the one that would
+// be chosen without the draft, as long as the drafted tokens before it were right.
 class LookedUpTokens : public HostTokens {
  public:
   LookedUpTokens(Session& session, const GenerateOptions& options)
       : HostTokens(session, options), most_(options.max_tokens) {}
-  // Takes tokens back that nobody asked for any more.
+  // Removes tokens from the session that were evaluated but not asked for.
   ~LookedUpTokens() override {
     if (!ahead_.empty())
       session_.truncate(session_.position() - static_cast<int64_t>(ahead_.size()));
@@ -120,7 +120,7 @@ class LookedUpTokens : public HostTokens {
 
   void evaluate(int32_t token) {
     take(token);
-    // One token comes without a draft.
+    // One token is evaluated in any case, without a draft.
     int64_t room = session_.capacity() - session_.position() - 1;
     room = std::min(room, session_.max_rows() - 1);
     if (most_ >= 0) room = std::min(room, most_ - given_ - 1);
@@ -139,7 +139,7 @@ class LookedUpTokens : public HostTokens {
     };
     try {
       session_.forward(tokens, choose);
-    } catch (...) {  // the session is no longer what was chosen from
+    } catch (...) {  // the session's state no longer matches the chosen tokens
       ahead_.clear();
       throw;
     }
@@ -151,12 +151,12 @@ class LookedUpTokens : public HostTokens {
   }
 
   NgramDraft draft_;
-  std::deque<int32_t> ahead_;  // chosen and not yet given
+  std::deque<int32_t> ahead_;  // chosen, but not yet returned
   const int64_t most_;
   int64_t given_ = 0, drafted_ = 0, right_ = 0;
 };
 
-// The device samples, and goes on with its own token while the host looks at it.
+// Sampling on the device, which continues with its own token while the host processes it.
 class DeviceTokens : public TokenSource {
  public:
   // `max_tokens` as in GenerateOptions.
@@ -164,7 +164,7 @@ class DeviceTokens : public TokenSource {
       : session_(session), options_(options), max_tokens_(max_tokens) {
     check_sampler_options(options);
   }
-  // A step that nobody asked for any more is taken back. A device that has failed says so again.
+  // Takes back a step that is no longer needed. If the device failed, it reports that again.
   ~DeviceTokens() override {
     if (!ahead_) return;
     try {
@@ -212,7 +212,7 @@ std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOption
   return std::make_unique<HostTokens>(session, options);
 }
 
-// The callback decides for itself: a request to stop would end it half-way, and its token be lost.
+// Calls the callback without stop requests, which would interrupt it half-way and lose its token.
 bool wanted(const TokenCallback& callback, int32_t token) {
   const StopScope whole(kNotStopped);
   return !callback || callback(token);

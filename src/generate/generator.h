@@ -1,4 +1,4 @@
-// The generation loop: prompt, then one token after the other until something stops it.
+// The generation loop: evaluates the prompt, then one token after the other until a stop condition.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ struct GenerateOptions {
   int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
   std::vector<TokenBias> biases;  // tokens are then chosen on the host
   std::vector<int32_t> stop_ids;  // end the text and are not part of it
-  // What the text has to match; null: anything. Tokens are then chosen on the host.
+  // The grammar that the text must match; null: none. Tokens are then sampled on the host.
   std::shared_ptr<const grammar::TokenGrammar> grammar;
   std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
-  // Several tokens are evaluated at once where the text repeats itself (generate/ngram.h). The text
-  // is the same on the CPU; on a GPU logits are rounded differently, and tokens are chosen on the
-  // host. Has no effect with coded keys and values, of which no token can be taken back.
+  // Evaluates several drafted tokens at once where the text repeats itself (generate/ngram.h). On
+  // the CPU the text is the same with and without it; on a GPU logits are rounded differently, and
+  // tokens are sampled on the host. Has no effect with coded caches, from which no token can be
+  // removed.
   bool lookup = false;
-  int64_t known = 0;  // tokens of the prompt that are in the session already, not all of them
+  int64_t known = 0;  // tokens of the prompt that are in the session already; fewer than all
 };
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
@@ -33,12 +34,12 @@ enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback
 struct GenerateResult {
   std::vector<int32_t> tokens;
   StopReason reason = StopReason::max_tokens;
-  bool intact = true;  // false: the session has to be reset before it is used again
+  bool intact = true;  // false: the session must be reset before it is used again
   int64_t prompt_tokens = 0;
   double prompt_seconds = 0;
-  int64_t decoded_tokens = 0;              // evaluated one by one; the first comes with the prompt
-  double decode_seconds = 0;               // without the callback
-  int64_t drafted = 0, drafted_right = 0;  // by the look-up
+  int64_t decoded_tokens = 0;              // not counting the first, which comes with the prompt
+  double decode_seconds = 0;               // without the time of the callback
+  int64_t drafted = 0, drafted_right = 0;  // tokens by lookup
 
   double prompt_tokens_per_second() const { return rate(prompt_tokens, prompt_seconds); }
   double decode_tokens_per_second() const { return rate(decoded_tokens, decode_seconds); }
@@ -52,10 +53,10 @@ struct GenerateResult {
 // Called with each token; false ends the generation after it.
 using TokenCallback = std::function<bool(int32_t token)>;
 
-// Evaluates `prompt` but for its `known` tokens after what is in the session and continues it.
-// Throws usage if nothing is left to evaluate or does not fit into the context. A request to stop
-// (walsh/stop.h) throws interrupted while the prompt is evaluated and ends the text as the callback
-// does later; the session then has to be reset.
+// Evaluates `prompt`, except for its `known` tokens, after what is in the session, and continues
+// it. Throws usage if nothing is left to evaluate or it does not fit into the context. A stop
+// request (walsh/stop.h) throws interrupted during the prompt, and later ends the text like the
+// callback; the session then has to be reset.
 GenerateResult generate(Session& session, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenCallback& callback = {});
 

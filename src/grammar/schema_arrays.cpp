@@ -1,4 +1,4 @@
-// Arrays: items at places, numbers of items, items that are contained, items that differ.
+// Arrays: items by position, the number of items, contains, uniqueItems.
 #include <algorithm>
 #include <map>
 
@@ -8,9 +8,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kMaxCounted = 5'000;  // states of an array that counts what it contains
-constexpr size_t kMaxSubsets = 6;      // values of which every order can be written
-constexpr size_t kMaxDistinct = 256;   // values that may have to differ
+constexpr size_t kMaxCounted = 5'000;  // states of an array with `contains`
+constexpr size_t kMaxSubsets = 6;      // values whose every order can be generated
+constexpr size_t kMaxDistinct = 256;   // values of an array whose items must differ
 
 struct Contained {
   OrderedJson schema;
@@ -19,7 +19,7 @@ struct Contained {
 
 }  // namespace
 
-// Of a schema with few values all of them; nothing otherwise.
+// All values of a schema that has few of them; nothing otherwise.
 std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
                                                       const std::string& path) {
   OrderedJson values = OrderedJson::array();
@@ -42,7 +42,7 @@ std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
   return values;
 }
 
-// Few values in any order, more of them in their own order only.
+// A few values come in any order, more of them only in their own order.
 void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const OrderedJson& values,
                                   int64_t least, int64_t most, NodeId to) {
   const auto count = static_cast<int64_t>(values.size());
@@ -54,7 +54,7 @@ void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const O
   builder_.call(behind, json_.space(), close);
   const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
   if (least == 0) builder_.empty(open, close);
-  // What was written: a set of values, or how many and the next that may be.
+  // What was written: a set of values, or their number and the next one allowed.
   using Written = std::pair<int64_t, uint64_t>;
   std::map<Written, NodeId> nodes;
   std::vector<Written> waiting;
@@ -84,8 +84,8 @@ void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const O
   }
 }
 
-// A node per number of items, up to where that no longer matters, and per numbers of those that
-// were contained.
+// One node per number of items, as far as it matters, and per number of items that match each
+// `contains`.
 void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64_t least,
                                     int64_t most, NodeId to) {
   std::vector<Contained> contained;
@@ -99,7 +99,8 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
   const NodeId close = builder_.node(), behind = builder_.node();
   builder_.byte(close, ']', ']', to);
   builder_.call(behind, json_.space(), close);
-  using Counts = std::vector<int64_t>;  // of items, then of each that is contained
+  // number of items, then for each `contains` the number of matches
+  using Counts = std::vector<int64_t>;
   std::map<Counts, NodeId> nodes;
   std::vector<Counts> waiting;
   const auto node_of = [&](const Counts& counts) {
@@ -124,7 +125,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     if (enough) builder_.empty(node, counts[0] == 0 ? close : behind);
     if (most >= 0 && counts[0] == most) continue;
     const auto place = static_cast<size_t>(counts[0]);
-    // Each of the contained either counts or not; not, only where there may not be more.
+    // For each `contains` an item matches or not; not only where no more matches are allowed.
     struct Way {
       OrderedJson item;
       Counts then;
@@ -185,7 +186,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
     at = builder_.call(at, rule_of(first[static_cast<size_t>(i)],
                                    schema.path + "/prefixItems/" + std::to_string(i)));
   }
-  const NodeId behind = builder_.node();  // the last item
+  const NodeId behind = builder_.node();  // after the last item
   builder_.call(behind, json_.space(), close);
   if (most == count) {
     if (count > 0) builder_.empty(at, behind);

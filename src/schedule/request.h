@@ -1,4 +1,4 @@
-// A text that somebody wants continued, and what they are told of it.
+// A text to be continued, and the receiver of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct TextRequest {
   std::vector<TokenBias> biases;
   std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
   std::vector<int32_t> stop_ids;                     // end the text and are not part of it
-  // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
-  // and of so many best ones; -1: none.
+  // Number of most probable tokens whose logarithmic probabilities (natural, before any sampling
+  // option) are reported besides that of the chosen token; -1: report none.
   int logprobs = -1;
-  // What the text has to match; null: anything.
+  // The grammar that the text must match; null: none.
   std::shared_ptr<const grammar::TokenGrammar> grammar;
-  bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
-  bool shares_prefix = true;     // takes over what is known of its beginning
-  // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
-  // times, from which anybody could guess the texts of others token by token.
+  bool prompt_logprobs = false;  // also report those of the prompt's tokens after the first
+  bool shares_prefix = true;     // may reuse a cached prefix
+  // Prefixes are shared only among texts of one owner: reuse shows in counters and times, from
+  // which anybody could otherwise guess the texts of others token by token.
   std::string owner;
 };
 
@@ -41,31 +41,34 @@ struct TokenLogprob {
 
 struct ScoredToken {
   int32_t token = -1;
-  float logprob = 0;               // if they are wanted
-  std::vector<TokenLogprob> best;  // as many as are wanted, the best first
+  float logprob = 0;               // if requested
+  std::vector<TokenLogprob> best;  // as many as requested, the best first
 };
 
 struct RequestEnd {
-  StopReason reason = StopReason::max_tokens;    // callback: it was cancelled, or the sink said so
-  int64_t prompt_tokens = 0, cached_tokens = 0;  // of these, not evaluated again
-  int64_t tokens = 0;                            // generated, stop token not counted
+  // callback: the request was cancelled, or its sink returned false
+  StopReason reason = StopReason::max_tokens;
+  // cached_tokens: prompt tokens that were not evaluated again
+  int64_t prompt_tokens = 0, cached_tokens = 0;
+  int64_t tokens = 0;  // generated, stop token not counted
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
 };
 
-// Called by the thread that runs the scheduler, and never again after ended() or failed(). It must
-// not throw nor take long: everybody waits for it.
+// Called by the scheduler's thread, and never again after ended() or failed(). Must not throw nor
+// block, since all requests wait for it.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
-  // Before the first token if prompt_logprobs: those of the prompt behind the first one.
+  // With prompt_logprobs, called before the first token with those of the prompt after its first
+  // token.
   virtual void prompt_scored(std::span<const ScoredToken>) {}
-  // The next token; false: no more are wanted.
+  // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;
   virtual void ended(const RequestEnd& end) = 0;
   virtual void failed(const Error& error) = 0;
 };
 
-// A text and who is told of it.
+// A request and its receiver.
 struct NewText {
   TextRequest request;
   std::shared_ptr<RequestSink> sink;

@@ -1,4 +1,4 @@
-// What a step of the scheduler evaluates, and what comes of it.
+// Plans, runs and evaluates a step of the scheduler.
 #include <algorithm>
 #include <utility>
 
@@ -8,9 +8,9 @@
 
 namespace walsh {
 
-// After how many of the next rows the state of recurrent layers is kept for others: in front of the
-// last token of a prompt, where the same prompt goes on from, or else behind the last whole page of
-// a prompt, since others may begin alike.
+// After how many of the next rows a snapshot of the recurrent state is taken: before the last token
+// of a prompt, from where the same prompt can continue, or otherwise after the last whole page of a
+// chunk, where other texts may share the beginning.
 int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   const auto last = static_cast<int64_t>(active.request.prompt.size()) - 1;
   const int64_t end = active.evaluated + rows;
@@ -20,8 +20,9 @@ int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   return std::max<int64_t>(0, end / page * page - active.evaluated);
 }
 
-// One token of every text that goes on; the rest of budget and time is divided among prompts, which
-// come first, so that the single tokens are neighbours. What then is left goes to drafts.
+// One token of every text that is being generated; the rest of budget and time is divided among
+// prompts. Prompts come first in the batch, so that the single tokens are neighbours. What is left
+// goes to drafts.
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
   for (const auto& active : running_)
@@ -29,7 +30,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   const auto running = static_cast<int64_t>(running_.size());
   const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
   int64_t left = budget - static_cast<int64_t>(others.size());
-  // Those who get tokens wait for the prompts, so that these have a part of the time only.
+  // Texts that get tokens wait for the prompts, so prompts get only a share of the time.
   int64_t for_prompts = left;
   if (!others.empty())
     for_prompts = std::min(left, std::max(pace_.rows(), static_cast<int64_t>(prompts.size())));
@@ -72,7 +73,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   return pieces;
 }
 
-// What may follow the last token of a text, as far as it may go on.
+// Drafts tokens after the last one of a text, as far as the text may continue.
 void Scheduler::draft(Active& active, int64_t most) {
   active.drafted.clear();
   if (!active.lookup || active.generated == 0) return;
@@ -85,7 +86,7 @@ void Scheduler::draft(Active& active, int64_t most) {
   active.wrong = false;
 }
 
-// The same if pages are there for it; who came last waits again until they are.
+// plan(), reduced to the pages that are free: the latest request waits until there are enough.
 std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
   for (bool drafts = true;; drafts = false) {
     std::vector<Piece> pieces = plan(drafts);
@@ -99,7 +100,7 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
       preempt_last();
       continue;
     }
-    // A text alone has all pages, so it has come to its end.
+    // A single text has all pages, so the context is full.
     running_.front()->ended = StopReason::context_full;
     return {};
   }
@@ -118,8 +119,8 @@ void Scheduler::preempt_last() {
   running_.pop_back();
 }
 
-// Whether the step has been done when it returns: a device may still be at one of which nothing is
-// wanted.
+// Whether submit() must have completed when it returns; otherwise the device may still work on a
+// step whose results nobody waits for.
 bool Scheduler::waits_for(std::span<const Piece> pieces) const {
   return std::any_of(pieces.begin(), pieces.end(),
                      [](const Piece& piece) { return piece.last || !piece.active->on_device; });
@@ -161,8 +162,8 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
   for (const Piece& piece : pieces)
     batch.push_back(piece.tokens);
   session_.submit(batch);
-  // What became of the step before, while the device is at this one: texts are made of tokens,
-  // answers of texts, and the device need not wait for that.
+  // Delivers the results of the previous step while the device runs this one, which does not depend
+  // on them.
   for (const auto& active : running_)
     tell_chosen(*active);
   std::vector<int32_t> chosen;
@@ -176,7 +177,7 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
     active.evaluated = session_.position(active.sequence);
     if (!piece.last) continue;
     const int32_t token = *next++;
-    if (active.ended || active.error) continue;  // nobody wants it any more
+    if (active.ended || active.error) continue;  // its results are not needed any more
     if (token >= 0) {
       accept(active, {token, 0, {}});
     } else {
@@ -185,7 +186,7 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
   }
 }
 
-// Logits of token `index` of a piece.
+// Receives the logits of token `index` of a piece.
 void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
   Active& active = *piece.active;
   const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
@@ -195,7 +196,7 @@ void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float
   active.prompt_scores.push_back(score_token(logits, active.tokens[next], active.request.logprobs));
 }
 
-// What is chosen counts as long as the draft before it was right.
+// The sampled token counts if the draft before it was right.
 void Scheduler::receive_drafted(Active& active, size_t index, std::span<const float> logits) {
   if (active.wrong) return;
   const size_t before = active.tokens.size();
@@ -205,7 +206,7 @@ void Scheduler::receive_drafted(Active& active, size_t index, std::span<const fl
       !chosen || index >= active.drafted.size() || active.drafted[index] != active.tokens.back();
 }
 
-// Takes back what was wrong of a draft that has been evaluated.
+// Removes the wrong part of an evaluated draft.
 void Scheduler::judge_draft(Active& active) {
   const int64_t before = active.evaluated;
   const auto known = static_cast<int64_t>(active.tokens.size()) - 1;
@@ -218,7 +219,7 @@ void Scheduler::judge_draft(Active& active) {
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
-  // What fails here fails for this text alone, as where its logits are no numbers.
+  // A failure here, such as logits that are not numbers, fails only this text.
   const auto failure = failure_of([&] {
     std::span<const float> allowed = logits;
     if (active.constraint) allowed = active.constraint->allowed(logits);
@@ -250,7 +251,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.ended = StopReason::stop_token;
     return;
   }
-  const auto positions = static_cast<int64_t>(active.tokens.size());  // that it will have
+  // positions the text will have
+  const auto positions = static_cast<int64_t>(active.tokens.size());
   ++active.generated;
   ++totals_.generated_tokens;
   const bool last = active.generated == request.max_tokens || positions == session_.capacity();
@@ -269,8 +271,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   if (active.lookup) active.lookup->add(token.token);
 }
 
-// A text whose sink wants no more may have been submitted with this token already: what comes of
-// that is dropped.
+// A text whose sink wants no more tokens may have been submitted with this one already; that result
+// is dropped.
 void Scheduler::tell_chosen(Active& active) {
   const int32_t token = std::exchange(active.untold, -1);
   if (token < 0) return;
