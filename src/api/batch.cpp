@@ -143,7 +143,7 @@ std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> p
   size_t ended = 0;
   try {
     for (size_t i = 0; i < prompts.size(); ++i) {
-      // More than may wait are added as others end.
+      // Texts beyond the limit are added when others end.
       while (static_cast<int64_t>(i - ended) >= impl_->scheduler.most())
         step();
       texts.push_back(
@@ -153,7 +153,7 @@ std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> p
             ++ended;
           }));
     }
-  } catch (...) {  // nobody is there any more whom the others could tell
+  } catch (...) {  // the failed texts have no caller left to notify
     for (const uint64_t text : texts)
       cancel(text);
     step();

@@ -1,4 +1,4 @@
-// From the path of a calibration text to what a compressor needs.
+// Prepares calibration for a compressor from the path of a text.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace walsh {
 struct CalibrationRequest {
   std::string text;             // path; empty: no calibration
   int64_t tokens = 0;           // 0: as calibrate/text_windows.h
-  std::function<void()> check;  // called now and then while measuring; may throw to stop
-  std::shared_ptr<const std::string> content;  // of the text, once it was read
+  std::function<void()> check;  // called regularly while measuring; may throw to stop
+  std::shared_ptr<const std::string> content;  // of the text, once read
 
-  // Reads the text, if there is one. Whoever uses the request more than once does so first: a pipe
-  // can be read only once. Throws io, limit, interrupted.
+  // Reads the text, if there is one. Callers that use the request more than once must do so first,
+  // because a pipe can be read only once. Throws io, limit, interrupted.
   void read();
 };
 
@@ -29,14 +29,14 @@ struct PreparedCalibration {
   std::shared_ptr<InputStatistics> statistics;
 };
 
-// For recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer; nothing
-// is measured until it is asked for. `pool` outlives the result. Throws usage if the text is too
-// short or the model cannot be rotated so, bad_input or io.
+// Prepares calibration for recipes with the same rotation as `recipe`. Reads the text and the
+// checkpoint's tokenizer; measures nothing yet. `pool` must outlive the result. Throws usage if the
+// text is too short or the model cannot be rotated so, bad_input or io.
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
-// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, of a model
-// whose other files are usable (check_texts, api/load.h).
+// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, for a model
+// whose other files are valid (check_texts, api/load.h).
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool);
 

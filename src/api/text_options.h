@@ -1,4 +1,4 @@
-// What GenerationOptions mean for a model: all that those who choose tokens have to know.
+// Resolves GenerationOptions for a model: everything that sampling needs.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 namespace walsh {
 
 struct TextOptions {
-  SamplerOptions sampler;  // with the seed that was drawn
+  SamplerOptions sampler;  // with the decided seed
   std::shared_ptr<const SequenceBreakers> breakers;
   std::vector<TokenBias> biases;
   std::vector<int32_t> stop_ids;
   std::shared_ptr<const grammar::TokenGrammar> grammar;
 };
 
-// Throws usage for options out of range, bad_input for those of the model's files.
+// Throws usage for options out of range, bad_input for wrong ones in the model's files.
 TextOptions text_options(const LoadedModel& model, const GenerationOptions& options);
 
 // Why a text ended.

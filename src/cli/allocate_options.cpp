@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWindow = 512;
 
-// Stage, share done and time left; a line per stage where there is no terminal.
+// Shows stage, share done and time left; without a terminal, one line per stage.
 class StageProgress {
  public:
   StageProgress() : terminal_(is_terminal(STDERR_FILENO)), bar_(terminal_) {}
@@ -118,7 +118,7 @@ void AllocateFlags::refuse_without_target() const {
   }
 }
 
-// A sensitivity file that is there is read, another one written.
+// An existing sensitivity file is read, otherwise it is written.
 bool AllocateFlags::knows_sensitivity() const {
   std::error_code unreadable;
   return std::filesystem::exists(sensitivity_, unreadable) || unreadable;

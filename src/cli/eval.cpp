@@ -69,7 +69,7 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   return subject;
 }
 
-// Flags for a reference that is not there.
+// Refuses flags that need a reference.
 void refuse_without_reference(const CLI::App& command) {
   if (command.get_option("--reference")->count() > 0) return;
   for (const char* flag : {"--reference-device", "--reference-activations"})
@@ -80,7 +80,7 @@ void refuse_without_reference(const CLI::App& command) {
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
-  check_windows(window_options(options));  // before the weights take their time
+  check_windows(window_options(options));  // before the weights are read
   const std::string text = read_text_input(options.text, kMaxTextBytes);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};

@@ -19,7 +19,7 @@ namespace {
 struct Brief {
   std::string_view command;
   const char* examples;
-  std::vector<std::string_view> flags;  // one name of each
+  std::vector<std::string_view> flags;  // one name per flag
 };
 
 const std::vector<Brief>& briefs() {
@@ -130,7 +130,7 @@ std::string short_help(const CLI::App& root) {
   return command->help("walsh");
 }
 
-// Its arguments are read as those of --help before the parser sees them (cli/command_line.h).
+// Its arguments are read like those of --help, before the parser sees them (cli/command_line.h).
 Action add_help(CLI::App& command) {
   const auto name = std::make_shared<std::string>();
   command.add_option("COMMAND", *name, "Command; none: of walsh itself");

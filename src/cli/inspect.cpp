@@ -1,4 +1,4 @@
-// `walsh inspect FILE`: what is in a walsh file, and with --check whether it is whole.
+// `walsh inspect FILE`: shows the content of a walsh file, and with --check verifies it.
 #include <fmt/format.h>
 #include <unistd.h>
 

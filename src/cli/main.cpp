@@ -69,7 +69,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
   app.set_help_all_flag("--help-all", "This help, and the types");
-  app.footer(type_list());  // not before: commands would have it as well
+  app.footer(type_list());  // added last, since commands would inherit it
   try {
     Arguments arguments = parser_arguments(app, argc, argv);
     app.parse(std::move(arguments.texts));
@@ -102,7 +102,7 @@ int parse_and_run(int argc, char** argv) {
   return fail(ErrorCode::usage, "command line", "which command? walsh help lists them");
 }
 
-// A path that does not exist, with what may have been meant.
+// Adds a suggestion to the error about a path that does not exist.
 Error with_advice(const Error& error) {
   const std::filesystem::path path(error.where());
   std::error_code unreadable;

@@ -15,7 +15,7 @@
 namespace walsh::cli {
 namespace {
 
-// Calls `load` with options that draw a bar on a terminal.
+// Calls `load` with a progress bar, if there is a terminal.
 template <class Load>
 auto show_progress(LoadOptions options, const Load& load) {
   ProgressBar bar(is_terminal(STDERR_FILENO));
@@ -31,7 +31,7 @@ LoadedModel with_notes_printed(LoadedModel loaded) {
   return loaded;
 }
 
-// "auto" or a number of layers.
+// Parses "auto" or a number of layers.
 int64_t parse_layers(const std::string& text) {
   return text == "auto" ? kPlanned : std::stoll(text);
 }
@@ -71,7 +71,7 @@ void MachineOptions::add_isa_to(CLI::App& command) {
 
 void MachineOptions::apply() const {
   force_isa(isa);
-  current_isa();  // refuses a wrong WALSH_ISA before any work
+  current_isa();  // refuses an invalid WALSH_ISA before any work
 }
 
 CLI::IsMember activation_modes() {
@@ -171,7 +171,7 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   return show_progress(std::move(options), load);
 }
 
-// What was asked for and has no effect on this model and machine.
+// Notes flags that have no effect on this model and machine.
 void ModelOptions::tell_idle_flags(const Model& model) const {
   if (!chosen_device().cuda) {
     const std::string why =

@@ -9,7 +9,7 @@
 namespace walsh::cli {
 namespace {
 
-// What stands behind a flag: nothing, a value, or on, off or auto if it is there.
+// The value after a flag: none, one, or an optional on, off or auto.
 enum class Value { none, one, maybe_switch };
 
 struct OtherFlag {
@@ -65,7 +65,7 @@ bool is_switch(std::string text) {
   return text == "on" || text == "off" || text == "auto" || text == "0" || text == "1";
 }
 
-// The option of the command that an argument names; -ngl is --ngl there.
+// The command's option for an argument; -ngl is spelled --ngl there.
 const CLI::Option* own_option(const CLI::App& command, const std::string& name) {
   if (const CLI::Option* option = command.get_option_no_throw(name)) return option;
   return name.starts_with("--") ? nullptr : command.get_option_no_throw("-" + name);

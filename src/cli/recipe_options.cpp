@@ -57,7 +57,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   refinements_.push_back(
       command.add_flag("--no-signs", no_signs_, "Rotate without random signs (for comparison)")
           ->group(group));
-  const bool own_seed = type_flag == "--type";  // elsewhere --seed is the sampler's
+  const bool own_seed = type_flag == "--type";  // otherwise --seed belongs to the sampler
   add(own_seed ? "--seed,--rotation-seed" : "--rotation-seed", seed_, "Seed of the rotation")
       ->capture_default_str();
   add("--balance", balance_, "Balance channels before the rotation: on or off")
@@ -68,7 +68,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       ->check(CLI::IsMember({"search", "shape-gain"}));
 }
 
-// What is computed with a model may also rotate weights back, which no file tells.
+// Commands that run a model also accept `weights`, which is not stored in files.
 void RecipeOptions::add_rotate(CLI::App& command, const std::string& group) {
   const bool runs = type_flag_ != "--type";
   std::string text =
@@ -138,13 +138,13 @@ Recipe RecipeOptions::recipe_of(const std::string& type) const {
   options.fast = effort_ == "fast";
   options.shape_gain = scale_ == "shape-gain";
   Recipe recipe = to_recipe(options);
-  recipe.rules = rules();  // overrides and ignores in the order in which they were given
+  recipe.rules = rules();  // --override and --ignore in the order given
   return recipe;
 }
 
 namespace {
 
-// What the types of a recipe have in common with what flags are about.
+// Properties of a recipe's types that decide which flags have an effect.
 struct RecipeFacts {
   bool rotates, balances, searches, fits, grouped, product, levels;
 

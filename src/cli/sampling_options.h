@@ -1,4 +1,4 @@
-// The flags that say how a text is continued, also as settings of a conversation.
+// Flags for generation, which are also settings of a conversation.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,14 +8,14 @@
 
 namespace walsh::cli {
 
-// --temp and all else that says how tokens are chosen: the rows of generate/sampling_options.h.
+// --temp and all other sampling flags: the rows of generate/sampling_options.h.
 void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
-// The same with -n.
+// The sampling flags and -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
-// Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the
-// options are unchanged then.
+// Sets what the flag --`name` sets. Throws usage for an unknown name or an invalid value, leaving
+// the options unchanged.
 void set_generation_option(GenerationOptions& options, const std::string& name,
                            const std::string& value);
 

@@ -1,4 +1,4 @@
-// `walsh serve MODEL`: OpenAI's HTTP interface to a model that many use at once.
+// `walsh serve MODEL`: an HTTP server with OpenAI's API for many users of one model.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -31,7 +31,8 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1 << 20;
-// Of a step beside which prompts are read: twenty tokens per second are faster than anybody reads.
+// Target time of a step beside which prompts are read: twenty tokens per second are faster than
+// anybody reads.
 constexpr double kStepSeconds = 0.05;
 
 struct Options {
@@ -49,7 +50,7 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// One key per line; empty lines and comments (#) do not count.
+// Reads one key per line; empty lines and comments (#) are skipped.
 std::vector<std::string> keys_of(const std::string& path) {
   std::vector<std::string> keys;
   std::string text = read_text_input(path, kMaxKeyBytes) + "\n";
@@ -69,7 +70,7 @@ ServiceOptions service_options(const Options& options) {
     const auto more = keys_of(options.key_file);
     service.api_keys.insert(service.api_keys.end(), more.begin(), more.end());
   }
-  // As of a variable that is not set: a request without a key would have it.
+  // An empty key, for example from an unset variable, would admit requests without a key.
   for (const std::string& key : service.api_keys)
     if (key.empty()) throw Error(ErrorCode::usage, "--api-key", "a key is empty");
   if (service.model_name.empty()) {
@@ -85,13 +86,13 @@ ServiceOptions service_options(const Options& options) {
   return service;
 }
 
-// What a client is given.
+// The address as clients write it.
 std::string address(const std::string& host, int port) {
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
-// Ends with what has been started, also when something cannot be.
+// Stops everything that was started, also if something cannot be started.
 class Running {
  public:
   Running(const LoadedModel& model, Scheduler& scheduler, HttpServer& server)
@@ -113,11 +114,11 @@ class Running {
   double drain_seconds = 0;
 
  private:
-  // What the first request for an answer in a form would have to wait for.
+  // Builds the vocabulary for grammars now, so that the first request that needs it does not wait.
   static void prepare(const LoadedModel& model) {
     try {
       model.grammars->vocabulary(model.tokenizer, model.model.config.vocab);
-    } catch (...) {  // whoever needs it tries again and is told why
+    } catch (...) {  // the request that needs it tries again and reports the error
     }
   }
 
@@ -126,14 +127,14 @@ class Running {
   std::thread steps_, connections_, preparation_;
 };
 
-// With room for every text that may be asked for, and for clients that ask for none.
+// Connections for every text that may be requested, and for clients that only query.
 HttpOptions http_options(const Options& options) {
   constexpr int64_t kLeast = 1024, kOthers = 256;
   HttpOptions http = options.http;
   if (http.connections == 0)
     http.connections =
         std::max(kLeast, options.scheduler.running + options.scheduler.waiting + kOthers);
-  // As many strangers may come, and files of the model are open.
+  // As many connections that are not admitted yet may exist, and the model's files are open.
   const auto wanted = static_cast<rlim_t>(2 * http.connections + kOthers);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < wanted) {
@@ -275,15 +276,15 @@ std::string variable_of(const std::string& flag) {
   return name;
 }
 
-// The value of the flag's variable; empty if it is not set.
+// The value of the flag's variable; empty if unset.
 std::string value_of(const std::string& variable) {
   const char* value = std::getenv(variable.c_str());
   return value == nullptr ? "" : value;
 }
 
-// Every long flag of the command has a variable, also where it is one of several names of an
-// option. CLI11 asks for one of them: the first that is set. It would take the value of
-// --no-something for that of --something, so those are read here, turned round.
+// Gives every long flag a variable, also aliases. CLI11 supports one variable per option: the first
+// that is set is used. It would apply the value of --no-something to --something, so those are read
+// here and inverted.
 void add_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     std::string chosen;

@@ -100,7 +100,7 @@ OrderedJson parse_ordered_body(const std::string& body) {
   OrderedJson json = parsed([&](const JsonLimits& limits) {
     return parse_ordered_json(body, "the request's body", limits);
   });
-  if (!json.is_object()) Fields(Json(json), "");  // says what it is
+  if (!json.is_object()) Fields(Json(json), "");  // throws a message about its type
   return json;
 }
 

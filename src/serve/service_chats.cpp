@@ -1,4 +1,4 @@
-// Endpoints that are chats in another form.
+// Endpoints that are translated to chats.
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/messages_api.h"
@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// What all interfaces have in common stays as it is.
+// Keeps the fields that all interfaces share.
 OrderedJson with_salt(OrderedJson chat, const OrderedJson& body) {
   if (body.contains("cache_salt")) chat["cache_salt"] = body["cache_salt"];
   return chat;

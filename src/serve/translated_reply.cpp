@@ -13,7 +13,7 @@ std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Paths begin a text or stand behind a quote; the same word elsewhere is none.
+// Replaces paths, which start the message or follow a quote; the same word elsewhere stays.
 std::string rename_fields(std::string text, const FieldNames& names) {
   for (const auto& [from, to] : names) {
     for (size_t at = 0; (at = text.find(from, at)) != text.npos;) {
