@@ -1,6 +1,6 @@
-// What each instruction set provides: one namespace per folder, functions of exactly the types in
-// Ops. avx512vbmi has its own matmuls and takes everything else from avx512, which takes products
-// by look-up from avx2.
+// The implementations of each instruction set: one namespace per folder, with functions of exactly
+// the types in Ops. avx512vbmi has its own matmuls and takes everything else from avx512; avx512
+// takes products by lookup from avx2.
 #pragma once
 
 #include <type_traits>

@@ -1,7 +1,7 @@
-// The int8 matmul on VNNI. A 32-bit lane is one row, activations are broadcast four columns at a
-// time, so there are no horizontal sums. Few vectors: codes are decoded in registers and reused for
-// every vector. Many: a slab of two panels is decoded once into first-level cache and a
-// register-blocked product runs over it.
+// The int8 matmul on VNNI. A 32-bit lane is one row, and activations are broadcast four columns at
+// a time, so there are no horizontal sums. For few vectors, codes are decoded in registers and
+// reused for each vector. For many, a slab of two panels is decoded once into the first-level
+// cache, and a register-blocked product runs over it.
 #pragma once
 
 #include <immintrin.h>
@@ -15,13 +15,13 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // a copy for each instruction set that it is compiled for
+namespace {  // one copy for each instruction set that it is compiled for
 
 class MatmulVnni {
  public:
   using Call = VnniCall;
 
-  // Table looks up scalar codes.
+  // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
     switch (call.w.code->bits) {
@@ -41,7 +41,8 @@ class MatmulVnni {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps. Two, so that they are compiled apart.
+  // Decoder<steps> decodes trellis codes of these steps. Two functions, so that they can be
+  // compiled in separate files.
   template <template <class> class Decoder>
   static void run_table_trellis(const Call& call) {
     with_table_steps(*call.w.trellis, [&](auto steps) {
@@ -65,14 +66,14 @@ class MatmulVnni {
   // ---- few vectors ----
 
   static constexpr int kMostDirect = 8;
-  // Codes are read once; asking for them this far ahead, 4 KiB, keeps memory busy across panels.
-  // Never past the end: a prefetch of an unmapped page walks the page table every time.
+  // Codes are read once; prefetching 4 KiB ahead keeps memory busy across panels. The prefetch
+  // never passes the end, because prefetching an unmapped page walks the page table every time.
   static constexpr int64_t kPrefetchWords = 1024;
 
-  // Panel times `Vectors` vectors from `v0`, decoded in registers.
+  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers.
   template <int Vectors, int Planes, class Weights>
   static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
-    // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
+    // With few vectors, several independent sums per vector hide the latency of vpdpbusd.
     constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
@@ -166,8 +167,8 @@ class MatmulVnni {
     const uint8_t* bytes;
   };
 
-  // sums[vector][panel][row] = the bytes of `columns` columns times `Vectors` vectors. On its own,
-  // so that nothing competes for registers.
+  // sums[vector][panel][row] = products over `columns` columns with `Vectors` vectors. Not inlined,
+  // so that nothing else competes for registers.
   template <int Panels, int Vectors>
   __attribute__((noinline)) static void sum_columns(const uint8_t* bytes, const int8_t* q,
                                                     int64_t ldq, int64_t columns, int32_t* sums) {
@@ -194,12 +195,12 @@ class MatmulVnni {
     });
   }
 
-  // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
-  // One for all decoders whose scales are alike: compiling it is most of the work.
+  // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors); `totals` points to v0's
+  // token. Shared by all decoders with the same scaling, since compiling it is most of the work.
   template <class Scaling, int Panels, int Vectors>
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     const Call call = s.call;
-    const int token_shift = call.x.planes - 1;  // 1 or 2 planes
+    const int token_shift = call.x.planes - 1;  // a token has 1 or 2 planes
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
@@ -229,7 +230,7 @@ class MatmulVnni {
     }
   }
 
-  // The same for a number of vectors only known at run time, 1..Vectors.
+  // multiply_slab for a number of vectors known only at run time, 1..Vectors.
   template <class Scaling, int Panels, int Vectors>
   static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors == Vectors) {
@@ -239,8 +240,8 @@ class MatmulVnni {
     }
   }
 
-  // Columns [begin, end) of one panel of a slab. On its own, once for every decoder: compiling it
-  // is most of the rest of the work.
+  // Decodes columns [begin, end) of one panel of a slab. Not inlined, so that each decoder is
+  // compiled once, which is most of the remaining work.
   template <class Weights>
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
                                                      int64_t panel, int64_t begin, int64_t end,
@@ -258,7 +259,7 @@ class MatmulVnni {
     }
   }
 
-  // Vectors [v0, v0 + vectors), at most kBlock of them, whole tokens.
+  // Multiplies vectors [v0, v0 + vectors), at most kBlock, in whole tokens.
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
                              int64_t vectors) {

@@ -1,4 +1,4 @@
-// The int8 matmul with VBMI's byte permute: it reads the low 6 bits of an index, so a table
+// The int8 matmul with VBMI's byte permute, which reads the low 6 bits of an index: a table
 // repeated four times makes masking the nibble unnecessary. Trellis codes have files of their own.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/product_decoder.h"
