@@ -1,10 +1,10 @@
 // Integer sums of a k-tile of trellis codes (gemv/k_tile_dot.cuh).
 //
-// A product of tensor cores takes four columns of each of the four tiles of a group
-// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs has
-// every pair of columns twice, x0 x1 x0 x1. One vector may lie in shared memory that way
-// (`Doubled`), by k-tile as [group][half][lane t][16]; else, and of several vectors always, the
-// order is that of other codes and registers are doubled by permutes.
+// A tensor core product takes four columns of each of the four tiles of a group
+// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs
+// holds every pair of columns twice, x0 x1 x0 x1. A single vector may be stored that way in shared
+// memory (`Doubled`), per k-tile as [group][half][lane t][16]; otherwise, and always for several
+// vectors, inputs are stored in the order of other codes, and permutes double the registers.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -12,28 +12,29 @@
 
 namespace walsh::cuda {
 
-// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
-// n-tile; the other 16 bytes are at the place xor 16.
+// Where a lane reads operand b of a chunk, relative to the k-tile's inputs: its vector in each
+// n-tile; the other 16 bytes are at this offset xor 16.
 template <int NTiles>
 struct InputPlaces {
   uint32_t b[NTiles];
-  uint32_t chunk;   // from chunk to chunk
-  uint32_t scales;  // of the inputs
+  uint32_t chunk;   // distance between chunks
+  uint32_t scales;  // offset of the inputs' scales
 };
 
-// Where 8 neighbouring bytes of a k-tile of q (Activations::q) come to stand doubled, as 16.
+// The offset at which 8 neighbouring bytes of a k-tile of q (Activations::q) are stored doubled, as
+// 16 bytes.
 __device__ __forceinline__ int doubled_place(int piece) {
   const int tile = piece / 8 % 2 + piece % 2 * 2, half = piece / 4 % 2;
   return (piece / 16 * 2 + piece / 2 % 2) * 128 + half * 64 + tile * 16;
 }
 
-// Four inputs as two registers.
+// Doubles four inputs to two registers.
 __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// What the sum of bytes over a group of inputs with this sum is too small by, as the second member
-// of the group's scale in shared memory.
+// The correction of the sum of bytes over a group of inputs with this sum, stored as the second
+// member of the group's scale in shared memory.
 __device__ __forceinline__ float zero_member(int sum) {
   return __int_as_float(-kTrellisZero * sum);
 }
@@ -41,7 +42,7 @@ __device__ __forceinline__ float zero_member(int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Sums that do not wait for each other.
+  // Independent sums, so that products do not wait for each other.
   static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
@@ -55,13 +56,14 @@ struct TrellisDot {
       int(&sum)[4] = part[quad % kChains][n];
       mma_int8(sum, a, b0, b1, sum);
     }
-    // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
+    // Subtracts kTrellisZero from every level of columns whose sum of inputs is not known.
     __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
       constexpr uint32_t kZeros = 0x00000101u * (256 - kTrellisZero);
       const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // The sum of levels, `zero` being -kTrellisZero times the inputs' sum, or taken already.
+    // The sum of levels; `zero` is -kTrellisZero times the inputs' sum, or 0 if that was subtracted
+    // already.
     __device__ __forceinline__ int of(int n, int i, int zero) const {
       int sum = zero;
 #pragma unroll
@@ -84,7 +86,7 @@ struct TrellisDot {
                 });
   }
 
-  // The same of the two blocks of 32 columns apart: two tiles, two lanes of four.
+  // add_group with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
   static __device__ __forceinline__ void add_blocks(const Stream& s, uint32_t multiplier,
                                                     uint32_t x, const Places& p, int q,
                                                     Sums (&sums)[2]) {
@@ -102,7 +104,7 @@ struct TrellisDot {
   }
 
  private:
-  // add(quad, n, a, b0, b1) of quads 2 Half and 2 Half + 1.
+  // Calls add(quad, n, a, b0, b1) for quads 2 Half and 2 Half + 1.
   template <int Half, typename Add>
   static __device__ __forceinline__ void add_half(const Stream& s, uint32_t multiplier, uint32_t x,
                                                   const Places& p, int q, const Add& add) {
@@ -131,7 +133,7 @@ struct TrellisDot {
     }
   }
 
-  // Operands of two quads, doubled.
+  // Loads the operands of two quads, doubled.
   static __device__ __forceinline__ void load_inputs(uint32_t x, const Places& p, int n, int q,
                                                      int half, uint32_t (&b)[4]) {
     if constexpr (Doubled) {
@@ -139,8 +141,8 @@ struct TrellisDot {
       b[0] = w.x, b[1] = w.y, b[2] = w.z, b[3] = w.w;
       return;
     }
-    // Lane t has columns 8 t .. 8 t + 7 of blocks of 32 in the order of other codes, here 16 t ..
-    // 16 t + 15 of 64.
+    // In the order of other codes lane t has columns 8 t .. 8 t + 7 of each 32; here it needs 16 t
+    // .. 16 t + 15 of 64.
     const uint32_t at = (p.b[n] & ~0x60u) | (p.b[n] & 0x20u) << 1 | (p.b[n] & 0x40u) >> 3;
     const uint32_t place = Tiles8 == 0 ? x + at + (q / 2 * 128 + q % 2 * 16 + half * 32)
                                        : x + q / 2 * p.chunk + (at ^ (q % 2 * 16)) + half * 32;
