@@ -7,9 +7,9 @@ set(WALSH_FLAGS -Wall -Wextra -Wpedantic -ffp-contract=off)
 if(WALSH_WERROR)
   list(APPEND WALSH_FLAGS -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # What the optimizer warns of in headers of the standard library and of fmt comes and goes with
-    # its level, with precompiled headers and with the compiler's version (GCC bugs 105329 and
-    # 105651, for example): such warnings are shown, but do not end a build.
+    # Warnings of the optimizer in headers of the standard library and of fmt depend on its level,
+    # on precompiled headers and on the compiler's version (GCC bugs 105329 and 105651, for
+    # example): they are shown, but do not fail the build.
     list(APPEND WALSH_FLAGS -Wno-error=array-bounds -Wno-error=maybe-uninitialized
          -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=stringop-overread)
   endif()
@@ -28,7 +28,7 @@ set(WALSH_ISA_FLAGS_avx512vbmi ${WALSH_ISA_FLAGS_avx512} -mavx512vbmi)
 
 set(WALSH_LAYERS "")
 
-# Headers of a target that are read once for the whole group: all its targets have the same flags.
+# Precompiled headers, shared by a group of targets with equal flags.
 # Reading them is up to a fifth of what compiling a source costs. A compiler cache keeps no object
 # that a precompiled header went into, so there are none where one is used; that build also shows
 # what a source forgets to include.
@@ -45,14 +45,14 @@ function(walsh_precompile target group)
   endif()
 endfunction()
 
-# JSON: its sources read or write it.
+# JSON, for layers that read or write it.
 function(walsh_layer name)
   cmake_parse_arguments(ARG "JSON" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   if(NOT sources)
     return()
   endif()
-  # GPU code stands in cuda/, what replaces it where there is no toolkit in no_cuda/.
+  # GPU code is in cuda/; no_cuda/ replaces it in builds without the toolkit.
   if(WALSH_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cu)
@@ -123,7 +123,7 @@ function(walsh_test name layers)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(test_${name} ${tests})
-  # The tests' own code is small beside what it calls: compiling it is most of what it costs.
+  # Tests use -O1, since they spend little time in their own code and compiling them is slow.
   target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                               $<$<NOT:$<CONFIG:Debug>>:-O1>)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -162,7 +162,7 @@ function(walsh_finish)
     target_link_libraries(walsh PUBLIC ${WALSH_CUDA_LIBRARIES})
   endif()
 
-  # The same as a shared library, which shows what include/walsh declares and nothing else.
+  # The shared library, which exports only what include/walsh declares.
   if(WALSH_SHARED)
     add_library(walsh_shared SHARED)
     add_library(walsh::shared ALIAS walsh_shared)
@@ -186,7 +186,7 @@ function(walsh_finish)
   if(cli_sources)
     add_executable(walsh_command ${cli_sources})
     set_target_properties(walsh_command PROPERTIES OUTPUT_NAME walsh)
-    # Flags and reports: the time to compile them is most of what they cost while developing.
+    # -O1 in development: flags and reports need no speed, but are slow to compile.
     target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                                  $<$<CONFIG:RelWithDebInfo>:-O1>)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)

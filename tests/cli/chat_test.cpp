@@ -1,4 +1,4 @@
-// `walsh run` as a conversation: what is said, kept, set and typed.
+// `walsh run` as a conversation: messages, saved conversations, settings and commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -214,7 +214,7 @@ TEST_F(ChatCommand, WithoutATemplateThereIsNoConversation) {
   EXPECT_TRUE(r.out.starts_with("The city of")) << "the line is completed: " << r.out;
 }
 
-// What a person types at a terminal.
+// Messages typed at a terminal.
 class TypedChat : public ChatCommand {
  protected:
   std::vector<std::string> typed(const std::vector<std::string>& more) const {

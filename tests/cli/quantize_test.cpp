@@ -182,7 +182,7 @@ TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
     EXPECT_TRUE(files() == whole || (files().empty() && r.status != 0)) << signal << r.err;
     std::filesystem::remove(file("a.gguf"));
   }
-  // Nobody reads what it says any more.
+  // Its output has no reader any more.
   walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast"}, "",
         "2>&1 < /dev/null | head -n 3");
   EXPECT_TRUE(files() == whole || files().empty());

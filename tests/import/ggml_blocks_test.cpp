@@ -1,4 +1,4 @@
-// Every block type against what the reference implementation decodes (tools/make_gguf_goldens.py).
+// Every block type against the reference implementation's decoder (tools/make_gguf_goldens.py).
 #include "import/ggml_blocks.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<std::byte> from_hex(const std::string& text) {
   return bytes;
 }
 
-// The same bytes as the script's, scales kept finite.
+// The bytes that the script uses, with finite scales.
 std::vector<std::byte> stream(size_t block_bytes, const Json& clear) {
   std::vector<std::byte> bytes(kBlocks * block_bytes);
   uint64_t state = 1;

@@ -213,7 +213,7 @@ TEST(Synthetic, EndsWhenTheCallerAsks) {
   EXPECT_THROW(source.load("model.layers.0.mlp.down_proj.weight"), Error);
 }
 
-// What the goldens would not notice if it were ignored: each feature must move the logits.
+// The goldens might not notice if a feature were ignored, so each feature must change the logits.
 TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
   const auto changed = [](const char* name, auto&& change) {
     ThreadPool pool(1);

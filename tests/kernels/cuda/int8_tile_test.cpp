@@ -65,7 +65,7 @@ std::vector<float> integer_weights(const RandomWeights& w, int pass) {
   const ScalarCode& code = t.format->code[pass];
   const int64_t padded = padded_cols(*t.format, t.cols), cols = w.pass[pass].cols;
   std::vector<float> all(static_cast<size_t>(t.rows * cols)), row(static_cast<size_t>(padded));
-  // The same tensor with other levels: the specification's decoder does the rest.
+  // The same tensor with other levels, decoded by the specification.
   std::vector<float> levels;
   for (int c = 0; c < 1 << code.bits && code.levels_i8 != nullptr; ++c)
     levels.push_back(code.unit * code.levels_i8[c]);
