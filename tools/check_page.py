@@ -5,8 +5,8 @@ package selenium).
     python3 tools/check_page.py build/release/walsh models/walsh-tiny-13m [--picture page.png]
 
 Most cases put a server of their own in front of walsh, which serves its page and answers chats
-with texts that the case chooses, so that even a hostile model can be simulated. Ends with the number
-of cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
+with texts that the case chooses, so that even a hostile model can be simulated. Ends with the
+number of cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
 """
 import argparse
 import pathlib

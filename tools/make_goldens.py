@@ -302,7 +302,7 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(0.3 * noise)
             elif p.dim() == 3:  # all experts of a layer
                 p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
-            elif "embed" in name:  # small beside the branches; otherwise a tied head repeats its input
+            elif "embed" in name:  # small, lest a tied head repeats its input
                 p.copy_(embedding * noise)
             elif p.dim() == 1:
                 p.copy_(noise)
