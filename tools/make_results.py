@@ -239,7 +239,7 @@ def main():
     parser.add_argument("--only-tables", action="store_true", help="no measurement")
     parser.add_argument("--stale", action="store_true",
                         help="measure rows whose type makes other bits today")
-    parser.add_argument("--types", help="of the section quality, by comma")
+    parser.add_argument("--types", help="of the section quality, comma-separated")
     parser.add_argument("--activations", default="auto,f32", help="of the section quality")
     args = parser.parse_args()
 

@@ -417,7 +417,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--threads", type=int, default=0, help="of the server; 0: as it will")
-    parser.add_argument("--only", default="", help="names of runs, by comma")
+    parser.add_argument("--only", default="", help="names of runs, comma-separated")
     options = parser.parse_args()
     runs = [same_texts, slow_clients, overload, clients_that_leave, broken_requests, the_key,
             the_end, no_connections]

@@ -375,7 +375,7 @@ void refuse_others(const CLI::App& command, const Options& options) {
   if (!options.kernels) refuse({"--batches"}, "--kernels");
   if (options.synthetic.empty()) refuse({"--type", "--end-type"}, "--synthetic");
   if (!options.synthetic.empty() && options.model.recipe.given())
-    throw Error(ErrorCode::usage, "--quantize", "a random model's type is said by --type");
+    throw Error(ErrorCode::usage, "--quantize", "give the type of a random model with --type");
   if (single)
     refuse({"--n-prompt", "--n-gen", "--n-depth", "--parallel"}, "the benchmark of a whole model");
 }
@@ -397,16 +397,16 @@ void add_kernel_options(CLI::App& command, Options& options) {
                 "Time encoding on one core, decoding from its second-level cache and reading from "
                 "memory, for all formats or --types")
       ->group(group);
-  command.add_option("--types", options.types, "Formats, by comma")
+  command.add_option("--types", options.types, "Formats, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(group);
-  command.add_option("--shapes", options.shapes, "KxN, by comma")
+  command.add_option("--shapes", options.shapes, "KxN, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--batches", options.batches, "Vectors per product, by comma")
+  command.add_option("--batches", options.batches, "Vectors per product, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()
@@ -420,15 +420,15 @@ Action add_bench(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_model_to(command, false);
   const CLI::Range tokens(0, 1 << 20);
-  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, by comma; 0: none",
+  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, comma-separated; 0: none",
              tokens);
-  add_counts(command, "-n,--n-gen", options->generations, "Generated tokens, by comma; 0: none",
-             tokens);
+  add_counts(command, "-n,--n-gen", options->generations,
+             "Generated tokens, comma-separated; 0: none", tokens);
   add_counts(command, "-d,--n-depth", options->depths,
-             "Tokens that are in the cache before a test begins, by comma", tokens);
-  add_counts(command, "--parallel", options->parallel, "Sequences generated together, by comma",
-             CLI::Range(1, 256));
-  command.add_option("-t,--threads", options->threads, "Numbers of threads, by comma")
+             "Tokens in the cache before each test, comma-separated", tokens);
+  add_counts(command, "--parallel", options->parallel,
+             "Sequences generated together, comma-separated", CLI::Range(1, 256));
+  command.add_option("-t,--threads", options->threads, "Numbers of threads, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
@@ -444,7 +444,7 @@ Action add_bench(CLI::App& command) {
       ->type_name("SHAPE");
   command
       .add_option("--type", options->type,
-                  "Type of the random model; several, by comma: its matrices take turns")
+                  "Type of the random model; several, comma-separated: its matrices alternate")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()

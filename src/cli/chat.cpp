@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kQuotes = "\"\"\"";
 constexpr const char* kHelpEnd =
-    "A line that ends with \\ goes on in the next one. \"\"\" begins and ends a text of several\n"
+    "A line that ends with \\ continues on the next one. \"\"\" begins and ends a text of several\n"
     "lines. // begins a message whose first character is /. Tab completes commands and files.\n"
     "Ctrl-C stops an answer; at the prompt it clears the line, and a second one ends.\n";
 
@@ -145,15 +145,15 @@ class Chat {
   };
   static std::span<const Command> commands() {
     static constexpr Command kCommands[] = {
-        {"/clear", "", "forget what was said, but for the system prompt", &Chat::clear},
-        {"/system", "TEXT", "set the system prompt and begin again", &Chat::system},
-        {"/retry", "", "another answer in place of the last one", &Chat::retry},
-        {"/continue", "", "go on with the last answer", &Chat::go_on},
-        {"/set", "NAME VALUE", "a flag of walsh run, as in /set temp 0.5", &Chat::set},
-        {"/save", "FILE", "keep the conversation", &Chat::save, true},
-        {"/load", "FILE", "go on with a conversation that was kept", &Chat::load, true},
+        {"/clear", "", "forget all messages except the system prompt", &Chat::clear},
+        {"/system", "TEXT", "set the system prompt and start over", &Chat::system},
+        {"/retry", "", "replace the last answer by another one", &Chat::retry},
+        {"/continue", "", "continue the last answer", &Chat::go_on},
+        {"/set", "NAME VALUE", "change a flag of walsh run, as in /set temp 0.5", &Chat::set},
+        {"/save", "FILE", "save the conversation", &Chat::save, true},
+        {"/load", "FILE", "continue a saved conversation", &Chat::load, true},
         {"/help", "", "this list", &Chat::help},
-        {"/exit", "", "end, as Ctrl-D, /quit and /bye do", &Chat::exit},
+        {"/exit", "", "end; also Ctrl-D, /quit and /bye", &Chat::exit},
         {"/quit", "", "", &Chat::exit},
         {"/bye", "", "", &Chat::exit},
     };
@@ -189,13 +189,13 @@ class Chat {
 
   void clear(const std::string&) {
     conversation_.clear();
-    message("The conversation begins again.\n");
+    message("The conversation starts over.\n");
   }
 
   void system(const std::string& text) {
     conversation_.clear(text);
-    message("{}; the conversation begins again.\n",
-            text.empty() ? "There is no system prompt any more" : "The system prompt is set");
+    message("{}; the conversation starts over.\n",
+            text.empty() ? "The system prompt is removed" : "The system prompt is set");
   }
 
   void help(const std::string&) {
@@ -325,10 +325,11 @@ class Chat {
         prompt = prompt_behind(begun);
     }
     if (size() <= context) return prompt;
-    throw Error(ErrorCode::usage, "context",
-                fmt::format("the message has {} tokens with what stands around it, but the context "
-                            "has room for {}: shorten it, or start with a larger -c",
-                            size(), context));
+    throw Error(
+        ErrorCode::usage, "context",
+        fmt::format("the message has {} tokens with the template around it, but the context "
+                    "has room for {}: shorten it, or start with a larger -c",
+                    size(), context));
   }
 
   bool forget() {
@@ -336,7 +337,7 @@ class Chat {
     if (!told_) {
       print_note(
           fmt::format("the context of {} tokens is full: from now on the oldest messages are "
-                      "forgotten, but for the system prompt; -c sets its size",
+                      "forgotten, except the system prompt; -c sets its size",
                       engine_.context()));
     }
     told_ = true;

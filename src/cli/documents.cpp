@@ -44,7 +44,7 @@ void write_all(const Commands& commands, const fs::path& share) {
 
 Action add_man(CLI::App& command) {
   const auto name = std::make_shared<std::string>(), share = std::make_shared<std::string>();
-  command.add_option("COMMAND", *name, "Of which the page is shown; without one the program's");
+  command.add_option("COMMAND", *name, "Command whose page to print; without one, the program's");
   command
       .add_option("--install", *share,
                   "Write all pages and completions below this folder (PREFIX/share)")

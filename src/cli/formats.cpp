@@ -101,7 +101,7 @@ int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
     for (size_t i = 0; i < sampled.size(); ++i) {
       if (found[i] == expected[i]) continue;
       ++count;
-      message("walsh: {}: {} encodes a sample otherwise than {}\n", sampled[i], isa_name(isa),
+      message("walsh: {}: {} encodes a sample differently from {}\n", sampled[i], isa_name(isa),
               isa_name(chosen));
     }
   }

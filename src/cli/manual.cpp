@@ -98,7 +98,7 @@ input or output failed
 interrupted
 .TP
 \fB141\fR
-the output has no reader any more
+the reader of the output has closed it
 )";
 
 }  // namespace

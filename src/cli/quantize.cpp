@@ -261,13 +261,13 @@ class ResumeNote {
   std::string text(const QuantizeProgress& p) {
     if (p.resumed) {
       ++resumed_;
-      return resumed_ == 1 ? "an earlier run was stopped: what it has encoded is taken over" : "";
+      return resumed_ == 1 ? "an earlier run was interrupted: its encoded tensors are reused" : "";
     }
     const bool first = resumed_ > 0 && !told_ && p.tensor->format->kind == CodeKind::trellis;
     if (!first) return "";
     told_ = true;
-    return fmt::format("{} tensors are taken over; the encoding goes on with {} ({} of {})",
-                       resumed_, p.tensor->name, p.index, p.count);
+    return fmt::format("{} tensors are reused; encoding continues with {} ({} of {})", resumed_,
+                       p.tensor->name, p.index, p.count);
   }
 
  private:
@@ -359,18 +359,16 @@ Action add_quantize(CLI::App& command) {
       ->type_name("SIZE");
   options->recipe.add_to(command, "--type");
   command
-      .add_option("--save-recipe", options->save_recipe,
-                  "Write what was chosen to a file for --recipe")
+      .add_option("--save-recipe", options->save_recipe, "Save the recipe to a file, for --recipe")
       ->type_name("FILE")
       ->group("Compression");
   options->allocation.add_to(command);
   options->machine.add_to(command);
-  CLI::Option* calibrate =
-      command
-          .add_option("--calibrate", options->calibration.text,
-                      "Round by what this text does in the model: less error, more time")
-          ->type_name("FILE")
-          ->group("Compression");
+  CLI::Option* calibrate = command
+                               .add_option("--calibrate", options->calibration.text,
+                                           "Calibrate with this text: less error, more time")
+                               ->type_name("FILE")
+                               ->group("Compression");
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
                   "Tokens of that text to use (default: 98304, or all it has)")
@@ -380,8 +378,8 @@ Action add_quantize(CLI::App& command) {
   command
       .add_option(
           "--device", options->device,
-          "Where scalar and trellis formats are encoded: cpu, cuda, cuda:N or auto, a GPU if "
-          "there is one; the bytes are the same")
+          "Device that encodes scalar and trellis formats: cpu, cuda, cuda:N or auto (a GPU if "
+          "there is one); all give the same bytes")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");

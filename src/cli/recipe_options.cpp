@@ -187,13 +187,13 @@ std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
     bool has_effect;
     const char* reason;
   } flags[] = {
-      {"--rotation", facts.rotates, "no type that was chosen is rotated"},
+      {"--rotation", facts.rotates, "none of the chosen types is rotated"},
       {"--block", turned, "nothing is rotated"},
       {"--no-signs", turned, "nothing is rotated"},
       {"--rotation-seed", turned, "nothing is rotated"},
       {"--balance", facts.balances, "only rotated matrices are balanced"},
       {"--effort", facts.searches, "no scale is searched for"},
-      {"--scale", facts.fits, "no type that was chosen has scales of that kind"},
+      {"--scale", facts.fits, "none of the chosen types has such scales"},
       {"--group", facts.grouped, "it goes with tq2, tq3 and tq4"},
       {"--codebook", facts.product, "it goes with pq3"},
       {"--levels", facts.levels, "it goes with itq3_s"},

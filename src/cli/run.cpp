@@ -188,12 +188,13 @@ bool wants_conversation(const Options& options, const std::string& prompt,
 // Notes flags that have no effect on what will be generated.
 void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
   if (!conversation && options.chat.given())
-    print_note("the flags of chat templates change nothing: the text goes on as it is");
+    print_note(
+        "the flags of chat templates change nothing: the text is continued without a template");
   if (!options.generation.lookup) return;
   if (model.model.cache.coded())
-    print_note("--spec ngram changes nothing: no token can be taken back from a coded cache");
+    print_note("--spec ngram changes nothing: tokens cannot be removed from a coded cache");
   if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
-    print_note("--spec ngram changes nothing where the text has to match something");
+    print_note("--spec ngram changes nothing with a grammar or a schema");
 }
 
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
@@ -272,17 +273,16 @@ int run(Options options) {
 }
 
 void add_text_options(CLI::App& command, Options& options) {
-  options.prompt_option =
-      command.add_option("-p,--prompt", options.prompt,
-                         "A message that is answered; text to go on with where the model has no "
-                         "chat template, and with --raw");
+  options.prompt_option = command.add_option(
+      "-p,--prompt", options.prompt,
+      "Message to answer; with --raw, or without a chat template, text to continue");
   options.file_option =
       command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
           ->type_name("FILE")
           ->excludes("--prompt");
   command
       .add_option("-c,--ctx,--ctx-size", options.ctx,
-                  "Context in tokens; 0: the model's, as far as memory has room for it")
+                  "Context in tokens; 0: the model's, limited by memory")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command.add_flag("--stream,!--no-stream", options.stream,
@@ -293,8 +293,7 @@ void add_text_options(CLI::App& command, Options& options) {
   command.add_flag("--verbose-prompt", options.show_tokens,
                    "Print the tokens of the prompt to standard error");
   command.add_flag("--color,!--no-color", options.color,
-                   "On a terminal what is typed has another colour than what the model says "
-                   "(default, unless NO_COLOR is set)");
+                   "Colour typed text on a terminal (default, unless NO_COLOR is set)");
   command.add_flag("-q,--quiet,!--timings", options.quiet, "Do not print timings");
   command
       .add_option("--grammar,--grammar-file", options.grammar,
@@ -320,8 +319,7 @@ void add_conversation_options(CLI::App& command, Options& options) {
       "-cnv: go on with a conversation behind -p. --raw, -no-cnv: go on with the "
       "text as it is, without the chat template");
   options.system_option =
-      command.add_option("--sys,--system-prompt", options.system,
-                         "What the model is told before the conversation; also -sys");
+      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
   command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");
   command
       .add_option("--history", options.history,

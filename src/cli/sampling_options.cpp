@@ -14,7 +14,7 @@
 namespace walsh::cli {
 namespace {
 
-constexpr const char* kGroup = "Sampling (the default is the model's own, else that in brackets)";
+constexpr const char* kGroup = "Sampling (defaults are the model's own, else those in brackets)";
 
 // "15043+1.5" or "15043-inf", llama.cpp's notation.
 std::pair<int32_t, float> parse_bias(const std::string& text) {

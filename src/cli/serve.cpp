@@ -173,7 +173,7 @@ int serve(const Options& options) {
           address(options.http.host, server.port()));
   while (!InterruptGuard::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  message("shutting down: at most {} s for what is being answered\n", options.drain_seconds);
+  message("shutting down: running answers have at most {} s\n", options.drain_seconds);
   service.drain();
   running.drain_seconds = options.drain_seconds;
   return 0;
@@ -184,20 +184,20 @@ void add_server_options(CLI::App& command, Options& options) {
     return command.add_option(name, value, text)->group("Server");
   };
   add("--host", options.http.host, "Address to listen at")->capture_default_str();
-  add("--port", options.http.port, "Port; 0: any that is free")
+  add("--port", options.http.port, "Port; 0: any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  add("--api-key", options.service.api_keys, "Key that clients must send; several by comma")
+  add("--api-key", options.service.api_keys, "Key that clients must send; several comma-separated")
       ->delimiter(',');
   add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
   add("--alias", options.service.model_name, "The model's name (default: that of the file)");
   add("--allowed-hosts", options.service.hosts,
-      "Names that requests may be addressed to besides localhost and addresses, by comma")
+      "Host names that requests may use besides localhost and IP addresses, comma-separated")
       ->delimiter(',');
   add("--cors-origins", options.service.origins,
-      "Sites whose pages may send requests, by comma; *: all (default: none)")
+      "Origins whose pages may send requests, comma-separated; *: all (default: none)")
       ->delimiter(',');
-  add("--drain", options.drain_seconds, "Seconds for what is being answered when it ends")
+  add("--drain", options.drain_seconds, "Seconds that running answers have at shutdown")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
   add("--threads-http", options.http.threads, "Threads that read requests and render templates")
@@ -213,7 +213,7 @@ void add_server_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(0.1, 86400.0))
       ->group("Server");
   add("--connections", options.http.connections,
-      "Connections of clients that may use it; 0: enough for --parallel and --queue [0]")
+      "Connections of admitted clients; 0: enough for --parallel and --queue [0]")
       ->check(CLI::Range(0, 1 << 20));
   command
       .add_option_function<std::string>(
@@ -223,7 +223,7 @@ void add_server_options(CLI::App& command, Options& options) {
                   : format == "text" ? LogFormat::text
                                      : LogFormat::off;
           },
-          "A line on standard error for each request: text, json or off [text]")
+          "Log a line per request on standard error: text, json or off [text]")
       ->check(CLI::IsMember({"text", "json", "off"}))
       ->group("Server");
   command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
@@ -238,12 +238,12 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
         ->check(CLI::Range(least, most))
         ->group("Batching");
   };
-  add("-c,--ctx,--ctx-size", options.positions, "Positions of a text; 0: the model's, at most 4096",
-      0, int64_t{1} << 40);
-  add("-P,--parallel,--np", options.running, "Texts that are continued together; also -np", 1,
-      kCpuRows);
-  add("--queue", options.waiting, "Requests that may wait; beyond: 429", 0, 1 << 20);
-  add("-b,--batch-size", options.step_tokens, "Tokens of a step, at most", 1, 1 << 20);
+  add("-c,--ctx,--ctx-size", options.positions,
+      "Context of each text in tokens; 0: the model's, at most 4096", 0, int64_t{1} << 40);
+  add("-P,--parallel,--np", options.running, "Texts generated together; also -np", 1, kCpuRows);
+  add("--queue", options.waiting, "Requests that may wait; further ones are answered 429", 0,
+      1 << 20);
+  add("-b,--batch-size", options.step_tokens, "Most tokens per step", 1, 1 << 20);
   command
       .add_option_function<double>(
           "--step-time",
@@ -253,18 +253,18 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
           "pieces that fit; 0: in pieces of --batch-size [50]")
       ->check(CLI::Range(0.0, 60000.0))
       ->group("Batching");
-  add("--kept-texts", options.kept, "Texts whose keys and values are kept for others", 0, 512);
+  add("--kept-texts", options.kept, "Ended texts kept in the prefix cache", 0, 512);
   add("--cache-positions", options.cache_positions,
-      "Positions of all texts together; 0: those of --parallel texts", 0, int64_t{1} << 40);
+      "Cache for all texts together, in tokens; 0: for --parallel texts", 0, int64_t{1} << 40);
   command
       .add_option_function<std::string>(
           "--spec", [&](const std::string& how) { options.lookup = how != "none"; },
-          "ngram: several tokens at once of texts that repeat themselves [none]")
+          "ngram: guess several tokens at once where a text repeats itself [none]")
       ->check(CLI::IsMember({"none", "ngram"}))
       ->group("Batching");
   command
       .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
-                "Texts that begin alike share what was evaluated (default)")
+                "Share cached prefixes between texts (default)")
       ->group("Batching");
 }
 

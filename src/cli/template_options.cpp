@@ -16,7 +16,7 @@ constexpr const char* kGroup = "Chat template (default: the model's own)";
 void TemplateOptions::add_to(CLI::App& command) {
   text_option_ =
       command.add_option("--chat-template", text_, "Template in Jinja2's language")->group(kGroup);
-  command.add_option("--chat-template-file", file_, "File with one")
+  command.add_option("--chat-template-file", file_, "File with a template")
       ->type_name("FILE")
       ->group(kGroup)
       ->excludes("--chat-template");

@@ -98,7 +98,7 @@ TEST_F(ChatCommand, CommandsSayWhatTheyDid) {
   const CommandResult r =
       say("/system Rhyme.\n/set temp 0.5\n/clear\n" + save() + "/load " + file("f") + "\n/help\n");
   EXPECT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"system prompt is set", "temp is 0.5", "begins again", "1 messages are",
+  for (const char* part : {"system prompt is set", "temp is 0.5", "starts over", "1 messages are",
                            "/continue", "/retry"})
     EXPECT_THAT(r.err, HasSubstr(part));
 }
@@ -269,7 +269,7 @@ TEST_F(TypedChat, TabCompletesCommandsSettingsAndFiles) {
   PseudoTerminal terminal(typed({"-n", "2", "-q"}), "", "xterm");
   terminal.wait_for("> ");
   terminal.type("/cl\t\n");
-  terminal.wait_for("begins again");
+  terminal.wait_for("starts over");
   terminal.wait_for("> ");
   terminal.type("/s\t\x15");  // lists what begins so
   terminal.wait_for("/system  /set  /save");

@@ -118,7 +118,7 @@ TEST_F(QuantizeCommand, AResumedRunSaysFromWhere) {
       {"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast", "-t", "1"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.err.find("an earlier run was stopped"), std::string::npos) << r.err;
-  EXPECT_NE(r.err.find("the encoding goes on with model.layers."), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("encoding continues with model.layers."), std::string::npos) << r.err;
 }
 
 TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
