@@ -17,7 +17,7 @@ TYPES = {
     "tq4+4": "nothing may be lost, and there is room",
     "tc5": "next to nothing may be lost",
     "tq4": "**start here**: fast everywhere, little is lost",
-    "tc4": "better than `tq4` at its size, longer to make",
+    "tc4": "better than `tq4` at its size, slower to make",
     "tc3.5": "`tc4` does not fit",
     "tq3": "a GPU, and speed counts more than quality",
     "tc3": "the model does not fit otherwise",
