@@ -132,12 +132,12 @@ struct Format {
 // All formats, in the order of listings. Trellis formats have further profiles, which only
 // get_format and trellis_profile give.
 std::span<const Format> all_formats();
-// A name that stands for the profile that users should take: "tc3" for "tc3:b".
+// A name that stands for the profile that users should take: "tc3" for "tc3:h".
 struct ShortName {
   std::string_view name, format;
 };
 std::vector<ShortName> short_names();
-// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:b:blocks"); throws
+// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:h:blocks"); throws
 // usage naming the known ones.
 const Format& get_format(std::string_view name);
 // As files have it: "tc3" without a profile is "tc3:L12", "tc3.5" is "tc3.5:L14". Throws usage.

@@ -88,7 +88,7 @@ TEST(TrellisProfiles, aRateAloneIsOneProductPerStepAndInOldFilesATable) {
       {"tc2", ":L12"}, {"tc2.5", ":L14"}, {"tc3", ":L12"}, {"tc3.5", ":L14"}, {"tc4", ":L12"}};
   for (const auto& [rate, table] : rates) {
     for (const std::string scales : {"", ":blocks"}) {
-      EXPECT_EQ(get_format(rate + scales).name, rate + (":b" + scales));
+      EXPECT_EQ(get_format(rate + scales).name, rate + (":h" + scales));
       EXPECT_EQ(stored_format(rate + scales).name, rate + (table + scales));
     }
   }
