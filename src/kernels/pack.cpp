@@ -84,12 +84,13 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
-// Whether a hash code is of the kind that formats/format.h describes. Kernels double the multiplier
-// in 16 bits for sums of bytes.
+// Returns whether a hash code is of the kind that formats/format.h describes. Kernels double the
+// multiplier in 16 bits for sums of bytes, and support two ways to count these bytes.
 bool known_hash(const TrellisCode& code) {
   if (code.rule == TrellisRule::bytes) {
     const uint32_t half = code.multiplier & 0xffffu;
-    return code.multiplier >> 16 == half && half < 0x8000u;
+    return code.multiplier >> 16 == half && half < 0x8000u &&
+           (code.table == nullptr || code.table == kBentBytes.data());
   }
   for (int i = 0; i < 64; ++i) {
     if (code.table[i] != -code.table[127 - i]) return false;
