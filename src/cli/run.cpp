@@ -188,11 +188,11 @@ bool wants_conversation(const Options& options, const std::string& prompt,
 // Notes flags that have no effect on what will be generated.
 void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
   if (!conversation && options.chat.given())
-    print_note(
-        "the flags of chat templates change nothing: the text is continued without a template");
+    print_note("the flags of chat templates change nothing: the text goes on as it is");
+  for (const std::string& note : idle_sampling_flags(options.generation))
+    print_note(note);
   if (!options.generation.lookup) return;
-  if (model.model.cache.coded())
-    print_note("--spec ngram changes nothing: tokens cannot be removed from a coded cache");
+  tell_idle_lookup(model.model);
   if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
     print_note("--spec ngram changes nothing with a grammar or a schema");
 }

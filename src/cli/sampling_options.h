@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "walsh/engine.h"
 
@@ -14,8 +15,11 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options);
 // The sampling flags and -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
-// Sets what the flag --`name` sets. Throws usage for an unknown name or an invalid value, leaving
-// the options unchanged.
+// What was given and has no effect on a text that these options are for, each as a note.
+std::vector<std::string> idle_sampling_flags(const GenerationOptions& options);
+
+// Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the
+// options are unchanged then.
 void set_generation_option(GenerationOptions& options, const std::string& name,
                            const std::string& value);
 

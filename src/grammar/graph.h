@@ -59,12 +59,14 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
   RuleId root = 0;
-  // of a node: greater than that of nodes that reach it without consuming
-  std::vector<uint32_t> rank;
-  std::vector<int> depth;              // of a node: nested calls on the way to its end
-  std::vector<bool> is_end;            // of a node: whether it is the end of its rule
-  std::array<uint8_t, 256> classes{};  // bytes that no edge distinguishes share a class
-  std::vector<uint8_t> class_bytes;    // one byte of each class
+  std::vector<uint32_t> rank;  // of a node: behind those that reach it without consuming
+  std::vector<int> depth;      // of a node: calls inside each other on the way to its end
+  std::vector<bool> is_end;    // of a node: whether its rule ends there
+  // Of a node: whether a list whose items have to differ begins with its '[' (DistinctItems); empty
+  // where there is none.
+  std::vector<bool> opens_distinct;
+  std::array<uint8_t, 256> classes{};  // bytes that no edge tells apart have one class
+  std::vector<uint8_t> class_bytes;    // a byte of each class
 };
 
 // Code points from `first` to `last`.
@@ -96,6 +98,8 @@ class GraphBuilder {
   void byte(NodeId from, uint8_t first, uint8_t last, NodeId to);
   void empty(NodeId from, NodeId to);
   void call(NodeId from, RuleId rule, NodeId to);
+  // The way behind '[' from a new node, with which a list whose items have to differ begins.
+  NodeId open_distinct(NodeId from);
 
   // These add a path from `from` and return its last node.
   NodeId text(NodeId from, std::string_view text);

@@ -1,6 +1,7 @@
 // The texts of a model's tokens, arranged for a grammar's automaton.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ class TokenSet {
     return (words_[static_cast<size_t>(token) / 64] & bit(token)) != 0;
   }
   void add_all(const TokenSet& other);
+  void keep_only(const TokenSet& other);
+  template <typename Call>
+  void for_each(Call call) const {
+    for (size_t i = 0; i < words_.size(); ++i)
+      for (uint64_t left = words_[i]; left != 0; left &= left - 1)
+        call(static_cast<int32_t>(64 * i) + std::countr_zero(left));
+  }
   bool empty() const;
   size_t bytes() const { return words_.size() * sizeof(uint64_t); }
   // Words of 64 tokens, the first token in the lowest bit.

@@ -9,8 +9,9 @@
 
 namespace walsh {
 
-// Takes the whole request, with keys in the client's order, which templates may show to the model.
-using ChatPrompt = std::function<std::string(const OrderedJson& request)>;
+// From the whole request, whose keys are in the client's order: templates show them to the model.
+// Takes the messages, which may be long, out of it.
+using ChatPrompt = std::function<std::string(OrderedJson& request)>;
 
 // Uses the model's template, which must outlive the result, with the request's messages (text parts
 // are joined, arguments of tool calls become objects, as transformers' templates expect), tools,

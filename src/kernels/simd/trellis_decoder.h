@@ -189,11 +189,11 @@ class WindowHashDecoder {
   // Quads per window: 7 k + 16 bits hold two quads, if they fit into 64.
   static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Levels that are sums of seven bits of two bytes each. Doubling the product doubles these bits in
-  // every byte and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded
-  // up, is a + b + 1. If the upper bits count half (kBentBytes), this is averaged with the same
-  // without the upper bits but 64 larger, which gives a + b, so counted, + 33. Both results are
-  // level + 128.
+  // Levels that are sums of seven bits of two bytes each. Doubling the product doubles these bits
+  // in every byte and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1,
+  // rounded up, is a + b + 1. If the upper bits count half (kBentBytes), this is averaged with the
+  // same without the upper bits but 64 larger, which gives a + b, so counted, + 33. Both results
+  // are level + 128.
   struct Sums {
     Ints one, set, keep, shift;
     explicit Sums(const TrellisCode& code)

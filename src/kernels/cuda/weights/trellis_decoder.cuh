@@ -7,8 +7,8 @@
 // state is known at compile time.
 //
 // The four bytes of a product, seven bits each, are operands of tensor cores, against inputs x0 x1
-// x0 x1. No table is needed: if the upper of the seven bits counts half (kBentBytes), the correction
-// follows from the sums of the bytes as unsigned and as signed numbers.
+// x0 x1. No table is needed: if the upper of the seven bits counts half (kBentBytes), the
+// correction follows from the sums of the bytes as unsigned and as signed numbers.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -25,9 +25,7 @@ struct TrellisBytes {
   __device__ __forceinline__ explicit TrellisBytes(const LevelTable& table)
       : multiplier(table.words[0]), bent(table.words[1]) {}
   // A sum of two bytes exceeds its level by this.
-  __device__ __forceinline__ int zero() const {
-    return 127 - 32 * static_cast<int>(bent);
-  }
+  __device__ __forceinline__ int zero() const { return 127 - 32 * static_cast<int>(bent); }
 };
 
 // `Bits` is TrellisCode::step_bits.
