@@ -111,28 +111,25 @@ void bench(const char* name, bool others) {
         if (padded >= 2 * m && m > 32) continue;
         if (padded > (m + 127) / 128 * 128) continue;
         const double us = 1e6 * seconds(calls, [&](int i, Stream stream) {
-          const Matmul p = w.product(i, x, y);
-          space.multiply({&p, 1}, m, block, stream);
-        });
+                            const Matmul p = w.product(i, x, y);
+                            space.multiply({&p, 1}, m, block, stream);
+                          });
         best = std::min(best, us);
         line += fmt::format(" {}x{} {:.1f}", block.vectors, block.groups, us);
       }
       layer[v] += best;
       line += fmt::format(" | {:.0f} TOP/s", 2e-6 * static_cast<double>(rows * cols * m) / best);
       if (others) {
-#ifndef BATCH_ALONE
         const double tiles = 1e6 * seconds(calls, [&](int i, Stream stream) {
-          const Matmul p = w.product(i, x, y);
-          int8_gemm({&p, 1}, m, stream);
-        });
-#else
-        const double tiles = 0;
-#endif
+                               const Matmul p = w.product(i, x, y);
+                               int8_gemm({&p, 1}, m, stream);
+                             });
         const Buffer half = normal_halves(static_cast<uint64_t>(m * cols));
-        const double dequantized = 1e6 * seconds(calls, [&](int i, Stream stream) {
-          const RowMatmul p = w.row_matmul(i, y);
-          library.multiply({&p, 1}, {half.as(), cols, DType::f16, Basis::original}, m, stream);
-        });
+        const double dequantized =
+            1e6 * seconds(calls, [&](int i, Stream stream) {
+              const RowMatmul p = w.row_matmul(i, y);
+              library.multiply({&p, 1}, {half.as(), cols, DType::f16, Basis::original}, m, stream);
+            });
         line += fmt::format(" | tiles {:.1f} dequantized {:.1f}", tiles, dequantized);
       }
       fmt::print("{}\n", line);
@@ -175,17 +172,17 @@ void bench_plain() {
       const Buffer x = normal_halves(static_cast<uint64_t>(m * cols));
       const Buffer y(static_cast<uint64_t>(m * rows * 4), true);
       const double us = 1e6 * seconds(8, [&](int i, Stream stream) {
-        blas.multiply({.type = DType::f16,
-                       .w = dense[static_cast<size_t>(i) % dense.size()].as(),
-                       .rows = rows,
-                       .cols = cols,
-                       .x = x.as(),
-                       .m = m,
-                       .ldx = cols,
-                       .y = y.as<float>(),
-                       .ldy = rows},
-                      stream);
-      });
+                          blas.multiply({.type = DType::f16,
+                                         .w = dense[static_cast<size_t>(i) % dense.size()].as(),
+                                         .rows = rows,
+                                         .cols = cols,
+                                         .x = x.as(),
+                                         .m = m,
+                                         .ldx = cols,
+                                         .y = y.as<float>(),
+                                         .ldy = rows},
+                                        stream);
+                        });
       layer[v] += us;
       line += fmt::format(" {}: {:.1f}", m, us);
     }

@@ -203,10 +203,9 @@ void CudaLinear::multiply(const Input& input, const CudaSource& source,
       small_items.push_back(item);
       continue;
     }
-    const bool many =
-        is_dense ? m > kDenseVectors
-                 : exact_ || (m >= cuda::rows_from(*item.linear->format) &&
-                              !in_batch(input, *item.linear, m));
+    const bool many = is_dense ? m > kDenseVectors
+                               : exact_ || (m >= cuda::rows_from(*item.linear->format) &&
+                                            !in_batch(input, *item.linear, m));
     (many && gemm_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
   if (front == nullptr && coded_items.empty()) {

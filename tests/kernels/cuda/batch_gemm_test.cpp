@@ -79,17 +79,21 @@ void expect_batch(const Case& c) {
                         << c.shape.groups << " at " << o.where;
   for (int64_t t = 0; t < c.m; ++t)
     for (int64_t row = c.rows; row < ldy; ++row)
-      ASSERT_EQ(got[static_cast<size_t>(t * ldy + row)], 2.0f) << c.name << " wrote beyond its rows";
+      ASSERT_EQ(got[static_cast<size_t>(t * ldy + row)], 2.0f)
+          << c.name << " wrote beyond its rows";
 }
 
 TEST_F(BatchGemmTest, every_format_with_ragged_vectors) {
   int64_t m = 17;
   for (const Format& format : all_formats()) {
     if (!gpu_code(format) || format.rotation_block == 0) continue;
-    const RandomWeights w(format, 16, 896, 1);
-    if (!BatchSpace(256, 1024, 1).knows(allocate_matrix(format, 0, 16, 896))) continue;
+    // Rows of trellis codes that end with several column blocks have scales per 32 columns.
+    const auto knows = [&](int64_t cols) {
+      return BatchSpace::knows(allocate_matrix(format, 0, 16, cols));
+    };
+    if (!knows(896)) continue;
     expect_batch({format.name.data(), 70, 896, m, 1, true});
-    expect_batch({format.name.data(), 300, 1376, 256 - m, 1, false});
+    expect_batch({format.name.data(), 300, knows(1376) ? 1376 : 1280, 256 - m, 1, false});
     m = m * 5 % 223 + 17;
   }
 }

@@ -180,8 +180,7 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
         rows += p.matrix->rows;
       const detail::BatchShape shape =
           wanted.vectors > 0 ? wanted : detail::batch_shape(rows, x.cols, m);
-      detail::BatchPack pack =
-          detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
+      detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
       pack.to = inputs_.as<std::byte>();
       if (packed != &x || last.vectors != pack.vectors || last.form != pack.form)
         detail::pack_batch(pack, stream);

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "base/cuda/device.h"
-#include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/gemm/batch_launch.h"
+#include "kernels/cuda/gemv/gemv.h"
 
 namespace walsh::cuda {
 

@@ -56,13 +56,13 @@ struct BatchLaunch {
   BatchMatrix matrix[kMaxMatmuls];
   int count = 0;
   LevelTable levels{};
-  float unit = 1, inverse_unit = 1;   // of the levels
-  int groups = 0, group_shift = 0;    // group of a column = column >> shift
+  float unit = 1, inverse_unit = 1;  // of the levels
+  int groups = 0, group_shift = 0;   // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
   const std::byte* inputs = nullptr;  // [vector block][step], batch_step_bytes() each
   int m = 0, vector_blocks = 0;
   int k_tiles = 0, planes = 1;
-  int row_blocks = 0;                 // of all matrices
+  int row_blocks = 0;  // of all matrices
   int input_stages = 0;
   // Blocks of results that several blocks of the launch have parts of.
   float4* parts = nullptr;

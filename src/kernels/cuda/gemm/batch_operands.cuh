@@ -14,8 +14,8 @@ struct BatchOperands {
   static constexpr BatchForm kForm = BatchForm::plain;
   static constexpr int kTurns = 1;  // calls for a chunk
 
-  // `words`: of a k-tile, row g of chunk 0, row g + 8, the same of chunk 1. Number Turn of the calls
-  // for a k-tile.
+  // `words`: of a k-tile, row g of chunk 0, row g + 8, the same of chunk 1. Number Turn of the
+  // calls for a k-tile.
   template <int Turn>
   static __device__ __forceinline__ void decode(const uint32_t (&words)[4 * Decoder::kVectors],
                                                 const uint32_t (&)[4], const LevelTable& table,

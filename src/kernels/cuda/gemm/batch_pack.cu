@@ -75,9 +75,9 @@ void pack_batch(const BatchPack& pack, Stream stream) {
                         2 * kUnits * batch_rows128(pack.form);
   const dim3 blocks(static_cast<unsigned>((units + kThreads - 1) / kThreads));
   cuda::launch("packed inputs",
-         pack.form == BatchForm::doubled ? pack_kernel<BatchForm::doubled>
-                                         : pack_kernel<BatchForm::plain>,
-         {blocks, dim3(kThreads)}, stream, pack);
+               pack.form == BatchForm::doubled ? pack_kernel<BatchForm::doubled>
+                                               : pack_kernel<BatchForm::plain>,
+               {blocks, dim3(kThreads)}, stream, pack);
 }
 
 }  // namespace walsh::cuda::detail

@@ -1,10 +1,11 @@
 // Products of coded weights with 17 to 256 vectors on GPUs with wgmma.
 //
-// A block has Groups warp groups of 64 rows each and Part * Parts vectors. A warp reads the codes of its 16 rows through a ring of its own, makes operands
-// of them in registers, once per block of vectors, and scales the integer sums of every 128 columns
-// into float sums. The inputs are the operand in shared memory and come as bulk copies of what
-// pack_batch() has laid out. There is no barrier of the block: barriers in shared memory say which
-// inputs have come and which have been read.
+// A block has Groups warp groups of 64 rows each and Part * Parts vectors. A warp reads the codes
+// of its 16 rows through a ring of its own, makes operands of them in registers, once per block of
+// vectors, and scales the integer sums of every 128 columns into float sums. The inputs are the
+// operand in shared memory and come as bulk copies of what pack_batch() has laid out. There is no
+// barrier of the block: barriers in shared memory say which inputs have come and which have been
+// read.
 //
 // Blocks take even, contiguous parts of all steps of all blocks of results, so that every
 // multiprocessor has as much work as any other. Of a block of results that several of them have
@@ -106,20 +107,25 @@ struct BatchTile {
 
     __device__ Fetch(const BatchLaunch& launch, const BatchShare& s, uint32_t ring_address,
                      int begin, int end)
-        : p(launch), share(s), ring(ring_address), tile(begin / s.steps),
-          step(begin - tile * s.steps), left(end - begin) {
+        : p(launch),
+          share(s),
+          ring(ring_address),
+          tile(begin / s.steps),
+          step(begin - tile * s.steps),
+          left(end - begin) {
       if (left > 0) find();
     }
 
     __device__ __forceinline__ void find() {
-      const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+      const int lane = static_cast<int>(threadIdx.x % 32),
+                warp = static_cast<int>(threadIdx.x / 32);
       const BatchMatrix& matrix = matrix_of(p, tile);
       const int own = (tile / p.vector_blocks - matrix.first_block) * kWarps + warp;
       const int of = min(own, matrix.tiles - 1);
       const int k_tile = step / p.planes;
       column = k_tile * kKTileColumns, plane = step - k_tile * p.planes;
-      codes = matrix.codes + (static_cast<int64_t>(of) * p.k_tiles + k_tile) * (Decoder::kWords * 8) +
-              lane;
+      codes = matrix.codes +
+              (static_cast<int64_t>(of) * p.k_tiles + k_tile) * (Decoder::kWords * 8) + lane;
       side = lane < 4 ? reinterpret_cast<const uint4*>(matrix.scales) +
                             static_cast<int64_t>(of) * p.groups * 2 + lane % 2
                       : reinterpret_cast<const uint4*>(matrix.offsets) +
@@ -189,8 +195,8 @@ struct BatchTile {
         const float4 x = shared_float4(scales + (n * 8 + t * 2) * 8);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float value = __fmaf_rn(__int2float_rn(sum[n][e]), e % 2 ? x.z : x.x,
-                                        e % 2 ? x.w : x.y);
+          const float value =
+              __fmaf_rn(__int2float_rn(sum[n][e]), e % 2 ? x.z : x.x, e % 2 ? x.w : x.y);
           y[n][e] = __fmaf_rn(value, e / 2 ? of_rows.y : of_rows.x, y[n][e]);
         }
       } else {
@@ -271,7 +277,10 @@ struct BatchTile {
 
     __device__ InputFetch(const BatchLaunch& launch, const BatchShare& share, const Inputs& inputs,
                           int begin, int end)
-        : p(launch), in(inputs), tile(begin / share.steps), step(begin - tile * share.steps),
+        : p(launch),
+          in(inputs),
+          tile(begin / share.steps),
+          step(begin - tile * share.steps),
           left(end - begin) {
       find(share);
     }
