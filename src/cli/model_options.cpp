@@ -64,7 +64,7 @@ void MachineOptions::add_to(CLI::App& command) {
 }
 
 void MachineOptions::add_isa_to(CLI::App& command) {
-  command.add_option("--isa", isa, "Instruction set: ref, avx2, avx512, avx512vbmi")
+  command.add_option("--isa", isa, "Instruction set: ref, avx2, avx512, avx512vbmi, amx")
       ->group("Machine")
       ->type_name("ISA");
 }

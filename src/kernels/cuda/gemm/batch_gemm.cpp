@@ -181,8 +181,12 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
       const detail::BatchShape shape =
           wanted.vectors > 0 ? wanted : detail::batch_shape(rows, x.cols, m);
       detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
+      // As TrellisBytes::zero() of device code.
+      const bool bent = group.front().matrix->code.levels.words[1] != 0;
+      if (is_trellis(decoder)) pack.zero = bent ? 95 : 127;
       pack.to = inputs_.as<std::byte>();
-      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form)
+      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form ||
+          last.zero != pack.zero)
         detail::pack_batch(pack, stream);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
