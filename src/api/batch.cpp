@@ -118,6 +118,15 @@ void TextBatch::stop() {
 
 std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> prompts,
                                                   const GenerationOptions& options) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& prompt : prompts)
+    tokens.push_back(encode_prompt(impl_->model->tokenizer, prompt));
+  return generate_tokens(tokens, options);
+}
+
+std::vector<GenerationResult> TextBatch::generate_tokens(
+    std::span<const std::vector<int32_t>> prompts, const GenerationOptions& options,
+    const std::function<void(size_t)>& on_end) {
   std::vector<GenerationResult> results(prompts.size());
   std::vector<std::optional<Error>> errors(prompts.size());
   std::vector<uint64_t> texts;
@@ -132,6 +141,7 @@ std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> p
             results[i] = result;
             if (error != nullptr) errors[i] = *error;
             ++ended;
+            if (on_end) on_end(ended);
           }));
     }
   } catch (...) {  // nobody is there any more whom the others could tell
