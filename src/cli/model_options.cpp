@@ -266,4 +266,12 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
   }));
 }
 
+void tell_idle_lookup(const Model& model) {
+  const char* why = model.cache.coded()          ? "a coded cache"
+                    : is_recurrent(model.config) ? "recurrent layers"
+                                                 : nullptr;
+  if (why != nullptr)
+    print_note(std::string("--spec ngram changes nothing: no token can be taken back from ") + why);
+}
+
 }  // namespace walsh::cli
