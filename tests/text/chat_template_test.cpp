@@ -108,7 +108,7 @@ TEST(ChatTemplate, IntegersMayBeLong) {
             "{\"x\": 123456789012345678901234} 123456789012345678901235");
   EXPECT_EQ(applied("-18446744073709551617"),
             "{\"x\": -18446744073709551617} -18446744073709551616");
-  EXPECT_NE(error_of([&] { applied(std::string(40, '9')); }), "");
+  EXPECT_THROW(applied(std::string(40, '9')), Error);
 }
 
 TEST(ChatTemplate, FieldsThatAreNullAreLeftOut) {
