@@ -147,7 +147,7 @@ DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator,
 
 
 def invalid(text, schema, draft):
-    """What is wrong with a text, or nothing, also where Python's patterns lack a class."""
+    """The reason why a text is invalid, or nothing; also for classes unknown to Python."""
     try:
         draft(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
     except re.error:

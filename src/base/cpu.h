@@ -6,9 +6,9 @@
 
 namespace walsh {
 
-// Each level is complete by itself. avx2: AVX2 + FMA + F16C. avx512: F, BW, VL, DQ, VNNI.
+// Each level contains what it needs. avx2: AVX2 + FMA + F16C. avx512: F, BW, VL, DQ, VNNI.
 // avx512vbmi: avx512 plus VBMI (Ice Lake, Sapphire Rapids, Zen 4 and later). amx: avx512vbmi plus
-// the matrix unit for int8 (Sapphire Rapids and later), where the system lets this process use it.
+// the int8 matrix unit (Sapphire Rapids and later), if the system lets this process use it.
 enum class Isa { ref, avx2, avx512, avx512vbmi, amx };
 
 std::string_view isa_name(Isa isa);

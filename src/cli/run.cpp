@@ -188,7 +188,8 @@ bool wants_conversation(const Options& options, const std::string& prompt,
 // Notes flags that have no effect on what will be generated.
 void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
   if (!conversation && options.chat.given())
-    print_note("the flags of chat templates change nothing: the text goes on as it is");
+    print_note(
+        "the flags of chat templates change nothing: the text is continued without a template");
   for (const std::string& note : idle_sampling_flags(options.generation))
     print_note(note);
   if (!options.generation.lookup) return;

@@ -15,11 +15,11 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options);
 // The sampling flags and -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
-// What was given and has no effect on a text that these options are for, each as a note.
+// Returns a note for each given flag that has no effect on a text with these options.
 std::vector<std::string> idle_sampling_flags(const GenerationOptions& options);
 
-// Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the
-// options are unchanged then.
+// Sets what the flag --`name` sets. Throws usage for an unknown name or an invalid value, leaving
+// the options unchanged.
 void set_generation_option(GenerationOptions& options, const std::string& name,
                            const std::string& value);
 

@@ -54,14 +54,14 @@ struct Evaluated {
 // One of several alternative ways to be valid: only keywords that constrain the value itself. Some
 // keywords of JSON Schema become lists, so that several of them can hold, and some are added:
 //
-//   pattern, format, multipleOf   lists; "-pattern", "-format", "-multipleOf": of what must not be
+//   pattern, format, multipleOf   lists; "-pattern", "-format", "-multipleOf": must not match
 //   -enum                         values that are not allowed
 //   patternProperties             a list of [pattern, schema]
-//   others                        a list of {names, patterns, schema, exact}: what properties are
-//                                 that have no such name; not exact: more than that is refused
-//   has                           a list of {names, patterns, key, value}: there is such a property
+//   others                        a list of {names, patterns, schema, exact}: what properties
+//                                 with other names are; not exact: refuses more than was asked
+//   has                           a list of {names, patterns, key, value}: such a property exists
 //   contains                      a list of {schema, least, most, from}
-//   oneForm                       values are written in one way only, so that equal ones are seen
+//   oneForm                       values have only one spelling, so that equal ones are found
 //
 // Paths are those in the schema that the client sent.
 struct FlatSchema {

@@ -59,14 +59,14 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
   RuleId root = 0;
-  std::vector<uint32_t> rank;  // of a node: behind those that reach it without consuming
-  std::vector<int> depth;      // of a node: calls inside each other on the way to its end
-  std::vector<bool> is_end;    // of a node: whether its rule ends there
-  // Of a node: whether a list whose items have to differ begins with its '[' (DistinctItems); empty
-  // where there is none.
+  std::vector<uint32_t> rank;  // of a node: above nodes that reach it without consuming
+  std::vector<int> depth;      // of a node: nested calls on the way to its end
+  std::vector<bool> is_end;    // of a node: whether it is the end of its rule
+  // Of a node: whether its '[' begins a list whose items must differ (DistinctItems). Empty if no
+  // node does.
   std::vector<bool> opens_distinct;
-  std::array<uint8_t, 256> classes{};  // bytes that no edge tells apart have one class
-  std::vector<uint8_t> class_bytes;    // a byte of each class
+  std::array<uint8_t, 256> classes{};  // bytes that no edge distinguishes share a class
+  std::vector<uint8_t> class_bytes;    // one byte of each class
 };
 
 // Code points from `first` to `last`.
@@ -98,7 +98,7 @@ class GraphBuilder {
   void byte(NodeId from, uint8_t first, uint8_t last, NodeId to);
   void empty(NodeId from, NodeId to);
   void call(NodeId from, RuleId rule, NodeId to);
-  // The way behind '[' from a new node, with which a list whose items have to differ begins.
+  // Adds a node whose '[' begins a list whose items must differ, and returns the node behind it.
   NodeId open_distinct(NodeId from);
 
   // These add a path from `from` and return its last node.

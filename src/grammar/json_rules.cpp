@@ -109,7 +109,7 @@ RuleId JsonRules::letter() {
   return once(letter_, "letter", [&](NodeId from, NodeId to) { one_of(from, complement({}), to); });
 }
 
-// Its loop reads plain characters itself, so that they lead back to the same state at once.
+// The loop reads plain characters itself, so that they lead back to the same state directly.
 RuleId JsonRules::string() {
   return once(string_, "string", [&](NodeId from, NodeId to) {
     const NodeId inside = builder_.text(from, "\"");

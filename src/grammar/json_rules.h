@@ -26,7 +26,7 @@ class JsonRules {
   RuleId space();
   // One character of a string, in any of its spellings.
   RuleId character();
-  // The same written in one way only: without \u and needless backslashes.
+  // The same in one spelling: without \u and unnecessary backslashes.
   RuleId letter();
 
   // These add a path from `from` and return its last node.
@@ -45,7 +45,7 @@ class JsonRules {
 
   GraphBuilder& builder_;
   std::optional<RuleId> value_, object_, array_, string_, number_, space_, character_, letter_;
-  std::map<std::string, RuleId> sets_;  // characters of other languages
+  std::map<std::string, RuleId> sets_;  // rules for sets of characters
 };
 
 // A text as it is written between the quotes of a JSON string, in the shortest spelling.
@@ -66,18 +66,18 @@ double number_value(const std::optional<Decimal>& number, double otherwise);
 struct NumberRange {
   std::optional<Decimal> least, most;
   bool least_excluded = false, most_excluded = false;
-  int64_t multiple = 1, not_multiple = 0;  // integers only; 0: any
-  bool uneven = false;                     // others only: no integers
-  // Multiples are of 10^-places, and have no more digits behind the point.
+  int64_t multiple = 1, not_multiple = 0;  // only for integers; 0: no condition
+  bool uneven = false;                     // only for other numbers: not integral
+  // `multiple` is in units of 10^-places, and numbers have at most this many decimal places.
   int places = 0;
-  bool shortest = false;  // of multiples: without zeros at the end, so that each has one form
+  bool shortest = false;  // multiples without trailing zeros: one spelling each
 };
 // The numbers of a range. Integers have at most 16 digits on a side without a bound; other numbers
 // have no exponent and at most 6 digits more behind the point than the bounds.
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 // Multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound has.
-// False if bounds and places together have too many digits.
+// Returns false if bounds and decimal places together have too many digits.
 bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 
 }  // namespace walsh::grammar

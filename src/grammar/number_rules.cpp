@@ -188,8 +188,8 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
   Fraction(builder, last, nullptr, high, uneven, to).add(builder.text(from, std::to_string(last)));
 }
 
-// Positive multiples of range.multiple * 10^-places: the digits of a whole number with a point in
-// front of the last `places` ones. Zeros behind the point may be left out at the end.
+// Positive multiples of range.multiple * 10^-places, written as the digits of an integer with a
+// point before the last `places` digits. Trailing zeros behind the point may be omitted.
 class FixedPoint {
  public:
   FixedPoint(GraphBuilder& builder, const NumberRange& range, NodeId to)
@@ -199,10 +199,10 @@ class FixedPoint {
         modulus_(std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple))),
         to_(to) {}
 
-  // 1 <= least <= most, counted in 10^-places.
+  // 1 <= least <= most, in units of 10^-places.
   void add(NodeId from, int64_t least, int64_t most) {
     const size_t longest = std::max(std::to_string(most).size(), places_ + 1);
-    int64_t first = 1;  // of so many digits
+    int64_t first = 1;  // the least number of `size` digits
     for (size_t i = 0; i < places_; ++i)
       first *= 10;
     for (size_t size = places_ + 1; size <= longest; ++size, first *= 10) {
@@ -219,9 +219,9 @@ class FixedPoint {
  private:
   struct State {
     size_t left;     // digits to come
-    bool low, high;  // the digits so far are those of the bound
-    bool pointed;    // the point is there
-    bool zero;       // the last digit is one
+    bool low, high;  // the digits so far equal those of the bound
+    bool pointed;    // the point was written
+    bool zero;       // the last digit is 0
     int64_t rest;
     auto operator<=>(const State&) const = default;
   };
@@ -231,7 +231,7 @@ class FixedPoint {
     return digits.insert(0, size - digits.size(), '0');
   }
 
-  // Whether only zeros may be left.
+  // Returns whether the number may end here, the remaining digits being zeros.
   bool may_end(const State& at) const {
     if (at.left > places_ || (at.left == places_ && at.pointed)) return false;
     if (range_.shortest && at.pointed && at.zero) return false;
@@ -279,7 +279,7 @@ class FixedPoint {
   std::map<State, NodeId> tight_, free_;
 };
 
-// A bound in units of 10^-places, if that has at most 18 digits.
+// Converts a bound to units of 10^-places; nothing if it has more than 18 digits then.
 std::optional<Decimal> shifted(const Decimal& bound, size_t places) {
   Decimal result = bound;
   result.fraction.resize(std::max(places, result.fraction.size()), '0');
@@ -290,7 +290,7 @@ std::optional<Decimal> shifted(const Decimal& bound, size_t places) {
   return result;
 }
 
-// The least integer that is not below a bound, or the greatest that is not above it.
+// The least integer not below a bound, or the greatest not above it.
 int64_t whole_bound(const Decimal& bound, bool excluded, bool upper) {
   const int64_t magnitude = std::stoll(bound.digits);
   const int64_t cut = bound.negative ? -magnitude : magnitude;

@@ -9,9 +9,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kMaxCounted = 5'000;  // states of an array that counts what it contains
-constexpr size_t kMaxSubsets = 6;      // values of which the graph has every order
-constexpr size_t kMaxDistinct = 256;   // values that are counted
+constexpr size_t kMaxCounted = 5'000;  // states of an array with `contains`
+constexpr size_t kMaxSubsets = 6;      // values whose every order can be generated
+constexpr size_t kMaxDistinct = 256;   // values of an array whose items must differ
 
 struct Contained {
   OrderedJson schema;
@@ -43,7 +43,7 @@ std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
   return values;
 }
 
-// Few values in any order.
+// A few values, in any order.
 void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
                                    int64_t least, int64_t most, NodeId to) {
   const NodeId close = builder_.node(), behind = builder_.node();
@@ -51,7 +51,7 @@ void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const 
   builder_.call(behind, json_.space(), close);
   const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
   if (least == 0) builder_.empty(open, close);
-  std::map<uint64_t, NodeId> nodes;  // by the set of values that were written
+  std::map<uint64_t, NodeId> nodes;  // by the set of values written so far
   std::vector<uint64_t> waiting;
   const auto node_of = [&](uint64_t written) {
     const auto [place, added] = nodes.try_emplace(written, 0);
@@ -79,8 +79,8 @@ void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const 
   }
 }
 
-// The rule of an item. Where items have to differ they are what can be told apart by their texts,
-// each of which is then written in one way only.
+// Returns the rule of an item. If items must differ, only values are allowed whose texts can be
+// compared, and each value has a single spelling.
 RuleId SchemaCompiler::item_rule(const FlatSchema& schema, const OrderedJson& item,
                                  const std::string& path) {
   if (!schema.keywords.contains("uniqueItems")) return rule_of(item, path);
@@ -105,8 +105,8 @@ RuleId SchemaCompiler::item_rule(const FlatSchema& schema, const OrderedJson& it
   return rule;
 }
 
-// A node per number of items, up to where that no longer matters, and per numbers of those that
-// were contained.
+// One node per number of items, as far as it matters, and per number of items that match each
+// `contains`.
 void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64_t least,
                                     int64_t most, NodeId to) {
   std::vector<Contained> contained;

@@ -21,8 +21,8 @@ bool is_dense(const TensorInfo& info) {
   return ggml_type_info(info.gguf->type)->block == 1;
 }
 
-// The format of a matrix that becomes codes, or null. Codes follow each other in blocks, so that
-// columns cannot change their places or become rows.
+// Returns the format of a matrix whose codes are kept, or null. Codes are stored in blocks along a
+// row, so columns cannot be permuted or transposed.
 const Format* code_format(const TensorInfo& info, GgufCodes codes) {
   const bool in_place = info.shape.size() >= 2 &&
                         !info.name.ends_with(".linear_attn.out_proj.weight") &&
@@ -137,8 +137,8 @@ std::span<T> allocate(Tensor& tensor, size_t count) {
   return result;
 }
 
-// Rows of codes: scales and codes follow each other in the file, and stand in arrays of their own
-// here.
+// Splits rows of codes: in the file, scales and codes alternate; walsh stores them in separate
+// arrays.
 void split_blocks(const Rows& source, const TensorInfo& info, int64_t first, Tensor& tensor) {
   const ScalarCode& code = tensor.format->code[0];
   const auto rows = static_cast<size_t>(tensor.rows), cols = static_cast<size_t>(tensor.cols);
@@ -181,8 +181,8 @@ void decode(Rows& source, int64_t first, Tensor& tensor, Convert convert) {
   tensor.data = std::as_bytes(out);
 }
 
-// Counts of matrices by what `name_of` calls them, as "Q4_K (49 tensors), Q6_K (7 tensors)"; those
-// without a name do not count.
+// Lists the names that `name_of` gives matrices with counts, such as "Q4_K (49 tensors), Q6_K (7
+// tensors)". Matrices without a name are not counted.
 std::string list_types(const Checkpoint& checkpoint, auto&& name_of) {
   std::map<std::string, int> counts;
   for (const TensorInfo& info : checkpoint.tensors()) {

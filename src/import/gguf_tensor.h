@@ -10,14 +10,14 @@
 
 namespace walsh {
 
-// How a tensor is given: F32, F16 and BF16 as they are, blocks of a matrix as gguf_code_format has
-// it. What is dequantized becomes f16, but MXFP4, whose range is wider, bf16. Throws bad_input
-// naming the tensor for types without weights.
+// Returns the format in which a tensor is read: F32, F16 and BF16 unchanged, blocks of a matrix as
+// gguf_code_format says. Other types are dequantized to f16, except MXFP4, whose wider range needs
+// bf16. Throws bad_input naming the tensor for types without weights.
 const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 
-// Rows [first, first + rows) of the matrix (a vector is one row) in the order of the checkpoint
-// that the file was made from. In place where nothing changes, otherwise in memory of its own.
-// Throws bad_input naming the tensor for a value or a scale that f16 does not hold.
+// Rows [first, first + rows) of the matrix (a vector is one row) in the checkpoint's order. Points
+// into the file where nothing changes, otherwise owns its memory. Throws bad_input naming the
+// tensor for a value or a scale that f16 cannot hold.
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 

@@ -1,8 +1,8 @@
 // What a signal handler may ask when a mapped file cannot be read any more (SIGBUS): which file it
-// was, and which temporary files have to go. Functions for handlers are safe to call there: files
-// are entered with a few stores under a spin lock, and no entry reads a mapping or allocates while
-// it holds the lock, so the thread of such a fault never holds it. After another signal it may;
-// then, and if the lock stays taken, the functions give up.
+// was, and which temporary files to delete. The functions for handlers are async-signal-safe.
+// Entries are made with a few stores under a spin lock, and nobody reads a mapping or allocates
+// while holding it, so the thread that faulted does not hold the lock. After another signal it may;
+// the functions then give up if the lock stays taken.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ class FaultEntry {
   uintptr_t begin_ = 0;
   size_t bytes_ = 0;
   bool lost_ = false;
-  FaultEntry** list_ = nullptr;  // that it is in
+  FaultEntry** list_ = nullptr;  // the list that contains it
   FaultEntry *next_ = nullptr, *previous_ = nullptr;
 };
 

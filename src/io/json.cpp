@@ -49,7 +49,7 @@ class Builder final : public nlohmann::json_sax<Value> {
   // `exact`: integers of more than 64 bits are kept (io/wide_integers.h).
   Builder(std::string_view text, std::string_view where, const JsonLimits& limits, bool exact)
       : text_(text), where_(where), limits_(limits), exact_(exact) {}
-  // Does nothing to a document that was taken.
+  // Leaves a document alone that was taken.
   ~Builder() override { empty(root_); }
 
   Value take() { return std::move(root_); }

@@ -38,14 +38,14 @@ void open_arguments(OrderedJson& message, int64_t& values) {
     try {
       *arguments = parse_exact_json(arguments->get_ref<const std::string&>(), "arguments",
                                     {.values = &values});
-    } catch (const Error&) {  // the template gets what the client has sent
+    } catch (const Error&) {  // the template gets the client's string
       if (values < 0) refuse_value("messages", "with fewer values in the arguments of its calls");
     }
   }
 }
 
-// `developer`: whether the template knows that role. Others would refuse it or leave its messages
-// out; OpenAI's newer models call so what older ones call the system.
+// `developer`: whether the template knows this role. Other templates would refuse or drop its
+// messages, so it becomes "system", its name in OpenAI's older models.
 OrderedJson messages_of(OrderedJson& request, bool developer) {
   const auto messages = request.find("messages");
   if (messages == request.end() || !messages->is_array() || messages->empty())

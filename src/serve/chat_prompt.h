@@ -9,8 +9,8 @@
 
 namespace walsh {
 
-// From the whole request, whose keys are in the client's order: templates show them to the model.
-// Takes the messages, which may be long, out of it.
+// Makes the prompt from the whole request, with keys in the client's order, which templates may
+// show to the model. Moves the messages, which may be long, out of the request.
 using ChatPrompt = std::function<std::string(OrderedJson& request)>;
 
 // Uses the model's template, which must outlive the result, with the request's messages (text parts

@@ -102,8 +102,8 @@ OrderedJson parse_ordered_body(const std::string& body) {
   OrderedJson json = parsed([&](const JsonLimits& limits) {
     return parse_exact_json(body, "the request's body", limits);
   });
-  if (!json.is_object()) Fields(Json(json), "");  // says what it is
-  // What a tool was called with is shown to the model as it is.
+  if (!json.is_object()) Fields(Json(json), "");  // throws a message about its type
+  // The arguments of tool calls (in messages and input) are shown to the model unchanged.
   for (auto& [key, value] : json.get_ref<OrderedJson::object_t&>())
     if (key != "messages" && key != "input") round_wide_integers(value);
   return json;

@@ -1,4 +1,4 @@
-// Endpoints that are chats in another form.
+// Endpoints that are translated to chats.
 #include <utility>
 
 #include "io/json.h"

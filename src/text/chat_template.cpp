@@ -58,7 +58,7 @@ ChatTemplate::Named read_templates(const OrderedJson& config, std::string_view w
   return templates;
 }
 
-// Without fields that are null, with the reasoning under the names that templates use.
+// The message without null fields, with the reasoning under every name that templates use.
 OrderedJson normal_message(OrderedJson message, std::string_view where) {
   if (!message.is_object()) fail(where, "a message is not an object");
   OrderedJson reasoning;

@@ -45,9 +45,9 @@ class ChatTemplate {
                                                 std::string_view template_file,
                                                 std::string_view where = "chat_template.jinja");
 
-  // The prompt for messages, a list of objects with a "role". Throws bad_input for a conversation
-  // that the template refuses (its own words are the reason) or that is none; limit if the text or
-  // the work would exceed jinja::Limits.
+  // The prompt for `messages`, a list of objects with a "role". Throws bad_input for anything else
+  // and for a conversation that the template rejects (with the template's own message); limit if
+  // the text or the work would exceed jinja::Limits.
   std::string apply(OrderedJson messages, const ChatOptions& options = {}) const;
 
   const Named& special_tokens() const { return special_tokens_; }

@@ -30,7 +30,7 @@ const std::string& oniguruma_word() {
   return members;
 }
 
-// Characters as members of a class.
+// Writes characters as members of a class.
 std::string class_members(std::span<const CharacterRange> ranges) {
   std::string members;
   for (const auto& [first, last] : ranges)
@@ -38,8 +38,8 @@ std::string class_members(std::span<const CharacterRange> ranges) {
   return members;
 }
 
-// What PCRE2's tables may lack of a class, as members; a category of one letter has those of all
-// that begin with it.
+// Class members that PCRE2's older Unicode tables may lack; a one-letter category has those of all
+// categories that begin with the letter.
 std::string newer_members(std::string_view name) {
   if (name.size() != 1) return class_members(newer_characters(name));
   std::string members;
@@ -224,7 +224,8 @@ class Translator {
     }
   }
 
-  // A class with what cannot be a member of it: one character that any of them has, or none.
+  // Writes a class together with sets that cannot be its members: one character in any of them, or
+  // in none.
   void add_alternatives(const std::string& inside, bool negated) {
     std::string any;
     if (!inside.empty()) any.append("[").append(inside).append("]");
@@ -233,8 +234,8 @@ class Translator {
     out_ += negated ? fmt::format("(?:(?!{})(?s:.))", any) : fmt::format("(?:{})", any);
   }
 
-  // A set that can be written as class members, in or outside a class. A class has no member for
-  // what is in neither of two sets: that is an alternative to the class.
+  // A set that can be written as class members, inside or outside a class. A class has no member
+  // for "in neither of two sets", so that becomes an alternative to the class.
   void members(std::string_view set, bool negated, bool in_class) {
     if (in_class && !negated) {
       out_ += set;

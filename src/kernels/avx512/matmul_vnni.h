@@ -1,7 +1,7 @@
-// The int8 matmul on VNNI and on tiles (AMX). A 32-bit lane is one row, activations are broadcast
-// four columns at a time, so there are no horizontal sums. Few vectors: codes are decoded in
-// registers and reused for every vector. Many: a slab of two panels is decoded once into
-// first-level cache, and a register-blocked product or one of tiles runs over it.
+// The int8 matmul on VNNI and on tiles (AMX). A 32-bit lane is one row, and activations are
+// broadcast four columns at a time, so there are no horizontal sums. For few vectors, codes are
+// decoded in registers and reused for each vector. For many, a slab of two panels is decoded once
+// into the first-level cache, and a product blocked in registers or in AMX tiles runs over it.
 #pragma once
 
 #include <immintrin.h>

@@ -26,7 +26,7 @@ Value to_integer(Runtime& runtime, std::string_view text) {
   return result;
 }
 
-// Texts stay where they are: the caller's values outlive the rendering.
+// Texts are not copied, because the caller's values outlive the rendering.
 Value to_value(Runtime& runtime, const OrderedJson& json) {
   switch (json.type()) {
     case OrderedJson::value_t::boolean:
