@@ -48,7 +48,7 @@ class _Measurement:
         self.stack, self.windows, self.store, self.checkpoint = stack, windows, store, checkpoint
         self.device, self.dtype = torch.device(options.device), getattr(torch, options.dtype)
         self.batch, self.seed = options.batch, options.seed
-        self.progress = _Progress(2 * len(stack) + 2)
+        self.progress = _Progress(2 * len(stack) + 1)
         stack.place(self.device, self.dtype)
 
     def _stream(self, name: str, dtype: torch.dtype) -> torch.Tensor:

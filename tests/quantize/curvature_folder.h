@@ -33,6 +33,11 @@ class CurvatureFolder {
     values_[name] = std::move(upper);
   }
 
+  void remove(const std::string& name) {
+    head_["matrices"].erase(name);
+    values_.erase(name);
+  }
+
   // `sums`: with the checksums that fit.
   void save(bool sums = true) {
     nlohmann::json header;

@@ -204,7 +204,7 @@ TEST_F(Curvature, IsRefusedByThePipelineWithTheNameOfTheMatrix) {
               quantized("tq3", true, "out.gguf");
             }).find("curvature: tensor v: the moments of its gradients are not positive"),
             std::string::npos);
-  folder_.head()["matrices"].erase("v");
+  folder_.remove("v");
   folder_.save();
   EXPECT_NE(refusal([&] { quantized("tq3", true, "out.gguf"); }).find("lacks the matrix v"),
             std::string::npos);

@@ -144,7 +144,7 @@ Plain best_errors(const Block& block, const Plain& errors, const Plain& outputs,
 
 ErrorFeedback inputs_of(int64_t width, uint64_t seed, ThreadPool& pool) {
   const InputMoments moments = moments_of(correlated_activations(400, width, seed), width, pool);
-  return ErrorFeedback(moments, {}, kNoRotation, width, pool);
+  return ErrorFeedback(moments, {}, {RotationKind::none, 32, 0, false}, width, pool);
 }
 
 ErrorFeedback outputs_of(int64_t rows, uint64_t seed, ThreadPool& pool) {
@@ -236,7 +236,7 @@ TEST_F(TwoSided, ValuesAreRoundedFromWhatMakesUpForAllBeforeThemBest) {
 }
 
 TEST_F(TwoSided, FactorsOfRowsSolveTheSystemOfAll) {
-  for (const auto [n, k] : {std::pair<int64_t, int64_t>{20, 30}, {150, 70}, {33, 300}}) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{20, 30}, {150, 70}, {33, 300}}) {
     const ErrorFeedback inputs = inputs_of(k, 1, pool_), outputs = outputs_of(n, 2, pool_);
     TwoSidedMatrix matrix(inputs, outputs);
     fill(matrix);
@@ -273,7 +273,7 @@ TEST_F(TwoSided, FactorsOfRowsSolveTheSystemOfAll) {
 }
 
 TEST_F(TwoSided, DiagonalsHaveEveryBlockBehindThoseItNeeds) {
-  for (const auto [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {5, 2}, {1, 7}, {7, 1}}) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {5, 2}, {1, 7}, {7, 1}}) {
     std::vector<int> seen(static_cast<size_t>(n * k));
     for (const detail::Diagonal& d : detail::diagonals(n, k)) {
       for (int64_t i = 0; i < d.count; ++i) {

@@ -47,7 +47,8 @@ constexpr CodecEncoder kScalar = {encode_rows, encode_scalar_with_feedback, scal
 constexpr CodecEncoder kTrellis = {
     encode_trellis,    encode_trellis_with_feedback,    trellis_cost,
     encode_trellis_on, encode_trellis_with_feedback_on, encode_trellis_two_sided};
-constexpr CodecEncoder kProduct = {encode_product, nullptr, product_cost};
+constexpr CodecEncoder kProduct = {encode_product, nullptr, product_cost,
+                                   nullptr,        nullptr, encode_product_two_sided};
 
 }  // namespace
 

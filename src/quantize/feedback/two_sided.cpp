@@ -242,6 +242,22 @@ void TwoSidedRows::set(int64_t r, int64_t j, float value) {
     sums[l] += error * factor[l];
 }
 
+// t C_JJ = the sums of both sides, from the first column on.
+void TwoSidedRows::block_targets(int64_t r, int64_t j, int64_t count, float* targets) const {
+  for (int64_t i = 0; i < count; ++i) {
+    targets[i] =
+        left_[local(r, j + i)] + above_[local(r, j + i)] / inverse_[static_cast<size_t>(j + i)];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    targets[i] *= inverse_[static_cast<size_t>(j + i)];
+    const float* factor = matrix_.inputs_.row(j + i) + j;
+    for (int64_t l = i + 1; l < count; ++l)
+      targets[l] -= targets[i] * factor[l];
+  }
+  for (int64_t i = 0; i < count; ++i)
+    targets[i] += matrix_.x_[matrix_.at(r, j + i)];
+}
+
 std::vector<Diagonal> diagonals(int64_t rows, int64_t cols) {
   std::vector<Diagonal> result;
   for (int64_t d = 0; d < rows + cols - 1; ++d) {

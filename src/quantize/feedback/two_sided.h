@@ -84,6 +84,8 @@ class TwoSidedRows {
            above_[place];
   }
   void set(int64_t r, int64_t j, float value);
+  // The same of columns [j, j + count) that are rounded as a whole.
+  void block_targets(int64_t r, int64_t j, int64_t count, float* targets) const;
 
  private:
   size_t local(int64_t r, int64_t j) const {

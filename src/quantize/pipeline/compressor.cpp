@@ -362,7 +362,7 @@ std::vector<std::string> Compressor::notes() const {
 bool Compressor::fed_back(const TensorPlan& plan) const {
   const auto embedding = static_cast<int>(sites_.size()) - 1;
   return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
-         detail::encoder_of(*plan.format).encode_with_feedback != nullptr;
+         (detail::encoder_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
 }
 
 int Compressor::measured_site(const TensorPlan& plan) const {
@@ -378,7 +378,7 @@ void Compressor::measure(const TensorPlan& plan) {
 
 // The head is not measured: what all of its outputs do together has no room.
 bool Compressor::fed_back_above(const TensorPlan& plan) const {
-  return curvature_ && plan.linear && fed_back(plan) &&
+  return curvature_ && recipe_.calibration && plan.linear &&
          detail::encoder_of(*plan.format).encode_two_sided != nullptr;
 }
 
