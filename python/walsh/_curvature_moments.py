@@ -125,7 +125,7 @@ class LayerMoments(TorchFunctionMode):
         return result
 
     def _add(self, parameter: _Parameter, index: int, gradients: torch.Tensor) -> None:
-        if index < 0:  # [experts, rows, outputs]: a row of zeros is a token that was not routed here
+        if index < 0:  # [experts, rows, outputs]; tokens of others are rows of zeros
             for number, own in enumerate(gradients):
                 self._add_rows(parameter.matrices[number], own[own.any(-1)])
             return

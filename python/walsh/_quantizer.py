@@ -108,14 +108,16 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              rotation: str = "hadamard", rotate: str = "input", block: int = 0, signs: bool = True,
              seed: int = 42, balance: bool = True, fast: bool = False, shape_gain: bool = False,
              calibrate: Path = "", calibrate_tokens: int = 0, curvature: Path = "",
-             bits_per_weight: float = 0, file_bytes: int = 0, allocate_text: Path = "", recipe: Path = "",
-             output_format: str = "gguf", threads: Optional[int] = None) -> QuantizeReport:
+             bits_per_weight: float = 0, file_bytes: int = 0, allocate_text: Path = "",
+             recipe: Path = "", output_format: str = "gguf",
+             threads: Optional[int] = None) -> QuantizeReport:
     """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
     `output_format="hf"` into a new folder that transformers loads, too.
 
     The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
     "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
-    activations on, `curvature` what `python -m walsh.curvature` has measured on it; `bits_per_weight` or `file_bytes` choose the types by measuring.
+    activations on, `curvature` what `python -m walsh.curvature` has measured on it;
+    `bits_per_weight` or `file_bytes` choose the types by measuring.
 
     >>> import tempfile, walsh
     >>> folder = getfixture("tiny_model")
