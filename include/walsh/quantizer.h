@@ -24,6 +24,7 @@ struct CompressOptions {
   bool shape_gain = false;       // norm-preserving scales instead of least squares
   std::string calibrate;         // path of a text to measure activations on; quantize() only
   int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has
+  std::string curvature;         // folder of python -m walsh.curvature on that text; may be empty
   // A type for every tensor, chosen by measuring (docs/allocation.md): for so many bits per weight
   // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
   double bits_per_weight = 0;

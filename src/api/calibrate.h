@@ -18,6 +18,7 @@ struct CalibrationRequest {
   int64_t tokens = 0;           // 0: as calibrate/text_windows.h
   std::function<void()> check;  // called now and then while measuring; may throw to stop
   std::shared_ptr<const std::string> content;  // of the text, once it was read
+  std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
 
   // Reads the text, if there is one. Whoever uses the request more than once does so first: a pipe
   // can be read only once. Throws io, limit, interrupted.
@@ -27,11 +28,12 @@ struct CalibrationRequest {
 struct PreparedCalibration {
   CalibrationText description;  // for Recipe::calibration
   std::shared_ptr<InputStatistics> statistics;
+  std::shared_ptr<const CurvatureFiles> curvature;  // null: none
 };
 
 // For recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer; nothing
 // is measured until it is asked for. `pool` outlives the result. Throws usage if the text is too
-// short or the model cannot be rotated so, bad_input or io.
+// short or the model cannot be rotated so, bad_input (also for a curvature of another text) or io.
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 

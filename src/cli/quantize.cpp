@@ -378,6 +378,12 @@ Action add_quantize(CLI::App& command) {
       ->needs(calibrate)
       ->group("Compression");
   command
+      .add_option("--curvature", options->calibration.curvature,
+                  "What python -m walsh.curvature has measured on that text: less error again")
+      ->type_name("DIR")
+      ->needs(calibrate)
+      ->group("Compression");
+  command
       .add_option(
           "--device", options->device,
           "Where scalar and trellis formats are encoded: cpu, cuda, cuda:N or auto, a GPU if "
