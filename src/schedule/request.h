@@ -8,25 +8,16 @@
 #include <vector>
 
 #include "generate/generator.h"
-#include "generate/sampler.h"
-#include "grammar/token_grammar.h"
-#include "kernels/sampler_options.h"
 #include "walsh/error.h"
 
 namespace walsh {
 
-struct TextRequest {
+struct TextRequest : ChoiceOptions {
   std::vector<int32_t> prompt;
-  SamplerOptions sampler;   // checked
   int64_t max_tokens = -1;  // -1: until the context is full
-  std::vector<TokenBias> biases;
-  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
-  std::vector<int32_t> stop_ids;                     // end the text and are not part of it
   // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
   // and of so many best ones; -1: none.
   int logprobs = -1;
-  // What the text has to match; null: anything.
-  std::shared_ptr<const grammar::TokenGrammar> grammar;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
   bool shares_prefix = true;     // takes over what is known of its beginning
   // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
